@@ -145,6 +145,34 @@ async def test_what_was_delivered_in_such_a_tail_only_comes_again(
         assert found.count(b"delivered before") == found.count(b"delivered in the tail") == 1
 
 
+@pytest.mark.behaviour("PO-36")
+@pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
+async def test_what_an_acting_slave_found_delivered_is_on_its_device(
+    orbitmq_world: World, timer: bool
+) -> None:
+    """Seed 7002: both lost power, and with it the delivery, but not the progress that counted it."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        async with world.producer() as producer:
+            await all_serve(world, watch, producer)
+        await send(world, "delivered", timer=timer)
+        await store(world, MASTER).flush()
+        await slave_has_all(world)
+        await world.until(lambda: b"delivered" in bodies(world, SLAVE))
+        world.crash(MASTER)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        await world.sleep(2)
+        world.crash(SLAVE)
+
+        await world.start_broker(MASTER)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: b"delivered" in bodies(world, MASTER))
+        await world.sleep(DELAY_S)
+        found = [record.body for record in iter_records(log_of(world, MASTER)) if record.topic == "t"]
+        assert found.count(b"delivered") == 1
+
+
 @pytest.mark.behaviour("PO-28")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
 async def test_a_half_message_handed_on_from_such_a_tail_ends_no_other_transaction(

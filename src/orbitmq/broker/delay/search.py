@@ -38,7 +38,11 @@ class DeliverySearch:
         self._progress = progress
 
     async def run(self) -> None:
-        """Move the progress of each level behind the newest of its messages that is found delivered."""
+        """Move the progress of each level behind the newest of its messages that is found delivered.
+
+        On the device first: progress that outlives what it was found in loses that message (seed 7002).
+        """
+        await self._store.flush()
         end = self._store.max_commit_log_offset
         starts: dict[int, int] = {}
         searched: dict[int, LevelProgress] = {}
