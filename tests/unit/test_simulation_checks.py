@@ -223,6 +223,16 @@ def test_a_slave_may_have_lacked_that_a_long_timer_was_stored_again(
     own, takeover = replace(OWN, place=700), Takeover(6.0, "broker-b", end=end)
     found = violated(own, AWAY, faults=(KILLED,), takeover=takeover, delay_s=delay_s, rolls=rolls)
     assert found != excused
+    # Seed 1443: it acts once more when that record is due.
+    found = violated(AWAY, AWAY_AGAIN, faults=(KILLED,), takeover=takeover, delay_s=delay_s, rolls=rolls)
+    assert found != excused
+    # Seed 2191: by the broker's clock it waits longer.
+    skewed = Fault(1.0, 1.0, Kind.CLOCK, "producers", detail=0.0)
+    if delay_s < 6:
+        assert (
+            violated(own, AWAY, faults=(KILLED, skewed), takeover=takeover, delay_s=delay_s, rolls=rolls)
+            != rolls
+        )
 
 
 @pytest.mark.parametrize(
@@ -254,6 +264,16 @@ def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, 
         # Seed 4295: its slave had brought it to the other group, and forgot that before the master asked.
         ([(9.8, "broker-b"), (9.9, "broker-a")], SLAVE_KILLED, WITH, True),
         ([(9.8, "broker-b"), (9.9, "broker-a")], KILLED, WITH, False),
+        # Seed 1418: it had brought it there, and was not answered.
+        ([(9.8, "broker-b"), (9.9, "broker-a")], Fault(6.5, 0.1, Kind.POWER, "broker-a"), WITH, True),
+        # Seed 7177: the name server had begun anew, and did not show the broker that was to be told.
+        ([(5.0, "broker-b"), (8.0, "broker-b")], Fault(2.0, 2.0, Kind.NAME_SERVER, "nameserver"), None, True),
+        (
+            [(5.0, "broker-b"), (8.0, "broker-b")],
+            Fault(2.0, 0.5, Kind.NAME_SERVER, "nameserver"),
+            None,
+            False,
+        ),
         # Seed 5108: there it was stored twice, since the disk that refused it had it.
         ([(8.0, "broker-a"), (8.0, "broker-a")], Fault(6.5, 0.1, Kind.FAIL_DISK, "broker-a"), WITH, True),
         ([(8.0, "broker-a"), (8.0, "broker-a")], Fault(5.5, 0.1, Kind.FAIL_DISK, "broker-a"), WITH, False),

@@ -255,8 +255,7 @@ def early(plan: Plan, history: History) -> None:
 
     A clock that is behind that of the message lets its delay level deliver it at once (DL-05).
     """
-    skews = [fault.skew_ms / 1000 for fault in plan.faults if fault.kind is Kind.CLOCK]
-    wrong_s = max([0.0, *skews]) - min([0.0, *skews]) + plan.mode.apart_ms / 1000
+    wrong_s = plan.wrong_s
     first: dict[bytes, Delivered] = {}
     for one in history.delivered:
         first.setdefault(one.body, one)

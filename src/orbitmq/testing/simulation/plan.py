@@ -157,6 +157,12 @@ class Plan:
     mode: Mode
     faults: tuple[Fault, ...]
 
+    @property
+    def wrong_s(self) -> float:
+        """How far two clocks may be apart at most."""
+        skews = [fault.skew_ms / 1000 for fault in self.faults if fault.kind is Kind.CLOCK]
+        return max([0.0, *skews]) - min([0.0, *skews]) + self.mode.apart_ms / 1000
+
     def only(self, faults: Sequence[Fault]) -> Plan:
         """The same with these of its faults."""
         return Plan(self.seed, self.mode, tuple(faults))
