@@ -236,7 +236,9 @@ async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: W
     await world.warm()
     sent = await world.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
     slave.frozen = True
-    answer = await world.peer.call(370, topic="T", recallHandle=sent.recall_handle or "")
+    answer = await world.peer.call(
+        RequestCode.RECALL_MESSAGE, topic="T", recallHandle=sent.recall_handle or ""
+    )
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "FLUSH_SLAVE_TIMEOUT" in (answer.remark or "")
 

@@ -110,9 +110,7 @@ class DelayProgress:
 
     def _apply(self, key: str, value: list[Any] | int | None) -> None:
         """Take over progress of another broker."""
-        level = int(key)
-        if level not in self._places:
-            raise ValueError(f"there is no delay level {level}")
+        level = self._level(key)
         known, told = self._places[level], _place(value)
         if told.ahead and told.offset < known.offset:
             # Each has delivered what the other has not: all of it is done.
@@ -122,10 +120,15 @@ class DelayProgress:
             told = told.with_ahead(known.ahead)
         self.move(level, told)
 
-    def _restore(self, key: str, value: list[Any]) -> None:
+    def _restore(self, key: str, value: list[Any] | int | None) -> None:
         """As it was in an earlier run: what was taken back stays so."""
-        if (level := int(key)) in self._places:
-            self.move(level, _place(value))
+        self.move(self._level(key), _place(value))
+
+    def _level(self, key: str) -> int:
+        level = int(key)
+        if level not in self._places:
+            raise ValueError(f"there is no delay level {level}")
+        return level
 
     def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
         """Two brokers of one name deliver out of one log: what either has delivered is done."""

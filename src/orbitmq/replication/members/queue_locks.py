@@ -140,7 +140,8 @@ class ReplicatedLocks(Component):
             task.cancel()
         for task in done:
             granted.update(task.result())
-        group, few = request.consumer_group, [queue for queue in held if granted[queue] < self.quorum]
+        group = request.consumer_group
+        few = [queue for queue in held if granted[queue] < self.quorum]
         new = [queue for queue in few if not self._locks.all_shared(group, [queue])]
         self._locks.unlock(group, request.client_id, new)
         return [queue for queue in held if granted[queue] >= self.quorum]

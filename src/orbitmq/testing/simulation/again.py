@@ -189,9 +189,12 @@ def _known(sent: Sent) -> list[tuple[float, str]]:
     return [(sent.told_s, sent.queue.broker_name), *sent.asked]
 
 
-def _around_routes(fault: Fault, at_s: float) -> bool:
+def _not_shown(plan: Plan, at_s: float) -> bool:
     """Whether a name server may not have shown a broker then that had not registered again (seed 7177)."""
-    return fault.at_s <= at_s <= fault.end_s + REGISTERED_S
+    return any(
+        fault.kind is Kind.NAME_SERVER and fault.at_s <= at_s <= fault.end_s + REGISTERED_S
+        for fault in plan.faults
+    )
 
 
 def _may_be_asked_again(
@@ -199,7 +202,7 @@ def _may_be_asked_again(
 ) -> bool:
     """Whether who asks the second time may not know what was told the first time."""
     (told_s, group), (asked_s, asking) = one, other
-    if any(fault.kind is Kind.NAME_SERVER and _around_routes(fault, told_s) for fault in plan.faults):
+    if _not_shown(plan, told_s):
         return True
     machines = {PRODUCERS, group, partner(group)}
     if not (history.led(group, told_s) and history.led(group, told_s + ANSWER_S)):
