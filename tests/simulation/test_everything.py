@@ -12,6 +12,7 @@ from tests.seeds import seeds
 
 from orbitmq.broker.messaging.outlet import Handed, Outlet
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.timers.pending import PendingTimers
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.queue_locks import ReplicatedLocks
@@ -140,6 +141,11 @@ def test_what_is_delivered_twice_is_found_in_spite_of_a_fault(fault: Fault) -> N
     outcome = simulate(Plan(1, SAFE, (fault,)))
     again = [str(one) for one in outcome.violations if one.checker == "nothing is stored twice"]
     assert all(any(f"{group}:" in text for text in again) for group in GROUPS)
+
+
+def test_a_timer_that_comes_though_it_was_taken_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PendingTimers, "is_recalled", lambda _self, _timer: False)
+    assert found(SAFE) == {"what is recalled does not come"}
 
 
 def test_a_promotion_without_a_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

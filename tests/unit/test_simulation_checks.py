@@ -11,7 +11,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
-from orbitmq.testing.simulation.checks import may_be_lost, not_handled
+from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored, Takeover
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.reign import Reign
@@ -119,6 +119,27 @@ def test_a_slave_that_lost_its_disk_sets_nothing_aside_once_more(
     before: int, count: int, once_more: bool
 ) -> None:
     assert again(before, count) == once_more
+
+
+@pytest.mark.parametrize(
+    ("quorum", "end", "recalled_s", "excused"),
+    [
+        (False, 550, 5.5, False),
+        (False, 500, 5.5, True),  # its slave acts, and does not know
+        (True, 500, 5.5, False),
+        (False, 500, 6.5, False),  # when it had begun to
+        (False, 550, 9.2, True),  # in vain: the message was due
+    ],
+)
+def test_what_was_taken_back_does_not_come(quorum: bool, end: int, recalled_s: float, excused: bool) -> None:
+    made = History(VirtualClock())
+    queue = MessageQueue("later", "broker-b", 0)
+    made.send(Sent(b"timer-1", "later", "timer", 1.0, 1.0, queue, delay_s=8.0, recalled_s=recalled_s))
+    made.stored = {"later": [stored(b"timer-1", "later", 3)]}
+    made.takeovers = [Takeover(6.0, "broker-b", end=end)]
+    made.log_ends = {"broker-b": [(0.0, 0), (4.9, 500), (5.6, 550)]}
+    recalled(replace(PLAN, mode=replace(PLAN.mode, quorum=quorum)), made)
+    assert bool(made.violations) != excused
 
 
 # -- what may come twice: a timer message of broker-b, delivered at 5.0 s ------------------------------------

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.load import ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, dies
+from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, dies
 from orbitmq.testing.simulation.plan import (
     FORGETS,
     GROUPS,
@@ -34,7 +35,17 @@ _PARTS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT, Kind.SLOW_LINK, Kind.SLOW_D
 
 def judge(plan: Plan, history: History) -> None:
     """All checks."""
-    for check in (lost, missed, dead, order_in_queues, order_of_deliveries, early, twice, transactions):
+    for check in (
+        lost,
+        missed,
+        dead,
+        order_in_queues,
+        order_of_deliveries,
+        early,
+        recalled,
+        twice,
+        transactions,
+    ):
         check(plan, history)
 
 
@@ -46,9 +57,12 @@ def _bodies(history: History, topic: str) -> dict[bytes, list[Stored]]:
 
 
 def expected(history: History) -> Iterator[Sent]:
-    """The messages that were acknowledged and that consumers are to get."""
+    """The messages that were acknowledged and that consumers are to get.
+
+    Not those whose producer tried to take them back: they may come when that was not answered.
+    """
     for sent in history.sent.values():
-        if sent.acked_s is not None and sent.commits is not False:
+        if sent.acked_s is not None and sent.commits is not False and sent.recall_s is None:
             yield sent
 
 
@@ -269,3 +283,33 @@ def early(plan: Plan, history: History) -> None:
         if one.at_s < due_s - wrong_s - EARLY_S:
             text = f"{body.decode()} comes {due_s - one.at_s:.3f} s too early"
             history.violate("no delayed message early", text, body)
+
+
+def recalled(plan: Plan, history: History) -> None:
+    """What was taken back in time does not come, as far as the mode keeps that it was taken back."""
+    stored = _bodies(history, LATER)
+    for sent in history.sent.values():
+        if sent.recalled_s is None or sent.body not in stored:
+            continue
+        if not _recall_may_be_lost(plan, history, sent, sent.recalled_s):
+            text = f"{sent.body.decode()} was taken back at {sent.recalled_s:.3f} s and is in topic {LATER}"
+            history.violate("what is recalled does not come", text, sent.body)
+
+
+def _recall_may_be_lost(plan: Plan, history: History, sent: Sent, recalled_s: float) -> bool:
+    """Whether a broker that went on with the work may not have known that this message was taken back.
+
+    That is a message too: it can be lost as others, and reach an asynchronous slave after its master is gone.
+    """
+    assert sent.queue is not None
+    if recalled_s > sent.at_s + sent.delay_s - plan.wrong_s:
+        return True  # it was due by the broker's clock before it could be taken back
+    if may_be_lost(plan, history, replace(sent, acked_s=recalled_s)):
+        return True
+    group = sent.queue.broker_name
+    return not plan.mode.keeps_two and any(
+        take.group == group
+        and recalled_s <= take.at_s
+        and history.second_of(group, take.end, take.at_s) <= recalled_s
+        for take in history.takeovers
+    )

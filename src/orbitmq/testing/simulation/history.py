@@ -34,6 +34,8 @@ class Sent:
         delay_s: how long it is to wait.
         commits: how its transaction ends; ``None``: it is none.
         told_s: when its producer told how it ended, without being asked.
+        recall_s: when its producer began to take it back, while it waited for its time.
+        recalled_s: when that was answered with success.
         asked: when a broker asked how it ended, and the group of that broker.
     """
 
@@ -47,6 +49,8 @@ class Sent:
     delay_s: float = 0.0
     commits: bool | None = None
     told_s: float | None = None
+    recall_s: float | None = None
+    recalled_s: float | None = None
     asked: list[tuple[float, str]] = field(default_factory=list)
 
 
@@ -229,6 +233,10 @@ class History:
             yield sent.at_s, "producer", f"sends {name} to {sent.topic}"
             if sent.acked_s is not None:
                 yield sent.acked_s, "producer", f"{name} is acknowledged, stored in {_queue(sent.queue)}"
+            if sent.recall_s is not None:
+                yield sent.recall_s, "producer", f"takes {name} back"
+            if sent.recalled_s is not None:
+                yield sent.recalled_s, "producer", f"{name} is taken back"
             for asked_s, group in sent.asked:
                 yield asked_s, "producer", f"is asked by {group} how {name} ended"
         for one in self.delivered:

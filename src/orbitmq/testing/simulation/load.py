@@ -50,6 +50,8 @@ LOOK_S = 0.05
 # How many messages are sent in one request, and how many timers for one time.
 BATCHES = (1, 1, 1, 3)
 AT_ONCE = (1, 2, 4)
+# Timers are taken back while they wait for so long at least.
+RECALL_S = 1.5
 # How many of the timers are for a whole second.
 WHOLE_SECONDS = 0.4
 # One in so many messages fails at its first handling, and comes again; of a push group one in so many fails
@@ -85,6 +87,8 @@ class Load:
         # What sends, of the life of the producers that goes on.
         self._sending: list[asyncio.Task[None]] = []
         self._longest_s = LONGEST_TIMER_S
+        # Timers that wait, by the handles with which they are taken back.
+        self._handles: dict[str, Sent] = {}
         # Who handles messages of an ordered group now, by queue.
         self._busy: dict[MessageQueue, Delivered] = {}
         # Whether a member of an ordered group counts on its lock of a queue.
@@ -153,6 +157,7 @@ class Load:
             sends = [(0.1, partial(self._plain, plain))]
             sends += [(0.25, partial(self._ordered, plain, key)) for key in range(3)]
             sends += [(0.5, partial(self._delayed, plain)), (0.5, partial(self._timer, plain))]
+            sends += [(1.0, partial(self._recall, plain))]
             sends += [(0.6, partial(self._trade, trades))]
             self._sending = [group.create_task(self._keep(runtime, *each)) for each in sends]
             group.create_task(self._stay())
@@ -214,7 +219,7 @@ class Load:
             await self._at_a_whole_second(producer, delay_s)
             return
         sent = self._sent("timer", LATER, delay_s=delay_s)
-        self._acknowledged(sent, await producer.send(Message(LATER, sent.body, delay_s=delay_s)))
+        self._waits(sent, await producer.send(Message(LATER, sent.body, delay_s=delay_s)))
 
     async def _at_a_whole_second(self, producer: Producer, most_s: float) -> None:
         """Some messages for the same time, as people set it."""
@@ -226,7 +231,27 @@ class Load:
                 return
             delay_s = max(0.0, (due_ms - clock.now_ms()) / 1000)  # a past time is delivered at once
             sent = self._sent("timer", LATER, delay_s=delay_s)
-            self._acknowledged(sent, await producer.send(Message(LATER, sent.body, deliver_at_ms=due_ms)))
+            self._waits(sent, await producer.send(Message(LATER, sent.body, deliver_at_ms=due_ms)))
+
+    def _waits(self, sent: Sent, result: SendResult) -> None:
+        self._acknowledged(sent, result)
+        if sent.acked_s is not None:
+            self._handles[result.recall_handle] = sent
+
+    async def _recall(self, producer: Producer) -> None:
+        """Take one of the messages back that wait for their time."""
+        now_s = self._history.now_s()
+        self._handles = {
+            handle: sent
+            for handle, sent in self._handles.items()
+            if sent.at_s + sent.delay_s > now_s + RECALL_S
+        }
+        if self._handles:
+            handle = self._dice.choice(list(self._handles))
+            sent = self._handles.pop(handle)
+            sent.recall_s = now_s
+            await producer.recall(LATER, handle)
+            sent.recalled_s = self._history.now_s()
 
     async def _trade(self, producer: TransactionProducer) -> None:
         sent = self._sent("trade", TRADES)

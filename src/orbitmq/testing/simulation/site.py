@@ -46,6 +46,7 @@ SETTINGS: Mapping[str, str] = {
     "transactionCheckInterval": "3000",
     "maxHashSlotNum": "256",
     "maxIndexNum": "400",
+    "recallMessageEnable": "true",
 }
 # A process that cannot start is started again, as a supervisor does.
 START_AGAIN_S = 1.0
