@@ -243,6 +243,25 @@ async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: W
     assert "FLUSH_SLAVE_TIMEOUT" in (answer.remark or "")
 
 
+@pytest.mark.broker(recall_message_enable=True)
+@pytest.mark.behaviour("TW-11")
+async def test_a_recall_is_not_answered_with_success_when_another_may_have_led(quorum: World) -> None:
+    world = quorum
+    slave = world.following_slave()
+    await world.warm()
+    sent = await world.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+    slave.frozen = True
+    calling = asyncio.ensure_future(
+        world.peer.call(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=sent.recall_handle or "")
+    )
+    await asyncio.sleep(0.5)
+    world.broker.services.role.may_lead = lambda: False
+    slave.frozen = False
+    answer = await calling
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "another broker may have delivered" in (answer.remark or "")
+
+
 @pytest.mark.broker(enable_auto_in_sync_replicas=True)
 @pytest.mark.behaviour("QW-06")
 async def test_a_degrading_master_lets_out_who_waits_for_a_slave_that_is_killed(

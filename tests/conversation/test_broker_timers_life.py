@@ -129,6 +129,43 @@ async def test_a_recall_counts_while_an_earlier_message_of_its_second_waits(
     assert await bodies(peer) == [b"first", b"delivered"]
 
 
+@pytest.mark.behaviour("TW-10")
+@pytest.mark.broker(timer_roll_window_slots=60, recall_message_enable=True)
+async def test_a_recall_counts_when_its_message_is_late_for_all_its_waits(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """It was stored again, and came when its own second was over and its recall forgotten (seed 5012)."""
+    await peer.send(b"first")
+    handles = []
+    for body in (b"recalled", b"wanted"):
+        properties = {"TIMER_DELAY_MS": "90000", "UNIQ_KEY": body.decode()}
+        handles.append((await peer.sent(body, properties=properties)).recall_handle or "")
+    assert await put(peer, b"later", 95_000) == ResponseCode.SUCCESS
+    await peer.ok(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handles[0], producerGroup="pg")
+    broker.services.role.may_lead = lambda: False
+    await asyncio.sleep(120)
+    broker.services.role.may_lead = lambda: True
+    await asyncio.sleep(3)
+    assert sorted(await bodies(peer)) == [b"first", b"later", b"wanted"]
+
+
+@pytest.mark.behaviour("TW-11")
+@pytest.mark.broker(recall_message_enable=True)
+async def test_a_master_without_the_right_to_lead_takes_nothing_back(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """Its slave may act, and have handed the message to another group (seed 5012)."""
+    await peer.send(b"first")
+    _, handle = await put_for_one_second(broker, peer, ("T", b"later"))
+    role = broker.services.role
+    role.may_lead = lambda: False
+    answer = await peer.call(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle)
+    assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert "master and has no right to lead" in (answer.remark or "")
+    role.may_lead = lambda: True
+    await peer.ok(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle)
+
+
 @pytest.mark.behaviour("TW-17")
 @pytest.mark.broker(timer_roll_window_slots=60)
 async def test_a_long_wait_is_cut_at_the_same_place_by_whoever_reads_it(

@@ -47,10 +47,12 @@ class Recall:
         """Take back the message that ``handle`` names; returns its unique id when that is stored.
 
         Raises:
-            RemotingError: NO_PERMISSION, recalls are off; ILLEGAL_OPERATION, the handle is not one of a
-                message that waits here; SYSTEM_ERROR, it is not certain that the message is taken back.
+            RemotingError: NO_PERMISSION, recalls are off; SLAVE_NOT_AVAILABLE, another broker may deliver
+                the message; ILLEGAL_OPERATION, the handle is not one of a message that waits here;
+                SYSTEM_ERROR, it is not certain that the message is taken back.
         """
         self._check(topic)
+        since_ms = self._role.since_ms
         timer = self._wanted(topic, handle)
         found = self._timers.find(timer)
         if found is Found.MISSING:
@@ -71,6 +73,11 @@ class Recall:
                 ResponseCode.SYSTEM_ERROR,
                 f"recall failed, it is stored but not as safe as this broker promises: {status.value}",
             )
+        if not self._role.leads or self._role.since_ms != since_ms:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                "recall failed, it is stored, and another broker may have delivered the message meanwhile",
+            )
         return timer.unique_id
 
     def _check(self, topic: str) -> None:
@@ -80,10 +87,12 @@ class Recall:
                 "recall failed, operation is forbidden: recallMessageEnable is false at broker "
                 f"{self._config.broker_name}",
             )
-        if not self._role.takes_messages:
+        if not (self._role.takes_messages and self._role.leads):
+            # A slave may act, and have handed the message to the master of another group.
+            right = " and has no right to lead" if self._role.takes_messages else ""
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"recall failed, broker service not available: it is {self._role.role.value}",
+                f"recall failed, broker service not available: it is {self._role.role.value}{right}",
             )
         if self._topics.get(topic) is None:
             raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")

@@ -360,6 +360,9 @@ class TimerService(Component):
         """Whether it is a recall, or was taken back: here, for the master of another group does not know."""
         if not rolls:
             return timer.deletes is not None or self.pending.is_recalled(timer)
+        # Stored again so late, it would be looked at when its slot is over and its recall forgotten.
+        if timer.deletes is None and self.pending.is_recalled(timer):
+            return True
         return not self._outlet.own and self.pending.find(timer, self._progress) is Found.RECALLED
 
     def _was_done(self, record: Record, timer: forms.Timer, *, rolls: bool) -> bool:
