@@ -13,7 +13,7 @@ import pytest
 from tests.conversation.test_replication_escape import stored
 from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE
 
-from orbitmq import LocalTransactionState, Message, ReceivedMessage
+from orbitmq import BrokerError, LocalTransactionState, Message, ReceivedMessage
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.progress import due_of
@@ -223,6 +223,32 @@ async def test_a_long_timer_that_was_taken_back_does_not_go_to_another_group(orb
     await come_back(world)
     await world.sleep(10)
     assert everywhere(world, "orders") == Counter({b"wanted": 1})
+
+
+@pytest.mark.behaviour("TW-11")
+@pytest.mark.orbitmq(
+    brokers=2,
+    replicas=2,
+    settings={**ESCAPING, "timerRollWindowSlot": "60", "recallMessageEnable": "true"},
+)
+async def test_a_long_timer_that_went_to_another_group_is_not_taken_back(orbitmq_world: World) -> None:
+    """Seed 232: the recall was answered with success, because other long timers waited."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    async with world.producer() as producer:
+        queue = next(each for each in await producer.queues("orders") if each.broker_name == MASTER)
+        sent = await producer.send(Message("orders", b"gone", delay_s=90), queue=queue)
+        await lose(world)
+        await world.sleep(70)
+        await come_back(world)
+        await world.sleep(5)
+        stays = await producer.send(Message("orders", b"stays", delay_s=90), queue=queue)
+        with pytest.raises(BrokerError, match="no message") as refused:
+            await producer.recall("orders", sent.recall_handle)
+        assert refused.value.code == ResponseCode.ILLEGAL_OPERATION
+        await producer.recall("orders", stays.recall_handle)
+    await world.sleep(100)
+    assert everywhere(world, "orders") == Counter({b"gone": 1})
 
 
 @pytest.mark.behaviour("TW-18")

@@ -53,6 +53,11 @@ class Timer:
         """Topic and unique id, which name the message within its slot."""
         return f"{self.topic}+{self.unique_id}"
 
+    @property
+    def names(self) -> str:
+        """The key of the message that this is about: its own, or that of the one that it takes back."""
+        return self.deletes or self.key
+
 
 def key_hash(key: str) -> int:
     """32 bits that tell most messages of a slot apart."""

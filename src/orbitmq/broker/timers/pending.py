@@ -14,6 +14,7 @@ from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import take_out, write_wheel
 from orbitmq.broker.timers.progress import Progress, due_of, first_slot_left, mark
+from orbitmq.broker.timers.rolling import Rolling
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.errors import OrbitError
@@ -83,8 +84,7 @@ class PendingTimers:
         self._recalled: dict[int, set[str]] = {}
         # Messages that have a unit though they are looked at again.
         self._known: set[int] = set()
-        # Units that wait for less than their whole time.
-        self._rolling = 0
+        self._rolling = Rolling()
         self.waiting.clear()
 
     # -- the start -------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class PendingTimers:
                 else:
                     count = -1 if magic & units.DELETE else 1
                     add(out_ms // precision, position, count)
-                    self._count(topic_hash, magic, count)
+                    self._count(topic_hash, magic, units.hash_of(reserved_bytes), count)
                 if physical >= progress.before and units.hash_of(reserved_bytes) is None:
                     self._known.add(physical)
             position += units.UNIT_BYTES
@@ -196,12 +196,13 @@ class PendingTimers:
     def _uncount(self, unit: units.Unit) -> None:
         """It waits no longer: another broker has delivered it."""
         self.waiting[unit.topic_hash] += 1 if unit.magic & units.DELETE else -1
-        self._rolling -= bool(unit.magic & units.ROLL)
+        if unit.magic & units.ROLL:
+            self._rolling.drop(units.hash_of(unit.extra))
 
-    def _count(self, topic_hash: int, magic: int, count: int) -> None:
+    def _count(self, topic_hash: int, magic: int, key_hash: int | None, count: int) -> None:
         self.waiting[topic_hash] += count
         if magic & units.ROLL:
-            self._rolling += 1
+            self._rolling.add(key_hash)
 
     def _resume(self, newest: units.Unit, progress: Progress, foreign: bool) -> bool:
         """Go on behind the message of the last unit, which is there if the files belong together.
@@ -310,7 +311,7 @@ class PendingTimers:
             record.physical_offset,
             record.total_size,
             forms.topic_hash(timer.topic),
-            units.reserved_bytes(due_ms - out_ms, forms.key_hash(timer.deletes or timer.key)),
+            units.reserved_bytes(due_ms - out_ms, forms.key_hash(timer.names)),
         )
 
     def _put(self, record: Record, timer: Timer) -> None:
@@ -323,7 +324,7 @@ class PendingTimers:
         below = self._tails.get(slot, NONE) if begun else self._wheel.last(slot)
         position = self._log.append(self._unit_bytes(below, magic, out_ms, due_ms, record, timer), out_ms)
         count = 1 if timer.deletes is None else -1
-        self._count(forms.topic_hash(timer.topic), magic, count)
+        self._count(forms.topic_hash(timer.topic), magic, forms.key_hash(timer.names), count)
         if not begun:
             self._wheel.add(slot, position, count)
             return
@@ -380,17 +381,18 @@ class PendingTimers:
         """The mark of the first message of the slots that have begun."""
         return self._heap[0] if self._heap else None
 
-    def drop_first(self, topic_hash: int | None = None, *, rolled: bool = False) -> None:
+    def drop_first(self, topic_hash: int | None = None, *, rolled: str | None = None) -> None:
         """The first message was delivered, or cannot be.
 
         Args:
             topic_hash: of the topic for which it counted as waiting.
-            rolled: it had waited for less than its whole time.
+            rolled: what it names, of one that had waited for less than its whole time.
         """
         heapq.heappop(self._heap)
         if topic_hash is not None:
             self.waiting[topic_hash] -= 1
-        self._rolling -= rolled
+        if rolled is not None:
+            self._rolling.drop(forms.key_hash(rolled))
 
     def is_recalled(self, timer: Timer) -> bool:
         """Whether a message of a slot that has begun was taken back."""
@@ -495,7 +497,9 @@ class PendingTimers:
             if timer.deletes is None and timer.key == key and not progress.delivered(place):
                 found = Found.WAITING
         # One that waits for less than its whole time is in another slot.
-        return Found.UNKNOWN if found is Found.MISSING and (self._rolling or self.behind) else found
+        if found is Found.MISSING and (self.behind or self._rolling.may_have(hashed)):
+            return Found.UNKNOWN
+        return found
 
     def number(self, out_ms: int) -> int:
         """How many messages wait in the slot of a time."""

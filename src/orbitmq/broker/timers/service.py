@@ -331,14 +331,15 @@ class TimerService(Component):
             self.pending.drop_first()
             return None
         rolls = timer.out_ms >= due_of(first)
+        rolled = timer.names if rolls else None
         if self._is_recalled(timer, rolls=rolls):
-            self.pending.drop_first(rolled=rolls)  # the recall has counted
+            self.pending.drop_first(rolled=rolled)  # the recall has counted
             return None
         # A timer log that lost writes in a crash may name a message twice.
         over = first == self._last or self._progress.delivered(first)
         if over or (self._already and self._was_done(record, timer, rolls=rolls)):
             self._last = first
-            self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
+            self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolled)
             return None
         handed = None
         try:
@@ -353,7 +354,7 @@ class TimerService(Component):
                 raise
             log.error("the timer message at %d is left out: %s", place_of(first), error)
         self._last = first
-        self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
+        self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolled)
         return handed
 
     def _is_recalled(self, timer: forms.Timer, *, rolls: bool) -> bool:
