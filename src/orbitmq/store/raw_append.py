@@ -156,6 +156,7 @@ class RawAppend:
 
     async def _cut(self, to: int, end: int) -> None:
         queues = await self._runtime.threads.run(self._queues_behind, to, end)
+        await self._upkeep.checkpoint_written()
         # Durable before anything is removed: a crash in between must not trust what is gone.
         self._upkeep.lower(to)
         for slot, offset in queues.items():
