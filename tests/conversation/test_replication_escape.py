@@ -7,6 +7,8 @@ import errno
 import logging
 
 import pytest
+from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.test_broker_pop import pop
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.delay.service import ScheduleService
@@ -16,8 +18,10 @@ from orbitmq.message.record import Record, iter_records
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.store import NewMessage
 from orbitmq.testing import World
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
 
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 SETTINGS = {"enableRemoteEscape": "true"}
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
 
@@ -245,3 +249,38 @@ async def test_a_retry_message_that_was_delivered_too_often_is_a_dead_letter_the
     there = world.brokers["broker-b"]
     assert [record.body for record in stored(there, retry)] == [b"1"]
     assert [record.body for record in stored(there, "%DLQ%billing")] == [b"3"]
+
+
+@pytest.mark.behaviour("TX-05")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_a_half_message_that_cannot_be_handed_on_holds_up_no_other(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    topic(world, "orders")
+    append = world.brokers["broker-a"].services.append
+    append.put_many([NewMessage(HALF, 0, b"of no topic", encode_properties({"PGROUP": "shop"}))])
+    put(world, "orders", 1, 0, TRAN_MSG="true", PGROUP="shop")
+    await lose_master(world)
+    await world.sleep(30)
+    assert [record.body for record in stored(world.brokers["broker-b"], HALF)][:1] == [b"000 of orders"]
+
+
+@pytest.mark.behaviour("PE-03")
+@pytest.mark.behaviour("PP-13")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_a_long_message_that_was_popped_is_taken_by_another_master(orbitmq_world: World) -> None:
+    """That one adds properties of its own, too."""
+    world = orbitmq_world
+    topic(world, "T")
+    topic(world, "%RETRY%cg_T")
+    peer = BrokerPeer(world.runtime, world.brokers["broker-a"].address)
+    for each in ("broker-a", "broker-b"):
+        world.brokers[each].services.groups.update(SubscriptionGroupConfig(group_name="cg"))
+    await peer.sent(b"big", properties={"a": "x" * 32_660})
+    assert (await pop(peer, invisible_time=10_000)).bodies == [b"big"]
+    await world.sleep(1)
+    await lose_master(world)
+    await world.sleep(30)
+    other = world.brokers["broker-b"]
+    [record] = stored(other, "%RETRY%cg_T")
+    assert (record.body, record.reconsume_times) == (b"big", 1)
+    assert decode_properties(record.properties)["a"] == "x" * 32_660

@@ -26,6 +26,8 @@ from orbitmq.settings.typed import (
 __all__ = ["BrokerConfig", "ConfigError"]
 
 _MIB = 1024 * 1024
+# No maxMessageSize is above this.
+MAX_MESSAGE_BYTES = 15 * _MIB
 _DAY_MS = 86_400_000
 
 
@@ -142,7 +144,7 @@ class BrokerConfig(Settings):
 
     region_id: str = setting("DefaultRegion", "regionId", _region, live=True)
     trace_on: bool = setting(True, "traceOn", flag, live=True)
-    max_message_size: int = setting(4 * _MIB, "maxMessageSize", number(1, 15 * _MIB), live=True)
+    max_message_size: int = setting(4 * _MIB, "maxMessageSize", number(1, MAX_MESSAGE_BYTES), live=True)
     reject_transaction_message: bool = setting(False, "rejectTransactionMessage", flag, live=True)
     transaction_timeout_ms: int = setting(6000, "transactionTimeOut", number(0, _DAY_MS), live=True)
     transaction_check_interval_ms: int = setting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.component import Component
-from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.config import MAX_MESSAGE_BYTES, BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -86,6 +86,7 @@ def store_config(config: BrokerConfig, port: int) -> StoreConfig:
         flush_interval_ms=config.flush_interval_commit_log_ms,
         store_host=(config.broker_ip1, port),
         batch_bytes=max(4 << 20, config.max_message_size) + _BATCH_SLACK_BYTES,
+        largest_bytes=MAX_MESSAGE_BYTES + _BATCH_SLACK_BYTES,
         file_reserved_ms=config.file_reserved_time_hours * _HOUR_MS,
         delete_hour=int(config.delete_when.partition(";")[0]),
         index=config.message_index_enable,

@@ -3,6 +3,7 @@
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import (
     RawAppendError,
+    RecordTooLongError,
     StoreClosedError,
     StoreError,
     StoreLockedError,
@@ -22,6 +23,7 @@ __all__ = [
     "PutResult",
     "PutStatus",
     "RawAppendError",
+    "RecordTooLongError",
     "StoreClosedError",
     "StoreConfig",
     "StoreError",

@@ -20,6 +20,8 @@ class StoreConfig:
             ``flush_interval_ms``.
         store_host: this broker's address and port, part of every record.
         batch_bytes: buffer for what arrives between two writes; at least one maximal record.
+        largest_bytes: for a single message of up to this size the buffer grows, so that one that was stored
+            under a higher limit can come again under a lower one.
         tail_entries: index entries of each queue kept in memory.
         file_reserved_ms: age after which a full log file may be deleted.
         delete_hour: local hour of the day in which expired files are deleted (``deleteWhen``).
@@ -40,6 +42,7 @@ class StoreConfig:
     checkpoint_interval_ms: int = 5000
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
     batch_bytes: int = (4 << 20) + (128 << 10)
+    largest_bytes: int = 0
     tail_entries: int = 512
     file_reserved_ms: int = 72 * 3600 * 1000
     delete_hour: int = 4

@@ -17,6 +17,10 @@ class StoreClosedError(StoreError):
     """The store takes no more messages: it is stopped, its disk is full, or a write or flush failed."""
 
 
+class RecordTooLongError(StoreError):
+    """A message has a part that is longer than its field in a record; the store goes on without it."""
+
+
 class UnknownQueueError(StoreError):
     """The topic has no such queue here."""
 

@@ -265,6 +265,7 @@ class MessageStore:
         Raises:
             StoreClosedError: no messages are taken now; the text says why.
             UnknownQueueError: the topic has no such queue here.
+            RecordTooLongError: a record has no room for its properties.
         """
         return self.put_many([message])
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from orbitmq.broker.messaging.room import fitted
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.tags import tags_code
@@ -75,11 +76,12 @@ class DelayLevels:
         changed[property_names.DELAY] = str(level)
         changed[property_names.REAL_TOPIC] = message.topic
         changed[property_names.REAL_QUEUE_ID] = str(message.queue_id)
-        encoded = encode_properties(changed)
-        if len(encoded) > MAX_PROPERTIES_BYTES:
+        encoded = fitted(changed)
+        if encoded is None:
+            size = len(encode_properties(changed))
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: properties of {len(encoded)} bytes with the place it is delayed "
+                f"the message is illegal: properties of {size} bytes with the place it is delayed "
                 f"from, limit {MAX_PROPERTIES_BYTES} bytes",
             )
         return replace(

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 
 from orbitmq.broker.durability import Durability
 from orbitmq.broker.statistics import Counters
-from orbitmq.store import MessageStore, NewMessage, PutResult, PutStatus, StoreClosedError, UnknownQueueError
+from orbitmq.store import (
+    MessageStore,
+    NewMessage,
+    PutResult,
+    PutStatus,
+    RecordTooLongError,
+    StoreClosedError,
+    UnknownQueueError,
+)
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
@@ -51,6 +59,9 @@ class MessageAppend:
             return self._store.put_many(messages)
         except UnknownQueueError as error:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        except RecordTooLongError as error:
+            self._counters.failed += len(messages)
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         except StoreClosedError as error:
             self._counters.failed += len(messages)
             # A store that goes on taking messages refused just these: as records they are too large.

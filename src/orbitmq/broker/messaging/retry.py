@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from orbitmq.message import property_names
-from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.versions import V3_4_9
 
@@ -25,7 +24,7 @@ def max_reconsume_times(group: SubscriptionGroupConfig, version: int, requested:
 def mark_dead(properties: dict[str, str], reason: str | None = None, client_id: str | None = None) -> None:
     """Say in a dead letter what it was first (RocketMQ 5.5.0 does not), and why and by whom it was given up.
 
-    What the properties have no room for is left out.
+    What the properties have no room for is left out where they are made bytes.
     """
     marks = {
         property_names.DLQ_ORIGIN_TOPIC: properties.get(property_names.RETRY_TOPIC),
@@ -33,15 +32,10 @@ def mark_dead(properties: dict[str, str], reason: str | None = None, client_id: 
         property_names.DLQ_CLIENT: client_id,
         property_names.DLQ_REASON: _one_line(reason or "")[:MAX_REASON],
     }
-    room = MAX_PROPERTIES_BYTES - len(encode_properties(properties))
     for name, value in marks.items():
         first = name in (property_names.DLQ_ORIGIN_TOPIC, property_names.DLQ_ORIGIN_MESSAGE_ID)
-        if not value or (first and name in properties):
-            continue
-        room -= len(encode_properties({name: value}))
-        if room < 0:
-            return
-        properties[name] = value
+        if value and not (first and name in properties):
+            properties[name] = value
 
 
 def _one_line(text: str) -> str:

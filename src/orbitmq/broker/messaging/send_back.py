@@ -15,6 +15,7 @@ from orbitmq.broker.messaging.retry import (
     mark_dead,
     max_reconsume_times,
 )
+from orbitmq.broker.messaging.room import fitted_copy
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import RoleState
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
     from random import Random
 
 log = logging.getLogger(__name__)
+
+# What an earlier delay has left: with it a message counts as one whose delay is over.
+_OF_A_DELAY = (
+    property_names.DELAY,
+    property_names.REAL_TOPIC,
+    property_names.REAL_QUEUE_ID,
+    property_names.TIMER_OUT_MS,
+    *property_names.TIMER_PROPERTIES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +116,53 @@ class SendBack:
         properties = _properties(record)
         if record.reconsume_times >= limit or returned.delay_level < 0:
             dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
-            properties[property_names.DELAY] = "0"
-            mark_dead(properties, returned.reason, returned.client_id)
-            copy = copied(record, properties, dead.topic_name, 0, reconsume_times=tries)
             log.info(
                 "message %s of group %s is a dead letter after %d deliveries",
                 properties[property_names.ORIGIN_MESSAGE_ID], returned.group, tries,
             )  # fmt: skip
+            properties[property_names.DELAY] = "0"
+            mark_dead(properties, returned.reason, returned.client_id)
+            encoded = fitted_copy(record, properties)
+            copy = copied(record, properties, dead.topic_name, 0, encoded=encoded, reconsume_times=tries)
         else:
-            if not self._with_timer(returned, properties):
-                level = returned.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
-                properties[property_names.DELAY] = str(level)
             # A retry topic made earlier may have fewer queues than the group has by now.
             queues = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
             queue_id = self._chance.randrange(queues)
-            copy = copied(record, properties, retry.topic_name, queue_id, reconsume_times=tries)
-        await self._stored(copy, properties)
+            copy = self._again(returned, record, properties, retry.topic_name, queue_id)
+        await self._stored(copy)
+
+    def _again(
+        self,
+        returned: ReturnedMessage,
+        record: Record,
+        properties: dict[str, str],
+        topic: str,
+        queue_id: int,
+    ) -> NewMessage:
+        """The message as it waits for its next delivery.
+
+        Refused, it would come back for ever: when it has no room to say where its delay ends, it is delivered
+        without one, and counted.
+        """
+        tries = record.reconsume_times + 1
+        waiting = dict(properties)
+        if not self._with_timer(returned, waiting):
+            waiting[property_names.DELAY] = str(returned.delay_level or FIRST_RETRY_LEVEL + tries - 1)
+        encoded = fitted_copy(record, waiting)
+        copy = copied(record, waiting, topic, queue_id, encoded=encoded, reconsume_times=tries)
+        try:
+            return self._timers.timed(self._levels.delayed(copy, waiting), waiting)
+        except RemotingError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            log.warning(
+                "message %s of group %s comes again without delay: %s",
+                record.message_id, returned.group, error,
+            )  # fmt: skip
+        for name in _OF_A_DELAY:
+            properties.pop(name, None)
+        encoded = fitted_copy(record, properties)
+        return copied(record, properties, topic, queue_id, encoded=encoded, reconsume_times=tries)
 
     def _with_timer(self, returned: ReturnedMessage, properties: dict[str, str]) -> bool:
         """Ask for a timer, if the consumer wants one and this broker has them."""
@@ -164,7 +205,7 @@ class SendBack:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}: {error}"
             ) from error
 
-    async def _stored(self, copy: NewMessage, properties: dict[str, str]) -> None:
+    async def _stored(self, copy: NewMessage) -> None:
         """Store the copy. The consumer counts the message as handled on success, so the device has it then.
 
         Raises:
@@ -172,8 +213,7 @@ class SendBack:
         """
         try:
             self._append.admit()
-            delayed = self._timers.timed(self._levels.delayed(copy, properties), properties)
-            result = self._append.put_many([delayed])
+            result = self._append.put_many([copy])
             status = await self._append.stored(result)
         except (RemotingError, StoreClosedError) as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error

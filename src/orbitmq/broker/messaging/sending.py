@@ -13,6 +13,7 @@ from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, mark_dead, max_reconsume_times
+from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
@@ -281,12 +282,14 @@ class Sending:
         """The message to store, as the append hooks want it."""
         properties = request.properties
         self._complete(properties)
-        encoded = encode_properties(properties)
-        if len(encoded) > MAX_PROPERTIES_BYTES:
+        # What comes again, or is given up, got properties on its way that its sender did not think of.
+        on_its_way = request.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
+        encoded = fitted(properties) if on_its_way else encode_properties(properties)
+        if encoded is None or len(encoded) > MAX_PROPERTIES_BYTES:
+            size = len(encode_properties(properties))
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: properties of {len(encoded)} bytes, "
-                f"limit {MAX_PROPERTIES_BYTES} bytes",
+                f"the message is illegal: properties of {size} bytes, limit {MAX_PROPERTIES_BYTES} bytes",
             )
         message = NewMessage(
             request.topic,

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, decode_record
 from orbitmq.message.tags import tags_code
 from orbitmq.store import MessageStore, NewMessage
 
 log = logging.getLogger(__name__)
+
+_MAX_COUNT = 0x7FFFFFFF
 
 
 def record_at(store: MessageStore, physical_offset: int, *, quiet: bool = False) -> Record | None:
@@ -42,25 +43,27 @@ def copied(
     topic: str,
     queue_id: int,
     *,
-    encoded: bytes | None = None,
+    encoded: bytes,
     reconsume_times: int | None = None,
 ) -> NewMessage:
     """The record as a new message: body, flags, time and host of its birth stay.
 
     Args:
         properties: what it has now; its tags go into the consume queue.
-        encoded: the same properties as bytes, when they are there already.
-        reconsume_times: when it is not the record's.
+        encoded: the same properties as bytes: see :mod:`orbitmq.broker.messaging.room` where some were added.
+        reconsume_times: when it is not the record's; a sender may have named the highest number already.
     """
     return NewMessage(
         topic,
         queue_id,
         record.body,
-        encode_properties(properties) if encoded is None else encoded,
+        encoded,
         flag=record.flag,
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
         born_host=record.born_host,
-        reconsume_times=record.reconsume_times if reconsume_times is None else reconsume_times,
+        reconsume_times=record.reconsume_times
+        if reconsume_times is None
+        else min(reconsume_times, _MAX_COUNT),
         tags_code=tags_code(properties.get(property_names.TAGS)),
     )

@@ -15,11 +15,16 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
 from orbitmq.broker.pop.ordered import MAX_BATCH, OrderedPops
-from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, check_invisible_time, check_leads, revive_queue
+from orbitmq.broker.pop.receipts import (
+    INVISIBLE_LIMITS_MS,
+    check_invisible_time,
+    check_leads,
+    revive_queue,
+    with_receipt,
+)
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
-from orbitmq.message import property_names, reserved
-from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message import reserved
 from orbitmq.message.record import encode_record, iter_records
 from orbitmq.message.record_layout import QUEUE_OFFSET_AT
 from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore
@@ -170,6 +175,7 @@ class Popping:
                 f"maxMsgNums {request.max_count}, limits 1 to {MAX_MESSAGES}",
             )
         check_invisible_time(request.invisible_ms)
+        self._check_name(request)
         try:
             return self._filters.of_expression(request.topic, request.expression, request.expression_type)
         except RemotingError as error:
@@ -177,6 +183,17 @@ class Popping:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 f"parse the consumer's subscription failed: {error.remark}",
             ) from error
+
+    def _check_name(self, request: PopRequest) -> None:
+        """A topic whose redeliveries would need a name that no topic may have is not popped."""
+        own = request.topic.startswith(reserved.RETRY_PREFIX)
+        name = request.topic if own else self.sources.retry_topic(request.topic, request.group)
+        if len(name) > reserved.RETRY_TOPIC_MAX_CHARS:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the retry topic of topic and group would have {len(name)} characters, "
+                f"limit {reserved.RETRY_TOPIC_MAX_CHARS}",
+            )
 
     def permitted(self, group: str, topic: str, queue_id: int, what: str) -> TopicConfig:
         """The config of a topic that the group may read from.
@@ -284,19 +301,21 @@ class Popping:
             popped.rest += max(0, high - result.next_offset)
             return
         offsets = _offsets(result, start)
+        fit, body = offsets, result.body
+        if is_retry and not self._config.pop_actual_retry_topic:
+            fit, body = self._as_sent_first(popped, request, queue, start, result)
+        now_ms = popped.pop_time_ms
         self._in_flight.take(
-            queue,
-            start,
-            offsets,
-            result.next_offset,
-            now_ms=popped.pop_time_ms,
-            invisible_ms=request.invisible_ms,
+            queue, start, offsets, result.next_offset, now_ms=now_ms, invisible_ms=request.invisible_ms
         )
-        self._note(popped, request, queue, start, offsets, result)
-        hide = is_retry and not self._config.pop_actual_retry_topic
-        popped.body.append(
-            self._as_sent_first(popped, request, queue, start, result) if hide else result.body
-        )
+        for offset in sorted(set(offsets).difference(fit)) if len(fit) < len(offsets) else ():
+            # Nobody has it, so it is due: what gives messages up finds that nobody can get it.
+            self._in_flight.change(queue, (start, now_ms), offset, now_ms=now_ms, invisible_ms=0)
+        if not fit:
+            popped.rest += max(0, high - result.next_offset)
+            return
+        self._note(popped, request, queue, start, fit, result)
+        popped.body.append(body)
 
     def _note(
         self,
@@ -329,9 +348,13 @@ class Popping:
 
     def _as_sent_first(
         self, popped: Popped, request: PopRequest, queue: PopQueue, start: int, result: GetResult
-    ) -> bytes:
-        """Messages of a retry topic under the name of the topic that was asked for, each with its receipt."""
-        changed = []
+    ) -> tuple[list[int], bytes]:
+        """Messages of a retry topic under the name of the topic that was asked for, each with its receipt.
+
+        Returns:
+            Their offsets and records; those that have no room for a receipt are left out.
+        """
+        offsets, changed = [], []
         for record in iter_records(result.body):
             receipt = pop_info.ExtraInfo(
                 start,
@@ -343,12 +366,14 @@ class Popping:
                 queue.queue_id,
                 record.queue_offset,
             )
-            properties = decode_properties(record.properties)
-            properties[property_names.POP_CK] = receipt.encode()
-            record.properties = encode_properties(properties)
+            properties = with_receipt(record, receipt)
+            if properties is None:
+                continue
+            record.properties = properties
             record.topic = request.topic
+            offsets.append(record.queue_offset)
             changed.append(encode_record(record))
-        return b"".join(changed)
+        return offsets, b"".join(changed)
 
     def _is_full(self, queue: PopQueue) -> bool:
         """Whether the group has so many messages of this queue that it must finish some (the quota)."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.role import RoleState
+from orbitmq.message import property_names
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.record import Record
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.pop_info import ExtraInfo
 
 # From a moment to the longest time of RocketMQ's timers (timerMaxDelaySec), which keep check points there.
 INVISIBLE_LIMITS_MS = (1, 3 * 24 * 3600 * 1000)
@@ -39,3 +44,10 @@ def check_invisible_time(invisible_ms: int) -> None:
         raise RemotingError(
             ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} ms: limits {low} to {high} ms"
         )
+
+
+def with_receipt(record: Record, receipt: ExtraInfo) -> bytes | None:
+    """The properties with which a pop hands out a message of a retry topic; ``None``: they have no room."""
+    properties = decode_properties(record.properties)
+    properties[property_names.POP_CK] = receipt.encode()
+    return fitted(properties)

@@ -16,6 +16,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, OffsetsReset, TopicChanged
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES
+from orbitmq.broker.messaging.room import fitted_copy
 from orbitmq.broker.messaging.stored import copied, record_of
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -27,6 +28,7 @@ from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import MAX_MESSAGES, Sources
+from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, with_receipt
 from orbitmq.broker.pop.state import NEVER_MS, PopState
 from orbitmq.broker.role import LEADING, RoleChanged, RoleState
 from orbitmq.message import property_names, reserved
@@ -297,6 +299,7 @@ class PopRevive(Component):
         group = self._groups.find(queue.group)
         on_the_way = {each.offset for each in self._unsettled if each.delivery is delivery}
         gone: set[int] = set()
+        refused: RemotingError | None = None
         for offset in sorted(delivery.left - on_the_way):
             record = (
                 record_of(self._store, queue.topic, queue.queue_id, offset) if group is not None else None
@@ -312,10 +315,19 @@ class PopRevive(Component):
             if offset not in delivery.left:
                 continue
             message, properties = self._redelivery(queue, delivery, record, topic)
-            self._unsettled.append(_Leaving(self._outlet.hand(message, properties), queue, delivery, offset))
+            try:
+                handed = self._outlet.hand(message, properties)
+            except RemotingError as error:
+                if is_not_now(error):
+                    raise
+                refused = error  # It is about this one: its neighbours leave.
+                continue
+            self._unsettled.append(_Leaving(handed, queue, delivery, offset))
         if gone:
             log.warning("%d messages of %s are gone, they cannot be redelivered", len(gone), queue.key)
             self._in_flight.remove(queue, delivery, gone)
+        if refused is not None:
+            raise refused
 
     def _retry_topic(self, queue: PopQueue) -> str:
         """Where a message comes again from: from the retry topic that it was in, unless the group pulls."""
@@ -328,13 +340,32 @@ class PopRevive(Component):
 
     async def _target(self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record) -> str:
         """The topic for a message, on disk before the message is in it."""
-        dead = record.reconsume_times >= group.retry_max_times
-        topic = reserved.dead_letter_topic(queue.group) if dead else self._retry_topic(queue)
+        retry = self._retry_topic(queue)
+        dead = record.reconsume_times >= group.retry_max_times or not self._has_room(queue, record, retry)
+        topic = reserved.dead_letter_topic(queue.group) if dead else retry
         if topic not in self._topics or not self._metadata.saved(topic):
             own = topic == reserved.retry_topic(queue.group)
             queues = DEAD_LETTER_QUEUES if dead else group.retry_queue_nums if own else 1
             await self._metadata.inner_topic(topic, max(1, queues))
         return topic
+
+    def _has_room(self, queue: PopQueue, record: Record, topic: str) -> bool:
+        """Whether a pop can hand the message out of this retry topic: it adds the receipt."""
+        if self._config.pop_actual_retry_topic or topic == reserved.retry_topic(queue.group):
+            return True
+        # As long as any that a pop can write; it is one of a queue's newest messages.
+        end = self._store.max_offset(topic, 0)
+        receipt = pop_info.ExtraInfo(
+            end, self._clock.now_ms(), INVISIBLE_LIMITS_MS[1], pop_info.ORDERLY_REVIVE_QUEUE,
+            pop_info.retry_of(topic), self._config.broker_name, 0, end,
+        )  # fmt: skip
+        if with_receipt(record, receipt) is not None:
+            return True
+        log.error(
+            "message %s of group %s is a dead letter: its properties of %d bytes have no room for a receipt",
+            record.message_id, queue.group, len(record.properties),
+        )  # fmt: skip
+        return False
 
     def _redelivery(
         self, queue: PopQueue, delivery: Delivery, record: Record, topic: str
@@ -354,7 +385,8 @@ class PopRevive(Component):
             properties[property_names.DLQ_ORIGIN_TOPIC] = origin
             properties[property_names.DLQ_ORIGIN_MESSAGE_ID] = properties[property_names.ORIGIN_MESSAGE_ID]
         again = record.reconsume_times + 1
-        return copied(record, properties, topic, 0, reconsume_times=again), properties
+        encoded = fitted_copy(record, properties)
+        return copied(record, properties, topic, 0, encoded=encoded, reconsume_times=again), properties
 
     def _settle(self) -> None:
         """What is stored is in flight no more."""

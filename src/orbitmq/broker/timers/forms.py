@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging.room import fitted, fitted_copy
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names as names
 from orbitmq.message import reserved
@@ -131,11 +132,12 @@ def timed(
     changed[names.TIMER_OUT_MS] = str(slot_ms(deliver_ms, config.timer_precision_ms))
     changed[names.REAL_TOPIC] = message.topic
     changed[names.REAL_QUEUE_ID] = str(message.queue_id)
-    encoded = encode_properties(changed)
-    if len(encoded) > MAX_PROPERTIES_BYTES - _ADDED_BYTES:
+    encoded = fitted(changed, MAX_PROPERTIES_BYTES - _ADDED_BYTES)
+    if encoded is None:
+        size = len(encode_properties(changed))
         raise RemotingError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the message is illegal: properties of {len(encoded)} bytes with the place its timer brings it "
+            f"the message is illegal: properties of {size} bytes with the place its timer brings it "
             f"to, limit {MAX_PROPERTIES_BYTES - _ADDED_BYTES} bytes",
         )
     return replace(message, topic=reserved.TIMER_TOPIC, queue_id=0, properties=encoded)
@@ -182,7 +184,8 @@ def delivered(
     changed = dict(properties)
     changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
-    return copied(record, changed, properties[names.REAL_TOPIC], queue_id)
+    encoded = fitted_copy(record, changed)
+    return copied(record, changed, properties[names.REAL_TOPIC], queue_id, encoded=encoded)
 
 
 def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> NewMessage:
@@ -192,7 +195,7 @@ def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_
     changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
     changed[names.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
-    return copied(record, changed, reserved.TIMER_TOPIC, 0)
+    return copied(record, changed, reserved.TIMER_TOPIC, 0, encoded=fitted_copy(record, changed))
 
 
 def recall(

@@ -119,10 +119,13 @@ class HalfEscape(Component):
                 try:
                     self._hand(half, record)
                 except RemotingError as error:
+                    if not is_not_now(error):
+                        # It is about this one alone: the others must not wait for it.
+                        log.error("the half message %s cannot be handed on: %s", half.unique_id, error)
+                        self._table.postpone(half, now + self._config.transaction_check_interval_ms)
+                        continue
                     for late in due[at:]:
                         self._table.postpone(late, now + int(TICK_SECONDS * 1000))
-                    if not is_not_now(error):
-                        log.error("the half message %s cannot be handed on: %s", half.unique_id, error)
                     return
             await asyncio.sleep(0)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orbitmq.broker.delay.levels import level_of
+from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
@@ -17,8 +18,8 @@ from orbitmq.wire.errors import RemotingError
 
 REMOVE_TAG = "d"
 OFFSET_SEPARATOR = ","
-# Left free in the properties of a half message, for what its copies get.
-ROOM_BYTES = 100
+# Without what is left free in the properties of a half message, for what its copies get.
+MAX_HALF_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 100
 
 
 def is_prepared(message: NewMessage, properties: Mapping[str, str]) -> bool:
@@ -43,11 +44,14 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
         marked[property_names.TRANSACTION_ID] = unique_id
     marked[property_names.REAL_TOPIC] = message.topic
     marked[property_names.REAL_QUEUE_ID] = str(message.queue_id)
+    encoded = encode_properties(marked)
+    if len(encoded) > MAX_HALF_PROPERTIES_BYTES:
+        raise _too_long(len(encoded), MAX_HALF_PROPERTIES_BYTES)
     return replace(
         message,
         topic=reserved.TRANS_HALF_TOPIC,
         queue_id=0,
-        properties=_encoded(marked, room_bytes=ROOM_BYTES),
+        properties=encoded,
         sys_flag=sysflag.with_transaction(message.sys_flag, sysflag.TRANSACTION_NOT),
     )
 
@@ -70,9 +74,7 @@ def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMes
             ResponseCode.SYSTEM_ERROR,
             f"half message {record.message_id} has REAL_TOPIC {topic!r} and REAL_QID {queue_id!r}",
         )
-    message = _again(record, properties)
-    message.topic = topic
-    message.queue_id = int(queue_id)
+    message = copied(record, properties, topic, int(queue_id), encoded=record.properties)
     message.sys_flag = sysflag.with_transaction(record.sys_flag, sysflag.TRANSACTION_COMMIT)
     message.prepared_transaction_offset = record.physical_offset
     return message, judged
@@ -113,9 +115,7 @@ def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
 
 def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
     """What becomes of a half message that was asked about too often."""
-    message = _again(record, properties)
-    message.topic = reserved.TRANS_CHECK_MAX_TIME_TOPIC
-    return message
+    return copied(record, properties, reserved.TRANS_CHECK_MAX_TIME_TOPIC, 0, encoded=record.properties)
 
 
 def _again(record: Record, properties: Mapping[str, str]) -> NewMessage:
@@ -220,12 +220,15 @@ def marked_offsets(body: bytes) -> list[int]:
     return [int(part) for part in body.split(OFFSET_SEPARATOR.encode()) if part.isdigit()]
 
 
-def _encoded(properties: Mapping[str, str], room_bytes: int = 0) -> bytes:
-    encoded = encode_properties(properties)
-    limit = MAX_PROPERTIES_BYTES - room_bytes
-    if len(encoded) > limit:
-        raise RemotingError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"the message is illegal: properties of {len(encoded)} bytes, limit {limit} bytes",
-        )
+def _encoded(properties: Mapping[str, str]) -> bytes:
+    encoded = fitted(dict(properties))
+    if encoded is None:
+        raise _too_long(len(encode_properties(properties)), MAX_PROPERTIES_BYTES)
     return encoded
+
+
+def _too_long(size: int, limit: int) -> RemotingError:
+    return RemotingError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message is illegal: properties of {size} bytes, limit {limit} bytes",
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.message.ids import offset_message_id, pack_ip
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.errors import StoreClosedError, UnknownQueueError
+from orbitmq.store.errors import RecordTooLongError, StoreClosedError, UnknownQueueError
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.model import NewMessage, PutResult, PutStatus
@@ -70,14 +71,23 @@ class Writer:
 
     def _make_room_for(self, messages: list[NewMessage]) -> None:
         """Start a new batch, and a new file, when the messages do not fit as a whole."""
-        size = sum(
-            self._appender.record_bytes(len(m.body), len(m.topic.encode()), len(m.properties), 20)
-            for m in messages
-        )
-        if self._appender.batch_room < size <= self.config.batch_bytes:
-            # The limit for messages was raised while the broker runs.
+        size = 0
+        for m in messages:
+            length = len(m.properties)
+            if length > MAX_PROPERTIES_BYTES:
+                # Its length would wrap in the record, and whoever reads the log would end there.
+                raise RecordTooLongError(
+                    f"the message is illegal: properties of {length} bytes, "
+                    f"limit {MAX_PROPERTIES_BYTES} bytes"
+                )
+            size += self._appender.record_bytes(len(m.body), len(m.topic.encode()), length, 20)
+        most = self.config.batch_bytes
+        if len(messages) == 1:
+            most = max(most, self.config.largest_bytes)
+        if self._appender.batch_room < size <= most:
+            # The limit for messages was raised while the broker runs, or was higher when it had this one.
             self._log.end_batch()
-            self._appender.grow_batch(self.config.batch_bytes)
+            self._appender.grow_batch(max(self.config.batch_bytes, size))
         if size > self._appender.batch_room or size + 8 > self.config.commit_log_file_bytes:
             limit = min(self._appender.batch_room, self.config.commit_log_file_bytes - 8)
             raise StoreClosedError(
