@@ -175,7 +175,8 @@ class Pulling:
         self._events.publish(
             PullPermitted(request.group, request.topic, filter, registered, request.sub_version, tags)
         )
-        if request.commit_offset >= 0:
+        # Who has not been told yet of a reset must not undo it.
+        if request.commit_offset >= 0 and not self._has_reset(request):
             self._offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         moved = self._moved(request, group, filter)
         if moved is not None:
@@ -291,6 +292,9 @@ class Pulling:
             request.group, offset, request.queue_id, request.topic, result.max_offset,
         )  # fmt: skip
         return PullStatus.NO_NEW_MSG
+
+    def _has_reset(self, request: PullRequest) -> bool:
+        return self._offsets.has_reset(request.group, request.topic, request.queue_id)
 
     def _suspend_ms(self, request: PullRequest, status: PullStatus, result: GetResult) -> int | None:
         """How long a pull waits that found nothing, ``None``: it is answered at once."""
