@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, records
-from tests.replicas import MASTER, SLAVE, same_end
+from tests.replicas import ACTING, MASTER, SLAVE, role_of, same_end
 
 from orbitmq import Message
+from orbitmq.broker.role import Role
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -121,3 +122,33 @@ async def test_a_consumer_that_is_sent_to_the_slave_hears_of_a_reset_and_goes_on
         assert await committed(master) == "20"
         await consumer.close()
         await running
+
+
+@pytest.mark.behaviour("PO-37")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_reset_that_was_told_by_who_acted_does_not_come_again(
+    orbitmq_world: World, kept: bool
+) -> None:
+    """Of a master that was cut off and lives on; one that an operator makes there meanwhile waits on."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await twenty_read(world, master)
+        await reset(master, 5)
+        await world.sleep(1)
+        assert waits(world, SLAVE)
+        world.partition(MASTER)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        if kept:
+            world.brokers[MASTER].services.offsets.reset("cg", "T", 0, 7)
+        moved = await slave.pull(18, sys_flag=int(OWN_FILTER))
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        await commit(slave, 20)
+        world.heal()
+        await world.until(
+            lambda: (role_of(world, MASTER), role_of(world, SLAVE)) == (Role.MASTER, Role.SLAVE)
+        )
+        await world.sleep(2)
+        assert [waits(world, name) for name in (MASTER, SLAVE)] == [kept, kept]
+        assert await committed(master) == ("7" if kept else "20")
