@@ -11,6 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config
 from orbitmq.broker.broker import Broker
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import decode_record
+from orbitmq.message.sysflag import PullFlag
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.client import (
@@ -262,6 +263,27 @@ async def test_a_reset_reaches_the_consumer_with_its_next_pull(peer: Peer) -> No
     assert "[0-3]" in (out.remark or "")
     everywhere = await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=0, **target)
     assert set(ResetOffsetBody.decode(everywhere.body).offset_table.values()) == {0}
+
+
+@pytest.mark.behaviour("MO-16")
+async def test_the_pull_that_is_told_of_a_reset_does_not_undo_it(peer: Peer) -> None:
+    """It brings along what the consumer knew before; if that one ends then, the reset was lost."""
+    await peer.create()
+    for _ in range(3):
+        await peer.send()
+    await peer.beat("T")
+    pull: dict[str, str | int] = {"maxMsgNums": 9, "subVersion": 0, "suspendTimeoutMillis": 0}
+    pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": PullFlag.COMMIT_OFFSET}
+    where: dict[str, str | int] = {"consumerGroup": "cg", "topic": "T", "queueId": 0}
+    target: dict[str, str | int] = {"group": "cg", "topic": "T", "queueId": 0, "isForce": "true"}
+    for _ in range(2):  # the second time the fast path has taken the pulls before
+        for _ in range(2):
+            await peer.call(RequestCode.PULL_MESSAGE, queueOffset=1, commitOffset=3, **pull)
+        assert (await peer.ok(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext["offset"] == "3"
+        await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, offset=1, **target)
+        moved = await peer.call(RequestCode.PULL_MESSAGE, queueOffset=3, commitOffset=3, **pull)
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
+        assert (await peer.ok(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext["offset"] == "1"
 
 
 async def test_a_reset_reaches_a_pull_that_waits_at_once(peer: Peer) -> None:

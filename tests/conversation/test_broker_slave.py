@@ -11,6 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer, records
 from orbitmq import Message
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
+from orbitmq.message.sysflag import PullFlag
 from orbitmq.store import GetResult, GetStatus, MessageStore
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -266,6 +267,39 @@ async def test_who_is_far_behind_is_sent_to_a_slave(
         answer = await peer.pull(0, max_msg_nums=3)
         wanted = {"0": "2" if "slaveReadEnable=true" in settings else "0", "1": "3"}
         assert answer.ext["suggestWhichBrokerId"] == wanted[suggested]
+
+
+@READABLE
+@pytest.mark.behaviour("MO-19")
+async def test_a_slave_sends_a_group_that_was_moved_to_its_master(doors: Broker, peer: BrokerPeer) -> None:
+    """It gives what it is asked for meanwhile, and does not answer "nothing" without end."""
+    await slave_of_five(doors, peer)
+    offsets = doors.services.offsets
+    for _ in range(2):
+        await peer.pull(3)
+    waiting = asyncio.ensure_future(timed(peer, 5, sys_flag=HOLDS))
+    await asyncio.sleep(3)
+    offsets.reset("cg", "T", 0, 1)
+    answer, took = await waiting
+    assert (answer.code, next_of(answer)) == (ResponseCode.PULL_NOT_FOUND, 5)
+    assert answer.ext["suggestWhichBrokerId"] == "0"
+    assert took < 4.2
+    reads_here = b'{"groupName":"cg","brokerId":1,"whichBrokerWhenConsumeSlowly":1}'
+    await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, reads_here)
+    answer = await peer.pull(3, sys_flag=NO_SUSPEND | PullFlag.COMMIT_OFFSET, commit_offset=3)
+    assert [record.body for record in records(answer)] == [b"3", b"4"]
+    assert answer.ext["suggestWhichBrokerId"] == "0"
+    for _ in range(2):
+        answer, took = await timed(peer, 5, sys_flag=HOLDS)
+        assert (answer.code, next_of(answer)) == (ResponseCode.PULL_NOT_FOUND, 5)
+        assert answer.ext["suggestWhichBrokerId"] == "0"
+        assert 1 <= took <= 1.3
+    assert offsets.queues("cg", "T") == {0: 1}
+    # Who acts for the master tells it, and once.
+    await doors.change_role(Role.ACTING_MASTER)
+    answer = await peer.pull(5, sys_flag=NO_SUSPEND)
+    assert (answer.code, next_of(answer)) == (ResponseCode.PULL_OFFSET_MOVED, 1)
+    assert (await peer.pull(5, sys_flag=NO_SUSPEND)).code == ResponseCode.PULL_NOT_FOUND
 
 
 @READABLE

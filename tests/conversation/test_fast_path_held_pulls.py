@@ -87,6 +87,21 @@ async def test_a_pull_whose_time_is_over_learns_that_nothing_came(
     assert len(broker.services.long_polling) == 0
 
 
+@pytest.mark.behaviour("FI-06")
+async def test_a_reset_ends_the_wait_at_once(broker: Broker, client: RemotingClient) -> None:
+    """Its group lost the permission for the fast path only after it was woken, and it waited on."""
+    waiting = asyncio.ensure_future(client.request(broker.address, pull(1), 10_000))
+    await asyncio.sleep(1)
+    assert broker.doors.fast_path is not None
+    assert broker.doors.fast_path.pulls_missed == 1
+    broker.services.offsets.reset("g", "T", 0, 0)
+    await asyncio.sleep(0.1)
+    assert waiting.done()
+    answer = await waiting
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert PullMessageResponse.from_ext(answer.ext).next_begin_offset == 0
+
+
 async def test_the_offset_counts_when_the_pull_comes_and_not_again(
     broker: Broker, client: RemotingClient
 ) -> None:

@@ -133,9 +133,13 @@ class ChangeFeed:
         """What was registered, by name."""
         return dict(self._tables)
 
-    def subscribe(self, listener: Listener) -> None:
-        """Call ``listener(table, key, value)`` on every change; ``value`` is live, ``None``: it is gone."""
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener(table, key, value)`` on every change; returns what ends that.
+
+        ``value`` is live, ``None``: it is gone.
+        """
         self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def follow(self, follower: Callable[[Entry], object]) -> Callable[[], None]:
         """Call ``follower`` with every change from now on; returns what ends that."""

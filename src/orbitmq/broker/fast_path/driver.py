@@ -330,7 +330,9 @@ class FastPath:
                 continue
             if reason == layout.PARK:
                 self._take(connection, frames.left)
-                return False
+                # A reset wakes pulls before its group loses the permission; the ordinary handler tells it.
+                moved = self._offsets.has_any_reset(*self._permits.keys[frames.pulls.park_row])
+                return None if moved else False
             if reason not in (layout.DONE, layout.IN_PLACE):
                 return None
             self._take(connection, frames.left)

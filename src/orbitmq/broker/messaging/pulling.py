@@ -31,8 +31,9 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 MAX_PULL_BYTES = 8 * 1024 * 1024
-# A consumer behind the first message of a slave is told to ask the master, but not more often than this.
-BEHIND_SLAVE_MS = 1000
+# A consumer behind the first message of a slave, or one that an operator has moved, is told to ask the
+# master, but not more often than this.
+TO_MASTER_MS = 1000
 
 
 class PullStatus(Enum):
@@ -175,7 +176,8 @@ class Pulling:
         self._events.publish(
             PullPermitted(request.group, request.topic, filter, registered, request.sub_version, tags)
         )
-        if request.commit_offset >= 0:
+        # Who has not been told yet of a reset must not undo it.
+        if request.commit_offset >= 0 and not self._has_reset(request):
             self._offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         moved = self._moved(request, group, filter)
         if moved is not None:
@@ -292,20 +294,38 @@ class Pulling:
         )  # fmt: skip
         return PullStatus.NO_NEW_MSG
 
+    def _has_reset(self, request: PullRequest) -> bool:
+        return self._offsets.has_reset(request.group, request.topic, request.queue_id)
+
+    @property
+    def _tells_resets(self) -> bool:
+        """Whether a group is told here that it was moved.
+
+        A slave leaves that to its master: the reset would stay pending there, and move the group once more.
+        """
+        return self._role.takes_messages or self._role.leads
+
+    def _told_elsewhere(self, request: PullRequest) -> bool:
+        """Whether the master has to tell this group that it was moved."""
+        return not self._tells_resets and self._has_reset(request)
+
     def _suspend_ms(self, request: PullRequest, status: PullStatus, result: GetResult) -> int | None:
         """How long a pull waits that found nothing, ``None``: it is answered at once."""
         if request.suspend_ms is None:
             return None
-        if status is PullStatus.NO_NEW_MSG:
-            return request.suspend_ms
-        if result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects:
-            return min(request.suspend_ms, BEHIND_SLAVE_MS)
-        return None
+        nothing = status is PullStatus.NO_NEW_MSG
+        behind = result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects
+        if behind or (nothing and self._told_elsewhere(request)):
+            # Without a master it comes back here, and must not do so without end.
+            return min(request.suspend_ms, TO_MASTER_MS)
+        return request.suspend_ms if nothing else None
 
     def _moved(
         self, request: PullRequest, group: SubscriptionGroupConfig, filter: MessageFilter
     ) -> Pulled | None:
         """The answer to a group that an administrator has moved since its last pull."""
+        if not self._tells_resets:
+            return None
         reset = self._offsets.take_reset(request.group, request.topic, request.queue_id)
         if reset is None:
             return None
@@ -342,7 +362,7 @@ class Pulling:
     def _suggested(self, request: PullRequest, group: SubscriptionGroupConfig, result: GetResult) -> int:
         """Which broker to pull from next: a slave, for messages that are no longer in memory (row MO-11)."""
         config = self._config
-        if not config.slave_read_enable:
+        if not config.slave_read_enable or self._told_elsewhere(request):
             return reserved.MASTER_ID
         if result.count:
             entry = self._store.entry(request.topic, request.queue_id, result.next_offset - 1)
@@ -371,6 +391,9 @@ class Pulling:
             held.client.refuse(
                 RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.topic}] was deleted")
             )
+            return True
+        if self._told_elsewhere(request):
+            self.expire(held)  # so that it goes to the master now
             return True
         moved = self._moved(request, held.group, held.filter)
         if moved is not None:

@@ -27,6 +27,7 @@ from orbitmq.replication.state.frames import (
     decode_state,
     encode,
 )
+from orbitmq.replication.state.handed_out import HandedOut
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
 from orbitmq.replication.state.kept import METADATA, Kept, has_metadata
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
@@ -95,6 +96,7 @@ class StateExchange(Component):
             feed, role, self.terms, self._acted, self._tell_own, lambda: self.follows()
         )
         self._outbox = Outbox(feed)
+        self._handed_out = HandedOut()
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
@@ -195,6 +197,7 @@ class StateExchange(Component):
         return {link: sending for link, sending in self._sending.items() if not link.is_master}
 
     def _changed(self, table: str, key: str, value: object) -> None:
+        self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
         if self._sending and self._role.takes_messages:
             self._outbox.note(table, key, value)
             at_once = table in METADATA
@@ -366,7 +369,7 @@ class StateExchange(Component):
                 # It acted meanwhile, and took nothing of what was changed here.
                 self._begin_telling(link)
             elif not answer.news_only:
-                self._remove_others(action)
+                self._remove_others(action, acted=link.broker_id if answer.acted else None)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
             asked.set_result(action.locks_in_s)
 
@@ -379,10 +382,11 @@ class StateExchange(Component):
                 logging.WARNING, "a change that is left out", "a change is left out: %s", error
             )
 
-    def _remove_others(self, complete: Complete) -> None:
+    def _remove_others(self, complete: Complete, *, acted: int | None = None) -> None:
         """Remove what the leader's tables do not have.
 
         Of a peer that acted meanwhile only the parts of what it knows: it had no more than there was before.
+        And what it told or freed, ``acted`` is its id then.
         """
         for name, table in self._feed.tables().items():
             if table.items is None:
@@ -393,13 +397,17 @@ class StateExchange(Component):
                 now = table.versioned.version
                 version = (now.state_version, now.timestamp, now.counter)
             for key in [key for key, _ in table.items() if key not in told]:
-                if not complete.asked or complete.knows_whole(table, key):
+                done = acted is not None and self._handed_out.knew(acted, name, key)
+                if done or not complete.asked or complete.knows_whole(table, key):
                     self._apply(Entry(0, 0, name, key, None, version))
 
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
         sending = self._sending.get(link)
         if sending is not None and not sending.acknowledged(decode_ack(payload)):
             raise LinkError("it acknowledges tables that were not sent")
+        if sending is not None and not sending.waits and self._role.leads:
+            # While we may lead, nobody else does, and a follower makes what it acknowledges.
+            self._handed_out.heard(link.broker_id, sending.applied)
         self._heard.set()
 
     # -- what happens around -----------------------------------------------------------------------------

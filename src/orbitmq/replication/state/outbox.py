@@ -39,11 +39,22 @@ class Outbox:
 
 
 def everything(feed: ChangeFeed) -> Iterator[Entry]:
-    """All that the tables hold, read while the iterator goes on."""
-    for name, table in feed.tables().items():
-        if table.items is not None:
-            for key, value in table.items():
-                yield feed.entry(feed.sequence, name, key, value)
+    """All that the tables hold, read while the iterator goes on.
+
+    Most tables give a list of what they hold when they are begun. What changes later is told at once as a
+    change of its own, so it must not come once more with its value of then.
+    """
+    changed: dict[tuple[str, str], object] = {}
+    end = feed.subscribe(lambda table, key, value: changed.__setitem__((table, key), value))
+    try:
+        for name, table in feed.tables().items():
+            if table.items is not None:
+                for key, listed in table.items():
+                    value = changed.get((name, key), listed)
+                    if value is not None:
+                        yield feed.entry(feed.sequence, name, key, value)
+    finally:
+        end()
 
 
 class SendingLink:

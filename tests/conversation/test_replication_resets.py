@@ -1,0 +1,154 @@
+"""A group that an operator moved is moved once, whichever of the brokers of one name it reads from."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer, records
+from tests.replicas import ACTING, MASTER, SLAVE, role_of, same_end
+
+from orbitmq import Message
+from orbitmq.broker.role import Role
+from orbitmq.message.sysflag import PullFlag
+from orbitmq.testing import World
+from orbitmq.wire.codes import RequestCode, ResponseCode
+
+READABLE = {"slaveReadEnable": "true"}
+OWN_FILTER, WAITS = PullFlag.SUBSCRIPTION, PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
+PLACE: dict[str, Any] = {"topic": "T", "queueId": 0}
+
+
+def peer_of(world: World, name: str) -> BrokerPeer:
+    return BrokerPeer(world.runtime, world.brokers[name].address)
+
+
+async def commit(peer: BrokerPeer, offset: int) -> str | None:
+    answer = await peer.ok(
+        RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="cg", commitOffset=offset, **PLACE
+    )
+    return answer.remark
+
+
+async def committed(peer: BrokerPeer) -> str:
+    return (await peer.ok(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="cg", **PLACE)).ext["offset"]
+
+
+async def reset(peer: BrokerPeer, offset: int) -> None:
+    await peer.ok(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        group="cg", offset=offset, timestamp=-1, isForce="true", **PLACE,
+    )  # fmt: skip
+
+
+async def twenty_read(world: World, master: BrokerPeer) -> None:
+    """Messages of which the group has consumed 18."""
+    await master.create("T")
+    for number in range(20):
+        await master.sent(b"%d" % number)
+    await master.pull(0)
+    await commit(master, 18)
+    await world.until(lambda: same_end(world))
+    await world.sleep(1)
+
+
+def waits(world: World, name: str) -> bool:
+    return world.brokers[name].services.offsets.has_reset("cg", "T", 0)
+
+
+@pytest.mark.behaviour("MO-19")
+@pytest.mark.orbitmq(replicas=2, settings=READABLE)
+async def test_a_group_that_reads_from_the_slave_is_moved_once(orbitmq_world: World) -> None:
+    """The slave told it and the master did not hear: commits had no effect, and all was consumed twice."""
+    world = orbitmq_world
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await twenty_read(world, master)
+        waiting = asyncio.ensure_future(slave.pull(20, sys_flag=int(WAITS)))
+        await world.sleep(1)
+        await reset(master, 5)
+        await world.sleep(0.5)
+        assert waiting.done()
+        sent_on = await waiting
+        assert (sent_on.code, sent_on.ext["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "20")
+        assert sent_on.ext["suggestWhichBrokerId"] == "0"
+        assert len(records(await slave.pull(18, sys_flag=int(OWN_FILTER)))) == 2
+        assert await commit(master, 20) == "Offset has been previously reset"
+        moved = await master.pull(20, sys_flag=int(OWN_FILTER))
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        await world.sleep(0.5)
+        assert not waits(world, SLAVE)
+        offset = 5
+        while offset < 20:
+            read = await slave.pull(offset, sys_flag=int(OWN_FILTER), max_msg_nums=4)
+            offset = int(read.ext["nextBeginOffset"])
+            assert await commit(master, offset) is None
+        again = await master.pull(20, sys_flag=int(OWN_FILTER))
+        assert again.code == ResponseCode.PULL_NOT_FOUND
+        assert await committed(master) == "20"
+
+
+@pytest.mark.behaviour("MO-19")
+@pytest.mark.orbitmq(replicas=2, settings={**READABLE, "accessMessageInMemoryMaxRatio": "0"})
+@pytest.mark.parametrize("pause_s", [1, 8, 20, 40])
+async def test_a_consumer_that_is_sent_to_the_slave_hears_of_a_reset_and_goes_on(
+    orbitmq_world: World, pause_s: float
+) -> None:
+    """Each message once before it is moved, and each from there on once more."""
+    world = orbitmq_world
+    async with world.admin() as admin:
+        await admin.create_topic("T", 1)
+    async with world.producer() as producer:
+        for number in range(20):
+            await producer.send(Message("T", b"%d" % number))
+    await world.until(lambda: same_end(world))
+    seen: list[int] = []
+    consumer = world.consumer("cg", pull_batch_size=4)
+
+    @consumer.on("T")
+    async def take(message: Any) -> None:
+        seen.append(int(message.body))
+
+    async with consumer, peer_of(world, MASTER) as master:
+        running = asyncio.ensure_future(consumer.run())
+        await world.until(lambda: len(seen) == 20)
+        await world.sleep(pause_s)
+        begin = world.clock.monotonic()
+        await reset(master, 5)
+        await world.until(lambda: len(seen) >= 35)
+        assert world.clock.monotonic() - begin < 3
+        await world.sleep(60)
+        assert sorted(seen) == sorted([*range(20), *range(5, 20)])
+        assert await committed(master) == "20"
+        await consumer.close()
+        await running
+
+
+@pytest.mark.behaviour("PO-37")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_reset_that_was_told_by_who_acted_does_not_come_again(
+    orbitmq_world: World, kept: bool
+) -> None:
+    """Of a master that was cut off and lives on; one that an operator makes there meanwhile waits on."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await twenty_read(world, master)
+        await reset(master, 5)
+        await world.sleep(1)
+        assert waits(world, SLAVE)
+        world.partition(MASTER)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        if kept:
+            world.brokers[MASTER].services.offsets.reset("cg", "T", 0, 7)
+        moved = await slave.pull(18, sys_flag=int(OWN_FILTER))
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        await commit(slave, 20)
+        world.heal()
+        await world.until(
+            lambda: (role_of(world, MASTER), role_of(world, SLAVE)) == (Role.MASTER, Role.SLAVE)
+        )
+        await world.sleep(2)
+        assert [waits(world, name) for name in (MASTER, SLAVE)] == [kept, kept]
+        assert await committed(master) == ("7" if kept else "20")
