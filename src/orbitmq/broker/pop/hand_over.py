@@ -223,7 +223,7 @@ class CheckPoints:
             log.error("what is in flight is not written as check points: %s", error)
             return
         for queue in self._in_flight:
-            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.next)
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.next, kept=queue.next)
 
     def _message(self, queue: PopQueue, delivery: Delivery) -> tuple[NewMessage, dict[str, str]]:
         offsets = sorted(delivery.left)
