@@ -1,4 +1,4 @@
-"""A group that pops and is moved by something else: commits of its members."""
+"""A group that pops and is moved by something else: commits of its members, or a log that lost its end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from tests.conversation.test_broker_pop import Popped, Restarts, ack, pop
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import OFFSETS, Entry
+from orbitmq.broker.events import LogCut
 from orbitmq.broker.pop.revive import PopRevive
-from orbitmq.testing import SimulatedRuntime
+from orbitmq.broker.role import Role
+from orbitmq.broker.timers.service import TimerService
+from orbitmq.testing import Keep, SimulatedRuntime, World
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
 
@@ -187,3 +190,101 @@ async def test_what_another_broker_tells_is_not_undone_by_an_old_delivery(
     await done(peer, popped)
     assert await place(peer) == 9
     assert (await pop(peer)).bodies == [b"7"]
+
+
+# -- a log that lost its end ---------------------------------------------------------------------------
+
+
+async def just_flushed(world: World, peer: BrokerPeer) -> None:
+    """The next flush is five seconds away: tables are written before that."""
+    await peer.sent(b"flushed", queue_id=1)
+    store = world.brokers["broker-a"].services.store
+    await world.until(lambda: store.flushed_offset == store.end)
+
+
+async def lose_power(world: World) -> None:
+    """The tables are on disk, the last messages are not."""
+    await world.sleep(3)
+    store = world.brokers["broker-a"].services.store
+    assert store.flushed_offset < store.end
+    world.crash("broker-a", keep=Keep.NOTHING)
+
+
+@pytest.mark.behaviour("PP-03", "PP-04")
+@pytest.mark.orbitmq(settings={"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"})
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_messages_in_the_place_of_lost_ones_are_dealt_out(
+    orbitmq_world: World, ordered: bool, kept: int
+) -> None:
+    """The acknowledgements reach the disk before the messages, and power is lost between."""
+    world = orbitmq_world
+    peer = BrokerPeer(world.runtime, world.brokers["broker-a"].address)
+    await peer.create("T")
+    await send(peer, kept, b"kept")
+    await just_flushed(world, peer)
+    await send(peer, 3, b"lost")
+    await done(peer, await pop(peer, queue_id=0, order=ordered, invisible_time=60_000))
+    await lose_power(world)
+    await world.start_broker("broker-a")
+    peer = BrokerPeer(world.runtime, world.brokers["broker-a"].address)
+    await send(peer, 2, b"new")
+    popped = await pop(peer, queue_id=0, order=ordered)
+    assert popped.bodies == [b"new0", b"new1"]
+    await done(peer, popped)
+    assert (await pop(peer, queue_id=0, order=ordered)).bodies == []
+
+
+@pytest.mark.behaviour("PP-03", "PP-04")
+@pytest.mark.orbitmq(settings={"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"})
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_what_is_delivered_at_the_start_in_the_place_of_lost_messages_is_dealt_out(
+    orbitmq_world: World, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delayed message that is due at the start is stored before any client can send one.
+
+    And while others start that take longer: those that read a long log of timers.
+    """
+    begin = TimerService.start
+
+    async def start(self: TimerService) -> None:
+        await asyncio.sleep(1)
+        await begin(self)
+
+    monkeypatch.setattr(TimerService, "start", start)
+    world = orbitmq_world
+    peer = BrokerPeer(world.runtime, world.brokers["broker-a"].address)
+    await peer.create("T")
+    await peer.sent(b"delayed", properties={"DELAY": "3"})
+    await just_flushed(world, peer)
+    await send(peer, 1, b"lost")
+    await done(peer, await pop(peer, queue_id=0, order=ordered, invisible_time=60_000))
+    await lose_power(world)
+    await world.sleep(20)
+    await world.start_broker("broker-a")
+    peer = BrokerPeer(world.runtime, world.brokers["broker-a"].address)
+    await world.sleep(1)
+    assert (await pop(peer, queue_id=0, order=ordered)).bodies == [b"delayed"]
+
+
+@pytest.mark.behaviour("PP-03", "PP-04", "PO-28")
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_messages_in_the_place_of_those_that_were_set_aside_are_dealt_out(
+    broker: Broker, peer: BrokerPeer, ordered: bool
+) -> None:
+    """Of a batch that is partly left, what was done in it stays done."""
+    await send(peer, 4, b"old")
+    popped = await pop(peer, queue_id=0, order=ordered, invisible_time=600_000)
+    await done(peer, popped, 1, 3)
+    await broker.change_role(Role.SLAVE)
+    store = broker.services.store
+    entry = store.entry("T", 0, 2)
+    assert entry is not None
+    await store.truncate(entry[0])
+    broker.services.events.publish(LogCut(entry[0]))
+    await broker.change_role(Role.PRE_ONLINE)
+    await broker.change_role(Role.MASTER)
+    await send(peer, 2, b"new")
+    assert (await ack(peer, popped.receipt(2))).code == ResponseCode.NO_MESSAGE
+    await done(peer, popped, 0)
+    assert (await pop(peer, queue_id=0, order=ordered)).bodies == [b"new0", b"new1"]

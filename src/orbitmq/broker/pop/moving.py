@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 
 from orbitmq.broker.change_feed import OFFSETS
-from orbitmq.broker.events import Events, OffsetsReset, TableSaved
+from orbitmq.broker.events import Events, LogCut, OffsetsReset, TableSaved
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
 from orbitmq.broker.pop.ordered import OrderedPops
+from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ class Moving:
         offsets.deal(in_flight.queues, self)
         events.subscribe(OffsetsReset, self._reset)
         events.subscribe(TableSaved, self._saved)
+        events.subscribe(LogCut, lambda _: self.into_bounds())
+        events.subscribe(RoleChanged, self._role_changed)
 
     # -- commits and resets ----------------------------------------------------------------------------
 
@@ -83,6 +86,10 @@ class Moving:
 
     # -- what the store has ----------------------------------------------------------------------------
 
+    def _role_changed(self, changed: RoleChanged) -> None:
+        if changed.after in LEADING and changed.before not in LEADING:
+            self.into_bounds()
+
     def begin(self) -> None:
         """Bring the groups to where an earlier run or another broker left them."""
         self.into_bounds()
@@ -98,9 +105,15 @@ class Moving:
             self._in_flight.tell(queue)
 
     def into_bounds(self) -> None:
-        """The log may end earlier than these tables say: what is stored there next is of other messages."""
+        """The log may end earlier than these tables say: what is stored there next is of other messages.
+
+        So this comes before anything can be stored: at the start, with a cut of the log, and when a broker
+        begins to lead.
+        """
         for queue in self._in_flight:
             high = self._store.max_offset(queue.topic, queue.queue_id)
             if queue.next > high and queue.topic in self._topics:
                 log.warning("%s was popped up to %d, its queue ends at %d", queue.key, queue.next, high)
                 self._in_flight.move(queue, high)
+        for topic, group, queue_id in self._orders.queues():
+            self._orders.cut(topic, group, queue_id, self._store.max_offset(topic, queue_id))

@@ -187,6 +187,10 @@ class OrderedPops:
         if not queues:
             self._table.pop((topic, group), None)
 
+    def queues(self) -> list[tuple[str, str, int]]:
+        """Topic, group and queue id of all that have a batch."""
+        return [(*pair, queue_id) for pair, queues in self._table.items() for queue_id in queues]
+
     def cut(self, topic: str, group: str, queue_id: int, end: int) -> None:
         """Messages from ``end`` on are not out: they are gone, or come again as the group goes back."""
         batch = self.find(topic, group, queue_id)
