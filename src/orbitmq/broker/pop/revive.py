@@ -143,6 +143,8 @@ class PopRevive(Component):
         self._running = False
         await self.end_work()
         await self._settle_all()
+        with contextlib.suppress(RemotingError):  # what was read of others' check points counts as read then
+            await self._metadata.save(POPS)
         self._check_points.end()
         if self._role.takes_messages:
             await self._check_points.leave()
