@@ -263,6 +263,7 @@ async def test_check_points_that_a_java_broker_left_among_its_timers(
         receipt = f"0 {taken_ms} 20000 3 0 broker-a 0 "
         assert (await ack(peer, (0, 1, receipt + "1"))).code == ResponseCode.SUCCESS
         assert (await ack(peer, (0, 1, receipt + "1"))).code == ResponseCode.NO_MESSAGE, "twice"
+        changed_ms = peer.now()
         changed = await peer.ask(
             headers.ChangeMessageInvisibletimeRequest(
                 consumer_group="cg",
@@ -274,7 +275,6 @@ async def test_check_points_that_a_java_broker_left_among_its_timers(
             ).command()
         )
         assert changed.code == ResponseCode.SUCCESS, changed.remark
-        changed_ms = peer.now()
         again = await pop(peer, poll_time=50_000, invisible_time=600_000)
         assert again.bodies == [b"3"]
         assert again.header is not None

@@ -244,6 +244,19 @@ def test_what_is_in_flight_in_a_queue_that_is_forgotten_is_not_done(in_flight: I
     assert in_flight.find("T", "g", 0) is None
 
 
+def test_a_delivery_that_is_over_says_nothing_of_the_queue_that_has_its_name_now(
+    in_flight: InFlight, told: Told
+) -> None:
+    """Its redelivery may be stored after the group went back and its queue was forgotten."""
+    queue = in_flight.queue("T", "g", 0)
+    delivery = take(in_flight, queue, 4)
+    in_flight.move(queue, 0)
+    in_flight.drop_queue(queue)
+    take(in_flight, in_flight.queue("T", "g", 0), 2)
+    in_flight.remove(queue, delivery, {0})
+    assert told.positions == {queue.key: (2, 0)}
+
+
 def pops() -> tuple[ChangeFeed, PopState]:
     feed = ChangeFeed()
     return feed, PopState(feed, ConsumerOffsets(VirtualClock(), feed, Events()))

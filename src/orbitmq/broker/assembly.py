@@ -90,13 +90,14 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 
 # What works beside sending and pulling, in the order in which it starts and its append hooks see messages.
+# Pop is the first one: what others store at the start may get offsets that its tables know of lost messages.
 FEATURES: Sequence[Extension] = (
+    pop,
     transactions,
     delay_levels,
     timers,
     dead_letters,
     writers,
-    pop,
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, TIMERS
+from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, POP_ORDERS, POPS, TIMERS
 from orbitmq.broker.delay.search import deliveries_backwards
 from orbitmq.broker.events import DeliveriesLost, LogCut
 from orbitmq.broker.extension import Attachment, Host
@@ -65,7 +65,7 @@ def attach(host: Host) -> Attachment:
         replicas.forget()
         s.events.publish(LogCut(end))
         # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
-        for table in (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS):
+        for table in (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS):
             await s.persistence.flush(table)
 
     cutting.before_cut, cutting.on_cut = about_to_cut, cut

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any, Protocol
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
 from orbitmq.broker.events import Events, OffsetsReset
@@ -12,6 +12,18 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
+
+
+class Dealer(Protocol):
+    """Who deals out queues (pop): where a group goes on in one of these stands in its table as well."""
+
+    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Somebody else commits. The dealer goes there, and commits that with what it keeps."""
+        ...
+
+    def told(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Another broker has told its offset, which stays below what is not done there."""
+        ...
 
 
 class ConsumerOffsets:
@@ -30,6 +42,9 @@ class ConsumerOffsets:
         self._table: dict[str, dict[int, int]] = {}
         # Queues whose offset on disk and at other brokers stays below the committed one.
         self._kept: dict[str, dict[int, int]] = {}
+        # By topic, group and queue id, see :meth:`deal`.
+        self._dealt: Container[tuple[str, str, int]] = ()
+        self._dealer: Dealer | None = None
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
@@ -106,12 +121,22 @@ class ConsumerOffsets:
 
     # -- changing --------------------------------------------------------------------------------------
 
+    def deal(self, dealt: Container[tuple[str, str, int]], dealer: Dealer) -> None:
+        """``dealer`` is told who moves a group in one of its queues: those in ``dealt``, which may change."""
+        self._dealt, self._dealer = dealt, dealer
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, kept: int | None = None) -> None:
         """Set the committed offset. It may go back: RocketMQ lets the last commit win.
 
         Args:
-            kept: the offset for the disk and for other brokers, when messages from there on are not done.
+            kept: of who deals the queue out: the offset for the disk and for other brokers, from which on
+                messages may not be done. ``None``: it is somebody else who commits.
         """
+        if kept is None:
+            if (topic, group, queue_id) in self._dealt and self._dealer is not None:
+                self._dealer.committed(group, topic, queue_id, offset)
+                return
+            kept = offset
         key = _key(topic, group)
         queues = self._table.get(key)
         if queues is None:
@@ -120,8 +145,7 @@ class ConsumerOffsets:
         # Consumers commit with every pull: only what is new is worth a write.
         kept_before = self._kept_offset(key, queue_id)
         queues[queue_id] = offset
-        if kept is None or kept == offset:
-            kept = offset
+        if kept == offset:
             if key in self._kept:
                 self._kept[key].pop(queue_id, None)
         else:
@@ -263,7 +287,9 @@ class ConsumerOffsets:
     def _apply_offset(self, key: str, offset: int | None) -> None:
         topic, group, queue_id = _split_queue(key)
         if offset is not None:
-            self.commit(group, topic, queue_id, int(offset))
+            self.commit(group, topic, queue_id, int(offset), kept=int(offset))
+            if (topic, group, queue_id) in self._dealt and self._dealer is not None:
+                self._dealer.told(group, topic, queue_id, int(offset))
             return
         queues = self._table.get(_key(topic, group), {})
         self._kept.get(_key(topic, group), {}).pop(queue_id, None)

@@ -9,6 +9,7 @@ from orbitmq.broker.handlers.pop_inspection import PopInspectionHandlers
 from orbitmq.broker.handlers.pop_notices import PopNoticeHandlers
 from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.held_pops import HeldPops
+from orbitmq.broker.pop.moving import Moving
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import Popping
 from orbitmq.broker.pop.revive import PopRevive
@@ -49,13 +50,13 @@ def attach(host: Host) -> Attachment:
         s.metadata,
         topics,
         groups,
-        offsets,
         s.modes,
         store,
         s.outlet,
         state,
         orders,
         check_points,
+        Moving(events, topics, offsets, store, state.in_flight, orders),
     )
     settling.freed = pops.freed
     settling.early = check_points.early

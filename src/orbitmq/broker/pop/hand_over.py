@@ -12,14 +12,15 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from orbitmq.broker.change_feed import POPS
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, TablesTold
+from orbitmq.broker.events import Events, TableSaved, TablesTold
 from orbitmq.broker.messaging.outlet import Outlet
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue, Receipt
 from orbitmq.broker.pop.receipts import revive_queue
-from orbitmq.broker.pop.state import PopState
+from orbitmq.broker.pop.state import MARKS, PopState
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import iter_records
@@ -67,9 +68,12 @@ class CheckPoints:
         # Receipts of before this time may be of check points that are still among the timer messages.
         self._adopted_ms = 0
         self._early: dict[tuple[str, Receipt], set[int]] = {}
+        # Where each revive queue is read next.
+        self._next: dict[int, int] = {}
         state.marks = self._marks
         events.on_messages_arrived(self._arrived, topic=self._topic)
         events.subscribe(TablesTold, self._tables_told)
+        events.subscribe(TableSaved, self._saved)
 
     def _tables_told(self, _event: TablesTold) -> None:
         self._told = True
@@ -87,31 +91,56 @@ class CheckPoints:
     def take_over(self) -> None:
         """Begin with what an earlier run left, or with what another broker has written since."""
         self._early.clear()
-        if not self._is_own():
+        if self._is_own():
+            for queue_id in self._queues():
+                self._next[queue_id] = self._store.max_offset(self._topic, queue_id)
+            self._commit()
+        else:
             for queue in self._in_flight if not self._told else ():
                 self._in_flight.drop_queue(queue)
             self._adopted_ms = self._clock.now_ms()
             for queue_id in self._queues():
+                done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
+                self._next[queue_id] = 0 if done is None else done + 1
                 self._read(queue_id)
             if len(self._in_flight):
                 log.warning(
                     "%d messages are in flight by another broker's check points", len(self._in_flight)
                 )
+        if self._marks() != self._state.known_marks:
+            self._state.note_marks()
         self._reads = True
         for queue_id in self._queues():
-            self._committed(queue_id, self._store.max_offset(self._topic, queue_id))
             self._store.watch(self._topic, queue_id)
 
     def _is_own(self) -> bool:
-        """Whether nobody has written check points since this broker's table was written."""
+        """Whether nobody else has written check points since this broker's table was written."""
         marks = self._marks()
         if not any(marks):
             return True
         # A table without a file is as old as the folder: it began with an empty log, or was told.
-        known = self._state.restored_marks or [0] * len(marks)
-        if known[1:] != marks[1:]:
+        known = self._state.known_marks or [0] * len(marks)
+        if len(known) != len(marks):
             return False
+        for queue_id, (start, end) in enumerate(zip(known[1:], marks[1:], strict=True)):
+            if start != end and not (self._state.known_marks and self._has_left(queue_id, start, end)):
+                return False
         return self._told or not self._waits_among_timers(known[0])
+
+    def _has_left(self, queue_id: int, start: int, end: int) -> bool:
+        """Whether this broker wrote these when it stopped, and was killed before its table's file said so."""
+        for offset in range(start, end):
+            record = record_of(self._store, self._topic, queue_id, offset)
+            if record is None or decode_properties(record.properties).get(property_names.TAGS) != CHECK_POINT:
+                return False
+            try:
+                point = PopCheckPoint.decode(record.body)
+            except WireError:
+                return False
+            queue = self._in_flight.find(point.topic or "", point.cid or "", point.queue_id)
+            if queue is None or (point.start_offset, point.pop_time) not in queue.deliveries:
+                return False
+        return start < end
 
     def _waits_among_timers(self, offset: int) -> bool:
         """Whether timer messages from this offset on hold a check point or an acknowledgement.
@@ -134,13 +163,13 @@ class CheckPoints:
     def _arrived(self, _topic: str, queue_id: int, _max_offset: int) -> None:
         if self._reads:
             self._read(queue_id)
+            self._state.note_marks()
             self._store.watch(self._topic, queue_id)
 
     def _read(self, queue_id: int) -> None:
         """Take up the check points and acknowledgements of one queue that were not read yet."""
-        done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
         end = self._store.max_offset(self._topic, queue_id)
-        for offset in range(0 if done is None else done + 1, end):
+        for offset in range(self._next[queue_id], end):
             record = record_of(self._store, self._topic, queue_id, offset)
             if record is None:
                 continue
@@ -148,12 +177,17 @@ class CheckPoints:
                 self._take_up(decode_properties(record.properties).get(property_names.TAGS), record.body)
             except WireError as error:
                 log.warning("message %d of %s@%d is left out: %s", offset, self._topic, queue_id, error)
-        self._committed(queue_id, end)
+        self._next[queue_id] = end
 
-    def _committed(self, queue_id: int, end: int) -> None:
-        """RocketMQ notes the last message that it has read."""
-        if end > 0:
-            self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, end - 1)
+    def _saved(self, event: TableSaved) -> None:
+        """What was read counts as read when the table that has it is on disk."""
+        if event.table == POPS and MARKS in event.keys and self._reads:
+            self._commit()
+
+    def _commit(self) -> None:
+        for queue_id, offset in self._next.items():
+            if offset > 0:  # RocketMQ notes the last message that it has read
+                self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, offset - 1)
 
     def _take_up(self, tag: str | None, body: bytes) -> None:
         if tag == CHECK_POINT:
@@ -222,8 +256,9 @@ class CheckPoints:
         except RemotingError as error:
             log.error("what is in flight is not written as check points: %s", error)
             return
+        self._state.note_marks()
         for queue in self._in_flight:
-            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.next)
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.next, kept=queue.next)
 
     def _message(self, queue: PopQueue, delivery: Delivery) -> tuple[NewMessage, dict[str, str]]:
         offsets = sorted(delivery.left)

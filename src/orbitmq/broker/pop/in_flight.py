@@ -7,7 +7,7 @@ the delivery has what its messages share. A receipt names the delivery, so that 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 SEPARATOR = "@"
@@ -153,6 +153,11 @@ class InFlight:
 
     # -- looking ---------------------------------------------------------------------------------------
 
+    @property
+    def queues(self) -> Mapping[tuple[str, str, int], PopQueue]:
+        """Those that groups have popped, by topic, group and queue id; not a copy."""
+        return self._queues
+
     def __iter__(self) -> Iterator[PopQueue]:
         return iter(list(self._queues.values()))
 
@@ -252,6 +257,8 @@ class InFlight:
         """Messages of a delivery are in flight no more."""
         before = len(delivery.left)
         delivery.left -= offsets
+        if len(delivery.left) == before:
+            return  # nothing to tell; the queue may be forgotten, and another one have its key
         queue.in_flight -= before - len(delivery.left)
         if not delivery.left and queue.deliveries.pop(delivery.receipt, None) is not None:
             self._alive -= 1
@@ -286,12 +293,11 @@ class InFlight:
 
     def move(self, queue: PopQueue, offset: int) -> None:
         """The group was moved: it pops from ``offset`` on, messages from there on are in flight no more."""
-        for delivery in list(queue.deliveries.values()):
-            beyond = {each for each in delivery.left if each >= offset}
-            if beyond:
-                self.remove(queue, delivery, beyond)
-        queue.next = offset
+        before, queue.next = queue.next, offset
+        # Known first: who hears of no more than this deals a message out twice, and leaves none out.
         self._tell(queue)
+        for delivery in list(queue.deliveries.values()) if offset < before else ():
+            self.remove(queue, delivery, {each for each in delivery.left if each >= offset})
 
     def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Forget the queues of a topic or of a group that is gone."""

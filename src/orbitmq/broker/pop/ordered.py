@@ -6,8 +6,9 @@ that is not done, when the time of what it had is over.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orbitmq.broker.change_feed import POP_ORDERS, ChangeFeed, FedTable
@@ -185,6 +186,28 @@ class OrderedPops:
             self._feed.changed(POP_ORDERS, _key(topic, group, queue_id), None)
         if not queues:
             self._table.pop((topic, group), None)
+
+    def queues(self) -> list[tuple[str, str, int]]:
+        """Topic, group and queue id of all that have a batch."""
+        return [(*pair, queue_id) for pair, queues in self._table.items() for queue_id in queues]
+
+    def cut(self, topic: str, group: str, queue_id: int, end: int) -> None:
+        """Messages from ``end`` on are not out: they are gone, or come again as the group goes back."""
+        batch = self.find(topic, group, queue_id)
+        if batch is None or not batch.offsets or batch.offsets[-1] < end:
+            return
+        count = bisect_left(batch.offsets, end)
+        if not count:
+            self.free(topic, group, queue_id)
+            return
+        left = replace(
+            batch,
+            offsets=batch.offsets[:count],
+            done=batch.done & (1 << count) - 1,
+            visible={offset: time for offset, time in batch.visible.items() if offset < end},
+            counts={offset: times for offset, times in batch.counts.items() if offset < end},
+        )
+        self._put(topic, group, queue_id, left)
 
     def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Forget a topic or a group that is gone."""

@@ -397,6 +397,8 @@ class Popping:
             self._in_flight.skip(queue, committed)
         high = self._store.max_offset(topic, queue_id)
         low = self._store.min_offset(topic, queue_id)
+        if queue.next > high:
+            self._orders.cut(topic, group, queue_id, high)
         if not low <= queue.next <= high:
             self._in_flight.move(queue, min(max(queue.next, low), high))
         return queue.next

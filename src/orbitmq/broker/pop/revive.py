@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, GroupChanged, OffsetsReset, TopicChanged
+from orbitmq.broker.events import Events, GroupChanged, TopicChanged
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES
 from orbitmq.broker.messaging.room import fitted_copy
 from orbitmq.broker.messaging.stored import copied, record_of
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
-from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop import retry_policy
 from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue
+from orbitmq.broker.pop.moving import Moving
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import MAX_MESSAGES, Sources
 from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, with_receipt
@@ -91,13 +91,13 @@ class PopRevive(Component):
         metadata: MetadataAccess,
         topics: TopicConfigs,
         groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
         modes: RequestModes,
         store: MessageStore,
         outlet: Outlet,
         state: PopState,
         orders: OrderedPops,
         check_points: CheckPoints,
+        moving: Moving,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -105,7 +105,6 @@ class PopRevive(Component):
         self._metadata = metadata
         self._topics = topics
         self._groups = groups
-        self._offsets = offsets
         self._modes = modes
         modes.on_put = self._mode_set
         self.release: Callable[[str, str], None] = lambda _topic, _group: None
@@ -115,6 +114,7 @@ class PopRevive(Component):
         self._in_flight = state.in_flight
         self._orders = orders
         self._check_points = check_points
+        self._moving = moving
         self._sources = Sources(config, topics)
         self._unsettled: deque[_Leaving] = deque()
         self._refused: dict[str, int] = {}
@@ -125,7 +125,6 @@ class PopRevive(Component):
         state.on_earlier = self._wake.set
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
-        events.subscribe(OffsetsReset, self._moved)
         events.subscribe(TopicChanged, self._topic_changed)
         events.subscribe(GroupChanged, self._group_changed)
 
@@ -136,7 +135,8 @@ class PopRevive(Component):
 
     async def start(self) -> None:
         self._check_points.take_over()
-        self._begin()
+        self._moving.begin()
+        self._forget_revived()
         self._running = True
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
@@ -145,6 +145,8 @@ class PopRevive(Component):
         self._running = False
         await self.end_work()
         await self._settle_all()
+        with contextlib.suppress(RemotingError):  # what was read of others' check points counts as read then
+            await self._metadata.save(POPS)
         self._check_points.end()
         if self._role.takes_messages:
             await self._check_points.leave()
@@ -173,22 +175,6 @@ class PopRevive(Component):
             self._unsettled.clear()
 
     # -- the beginning ---------------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        """Bring what an earlier run or another broker left into the bounds of the store."""
-        for queue in self._in_flight:
-            # Not so its group: one that made itself known a moment before a crash is made again.
-            if queue.topic not in self._topics:
-                self._in_flight.drop_queue(queue)
-                continue
-            high = self._store.max_offset(queue.topic, queue.queue_id)
-            if queue.next > high:
-                log.warning("%s was popped up to %d, its queue ends at %d", queue.key, queue.next, high)
-                self._in_flight.move(queue, high)
-            committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
-            if committed is None or committed <= queue.next:
-                self._in_flight.tell(queue)
-        self._forget_revived()
 
     def _forget_revived(self) -> None:
         """Take out of the messages in flight those whose redelivery is stored already."""
@@ -400,17 +386,6 @@ class PopRevive(Component):
     def _role_changed(self, _changed: RoleChanged) -> None:
         self._led_otherwise = True
         self._wake.set()
-
-    def _moved(self, event: OffsetsReset) -> None:
-        """A group was moved: what it has beyond that place will come anyway."""
-        for queue in self._in_flight:
-            if (queue.group, queue.topic) == (event.group, event.topic) and self._offsets.has_reset(
-                queue.group, queue.topic, queue.queue_id
-            ):
-                offset = self._offsets.query(queue.group, queue.topic, queue.queue_id)
-                if offset is not None:
-                    self._orders.free(queue.topic, queue.group, queue.queue_id)
-                    self._in_flight.move(queue, offset)
 
     def _mode_set(self, mode: SetMessageRequestModeRequestBody) -> None:
         """A group that pulls from now on does not read the retry topics of pop: what waits there leaves."""

@@ -18,6 +18,8 @@ from orbitmq.broker.metadata.pretty import file_text, quoted
 from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue, of_runs, runs
 
 NEVER_MS = 1 << 62
+# Not a queue of the table, but its marks, see :attr:`PopState.marks`.
+MARKS = "marks"
 _POSTPONED, _FOREIGN = 1, 2
 
 
@@ -26,8 +28,8 @@ class PopState:
 
     Attributes:
         looks_at_ms: when its reviver looks at deadlines next; :attr:`on_earlier` is called for one before.
-        marks, restored_marks: what tells whether another broker has worked since the file was written, now
-            and when it was, see :mod:`orbitmq.broker.pop.hand_over`; ``None``: there was no file.
+        marks, known_marks: what tells whether another broker has worked since, now and when this table had
+            all that they stand for, see :mod:`orbitmq.broker.pop.hand_over`; ``None``: there was no file.
     """
 
     def __init__(self, feed: ChangeFeed, offsets: ConsumerOffsets) -> None:
@@ -37,7 +39,7 @@ class PopState:
         self.looks_at_ms = 0
         self.on_earlier: Callable[[], object] = lambda: None
         self.marks: Callable[[], list[int]] = list
-        self.restored_marks: list[int] | None = None
+        self.known_marks: list[int] | None = None
         # In this order: who hears only the beginning knows no position without what is in flight below it.
         feed.register(
             POP_DELIVERIES,
@@ -49,7 +51,16 @@ class PopState:
                 whole=lambda key: (POPS, key.rsplit(SEPARATOR, 2)[0]),
             ),
         )
-        feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions, is_news=self._is_ahead))
+        feed.register(
+            POPS,
+            FedTable(
+                _plain_position,
+                self._apply_queue,
+                items=self._positions,
+                is_news=self._is_ahead,
+                restore=self._restore_queue,
+            ),
+        )
 
     def _begin(self, topic: str, group: str, queue_id: int) -> int:
         return max(0, self._offsets.query(group, topic, queue_id) or 0)
@@ -70,6 +81,11 @@ class PopState:
             queue.fed = position
             self._feed.changed(POPS, queue.key, position)
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, position, kept=queue.floor)
+
+    def note_marks(self) -> None:
+        """The table has what the check points up to now say; a crash does not change that."""
+        self.known_marks = self.marks()
+        self._feed.changed(POPS, MARKS, self.known_marks)
 
     def _positions(self) -> list[tuple[str, int]]:
         return [(queue.key, queue.next) for queue in self.in_flight if queue.next >= 0]
@@ -92,7 +108,7 @@ class PopState:
         return self.in_flight.queue(topic, group, int(queue_id))
 
     def _is_ahead(self, key: str, position: int | None) -> bool:
-        return position is not None and position > self._queue_of(key).next
+        return key != MARKS and position is not None and position > self._queue_of(key).next
 
     def _is_unknown(self, key: str, plain: list[int] | None) -> bool:
         """Whether a delivery holds messages that this broker has not dealt out yet."""
@@ -100,7 +116,15 @@ class PopState:
         position = self._queue_of(name).next
         return plain is not None and any(offset >= position for offset in of_runs(plain[2:], int(start)))
 
+    def _restore_queue(self, key: str, value: Any) -> None:
+        if key == MARKS:
+            self.known_marks = list(value)
+        else:
+            self._apply_queue(key, value)
+
     def _apply_queue(self, key: str, position: int | None) -> None:
+        if key == MARKS:
+            return  # of another broker's table; this one's file has its own
         queue = self._queue_of(key)
         if position is None:
             self.in_flight.forget(queue)
@@ -133,12 +157,16 @@ class PopState:
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``popInFlight.json``."""
-        self.restored_marks = list(content.get("marks") or ())
+        self.known_marks = list(content.get("marks") or ())
         for key, plain in (content.get("queues") or {}).items():
             queue = self._queue_of(key)
             queue.next = queue.fed = int(plain["next"])
             for start, pop_time, *rest in plain["deliveries"]:
                 self.in_flight.restore(queue, _delivery(queue, int(start), int(pop_time), rest))
+
+
+def _plain_position(value: int | list[int]) -> int | list[int]:
+    return value
 
 
 def _plain(delivery: Delivery) -> list[int]:

@@ -1,0 +1,119 @@
+"""Where groups that pop are when something else than a pop moves them: a commit, a reset, the end of the log.
+
+A group has one place in a queue. Who commits last says where it is, and the table of what is in flight goes
+there at once: the end of a delivery, a stop and a start write that place into the group's offset.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.broker.change_feed import OFFSETS
+from orbitmq.broker.events import Events, LogCut, OffsetsReset, TableSaved
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.pop.in_flight import InFlight, PopQueue
+from orbitmq.broker.pop.ordered import OrderedPops
+from orbitmq.broker.role import LEADING, RoleChanged
+from orbitmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+
+class Moving:
+    """Keeps what is in flight, and the batches that are out in order, where their group is."""
+
+    def __init__(
+        self,
+        events: Events,
+        topics: TopicConfigs,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        in_flight: InFlight,
+        orders: OrderedPops,
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._in_flight = in_flight
+        self._orders = orders
+        # Queues without messages in flight where others commit, and where those are, by the queues' keys.
+        self._idle: dict[str, tuple[PopQueue, int]] = {}
+        offsets.deal(in_flight.queues, self)
+        events.subscribe(OffsetsReset, self._reset)
+        events.subscribe(TableSaved, self._saved)
+        events.subscribe(LogCut, lambda _: self.into_bounds())
+        events.subscribe(RoleChanged, self._role_changed)
+
+    # -- commits and resets ----------------------------------------------------------------------------
+
+    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Somebody else than a pop commits: a member that pulls, an administrator."""
+        queue = self._in_flight.queue(topic, group, queue_id)
+        if offset < queue.next:
+            self._orders.cut(topic, group, queue_id, offset)
+        self._in_flight.move(queue, offset)
+        self._in_flight.tell(queue)
+        if not queue.in_flight:
+            self._idle[queue.key] = queue, offset
+
+    def told(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Another broker's group is there, and all before it is done; its table of pops comes by itself."""
+        queue = self._in_flight.queue(topic, group, queue_id)
+        queue.next = max(queue.next, offset)
+
+    def _saved(self, event: TableSaved) -> None:
+        """Forget queues of which the offset says all. Not earlier: a crash must not leave neither of them."""
+        if event.table != OFFSETS or not self._idle:
+            return
+        for key in event.keys:
+            queue, offset = self._idle.pop(key, (None, 0))
+            if queue is None or queue.in_flight or queue.next != offset:
+                continue
+            if self._in_flight.find(queue.topic, queue.group, queue.queue_id) is queue:
+                self._in_flight.drop_queue(queue)
+
+    def _reset(self, event: OffsetsReset) -> None:
+        """A group was moved: what it has beyond that place will come anyway."""
+        for queue in self._in_flight:
+            if (queue.group, queue.topic) == (event.group, event.topic) and self._offsets.has_reset(
+                queue.group, queue.topic, queue.queue_id
+            ):
+                offset = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+                if offset is not None:
+                    self._orders.free(queue.topic, queue.group, queue.queue_id)
+                    self._in_flight.move(queue, offset)
+
+    # -- what the store has ----------------------------------------------------------------------------
+
+    def _role_changed(self, changed: RoleChanged) -> None:
+        if changed.after in LEADING and changed.before not in LEADING:
+            self.into_bounds()
+
+    def begin(self) -> None:
+        """Bring the groups to where an earlier run or another broker left them."""
+        self.into_bounds()
+        for queue in self._in_flight:
+            # Not so its group: one that made itself known a moment before a crash is made again.
+            if queue.topic not in self._topics:
+                self._in_flight.drop_queue(queue)
+                continue
+            committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+            if committed is not None and committed > queue.next:
+                end = self._store.max_offset(queue.topic, queue.queue_id)
+                queue.next = max(queue.next, min(committed, end))
+            self._in_flight.tell(queue)
+
+    def into_bounds(self) -> None:
+        """The log may end earlier than these tables say: what is stored there next is of other messages.
+
+        So this comes before anything can be stored: at the start, with a cut of the log, and when a broker
+        begins to lead.
+        """
+        for queue in self._in_flight:
+            high = self._store.max_offset(queue.topic, queue.queue_id)
+            if queue.next > high and queue.topic in self._topics:
+                log.warning("%s was popped up to %d, its queue ends at %d", queue.key, queue.next, high)
+                self._in_flight.move(queue, high)
+        for topic, group, queue_id in self._orders.queues():
+            self._orders.cut(topic, group, queue_id, self._store.max_offset(topic, queue_id))
