@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 import pytest
@@ -68,6 +69,35 @@ async def test_what_the_master_lost_is_set_aside(
     await send(world, 30, 3000)
     await world.until(lambda: same_end(world))
     assert log_of(world, MASTER) == log_of(world, SLAVE)
+
+
+@pytest.mark.behaviour("HL-10")
+@pytest.mark.parametrize("fault", ["flush", "copy", "cut"])
+async def test_a_tail_that_cannot_be_cut_off_leaves_no_copies(orbitmq_world: World, fault: str) -> None:
+    """The link is tried again each 5 s: it filled the disk with a copy of the tail for each try."""
+    world = orbitmq_world
+    await send(world, 30, 3000)
+    await store(world, MASTER).flush()
+    await send(world, 300, 3000)
+    await world.until(lambda: same_end(world))
+    disk = world.machines[SLAVE].disk
+    if fault == "flush":
+        disk.fail("sync", "commitlog", error=errno.EIO, times=1)
+    elif fault == "copy":
+        disk.fail("pwrite", "aside", error=errno.ENOSPC, times=-1)
+    else:
+        disk.fail("write_atomic", "checkpoint", error=errno.EIO, times=-1)
+    world.crash(MASTER, Keep.NOTHING)
+    await world.start_broker(MASTER)
+    await world.sleep(120)
+    assert aside(world) == {}
+    assert not same_end(world)
+    if fault == "flush":  # only a new start knows what is on the device: nothing of that tail
+        world.crash(SLAVE)
+        await world.start_broker(SLAVE)
+    disk.heal()
+    await world.until(lambda: same_end(world))
+    assert len(aside(world)) == (fault != "flush")
 
 
 @pytest.mark.behaviour("QW-14")

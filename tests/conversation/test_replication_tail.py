@@ -242,6 +242,66 @@ async def test_two_logs_that_differ_wait_for_nobody(orbitmq_world: World, taken:
         assert await received(world, 11 + taken) == {-1, *range(10), *range(100, 100 + taken)}
 
 
+@pytest.mark.orbitmq(replicas=2, settings=ALONE)
+@pytest.mark.behaviour("PO-26")
+async def test_a_master_that_went_on_keeps_its_end_when_it_returns_to_a_longer_log(
+    orbitmq_world: World,
+) -> None:
+    """A clean stop and a start took the messages that it had acknowledged and flushed since."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await alone_with_a_part(world, watch)
+        await send(world, 100, 3)
+        await world.brokers[MASTER].services.store.flush()
+        await world.stop_broker(MASTER)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.start_broker(MASTER)
+        begin = world.clock.monotonic()
+        await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+        assert world.clock.monotonic() - begin < 5
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        assert len(aside(world)) == 1
+        assert await received(world, 14) == {-1, *range(10), *range(100, 103)}
+
+
+@pytest.mark.orbitmq(
+    replicas=2,
+    settings={
+        **ALONE,
+        "brokerRole": "SYNC_MASTER",
+        "inSyncReplicas": "2",
+    },
+)
+@pytest.mark.behaviour("PO-26")
+async def test_what_all_replicas_acknowledged_comes_back_to_a_master_that_delivered_since(
+    orbitmq_world: World,
+) -> None:
+    """What it wrote without its slave nobody was told of; its slave's end was acknowledged."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await send(world, 0, 10)
+        store = world.brokers[MASTER].services.store
+        async with world.producer() as producer:
+            await producer.send(Message("t", b"50", delay_s=20))
+        await store.flush()
+        await send(world, 10, 10)
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        await world.brokers[SLAVE].services.store.flush()
+        world.crash(MASTER)
+        world.crash(SLAVE)
+        await world.start_broker(MASTER)
+        await world.sleep(30)  # it delivers what is due
+        await world.stop_broker(MASTER)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        assert await received(world, 22) == {-1, *range(20), 50}
+
+
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("PO-24")
 async def test_a_master_with_an_empty_disk_takes_nothing_before_its_slave_can_be_shown(

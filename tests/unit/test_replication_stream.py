@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from struct import pack
+from typing import Any
 
 import pytest
 from tests.seeds import seeds
 
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.replication.link.come_again import MAX_REPLACED, ComeAgain
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.hello import Hello
+from orbitmq.replication.link.identity import all_must_acknowledge
 from orbitmq.replication.link.stream import (
     MAGIC,
     MAX_FRAME_BYTES,
@@ -178,26 +181,61 @@ def test_greetings_that_cannot_be() -> None:
 
 @pytest.mark.behaviour("PO-26")
 @pytest.mark.parametrize(
-    ("role", "common", "has", "copies"),
+    ("role", "keeps_own", "common", "has", "copies"),
     [
-        ("pre-online", 600, 600, True),
-        ("pre-online", 600, 800, True),  # the longer log stays, also of two that differ
-        ("pre-online", 600, 1000, False),  # it waited for our link, we for a copy that never came
-        ("pre-online", 600, 1200, False),
-        ("master", 600, 600, True),
-        ("fenced master", 600, 600, True),
-        ("fenced master", 600, 800, False),  # it has taken other messages since
-        ("master", 600, 1200, False),
+        ("pre-online", True, 600, 600, True),
+        ("pre-online", True, 600, 800, False),  # it has taken other messages since
+        ("pre-online", False, 600, 800, True),  # without its slave it acknowledged none of them
+        ("pre-online", True, 0, 800, True),  # a new disk: there is nothing in common
+        ("pre-online", False, 600, 1000, False),  # it waited for our link, we for a copy that never came
+        ("pre-online", False, 600, 1200, False),
+        ("master", True, 600, 600, True),
+        ("fenced master", True, 600, 600, True),
+        ("fenced master", True, 600, 800, False),
+        ("master", True, 600, 1200, False),
     ],
 )
 def test_what_a_master_copies_back_from_a_log_that_ends_at_1000(
-    role: str, common: int, has: int, copies: bool
+    role: str, keeps_own: bool, common: int, has: int, copies: bool
 ) -> None:
-    assert copies_back(hello(role=role, copies_back=True), common, has, 1000) is copies
+    master = hello(role=role, copies_back=True, keeps_own=keeps_own)
+    assert copies_back(master, common, has, 0, 1000) is copies
+
+
+@pytest.mark.behaviour("PO-26")
+@pytest.mark.parametrize(
+    ("settings", "all_must"),
+    [
+        ({}, False),
+        ({"broker_role": "SYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2}, True),
+        ({"broker_role": "SYNC_MASTER", "total_replicas": 3, "in_sync_replicas": 2}, False),
+        ({"broker_role": "ASYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2}, False),
+        (
+            {
+                "broker_role": "SYNC_MASTER",
+                "total_replicas": 2,
+                "in_sync_replicas": 2,
+                "enable_auto_in_sync_replicas": True,
+            },
+            False,
+        ),
+        (
+            {
+                "broker_role": "SYNC_MASTER",
+                "total_replicas": 2,
+                "min_in_sync_replicas": 2,
+                "all_ack_in_sync_state_set": True,
+            },
+            True,
+        ),
+    ],
+)
+def test_when_nothing_is_acknowledged_that_a_replica_lacks(settings: dict[str, Any], all_must: bool) -> None:
+    assert all_must_acknowledge(BrokerConfig(**settings)) is all_must
 
 
 def test_a_master_that_does_not_say_so_copies_nothing_back() -> None:
-    assert not copies_back(hello(role="master"), 600, 600, 1000)
+    assert not copies_back(hello(role="master"), 600, 600, 0, 1000)
 
 
 @pytest.mark.behaviour("PO-27")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from orbitmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from orbitmq.runtime import Runtime
-from orbitmq.store.errors import RawAppendError, StoreClosedError
+from orbitmq.store.errors import RawAppendError
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import Flusher
@@ -143,8 +143,7 @@ class RawAppend:
         if found not in (table.RECORD, table.BLANK):
             raise RawAppendError(f"no record begins at {to}: the log goes from {log.files.first} to {end}")
         await self._flusher.flush()
-        if self._flusher.error is not None:
-            raise StoreClosedError(f"the commit log could not be flushed: {self._flusher.error}")
+        self._flusher.check()
         followings = self._followings()
         try:
             for following in followings:
@@ -156,6 +155,7 @@ class RawAppend:
 
     async def _cut(self, to: int, end: int) -> None:
         queues = await self._runtime.threads.run(self._queues_behind, to, end)
+        await self._upkeep.checkpoint_written()
         # Durable before anything is removed: a crash in between must not trust what is gone.
         self._upkeep.lower(to)
         for slot, offset in queues.items():

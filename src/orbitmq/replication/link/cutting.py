@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from orbitmq.runtime.seam import Runtime
-from orbitmq.store import MessageStore
+from orbitmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,16 @@ class Cutting:
         Raises:
             OSError, StoreError: the disk refused; nothing is removed before it is set aside.
         """
+        self._store.check_flushed()
         path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
-        await self._runtime.threads.run(self._copy, path, start, end)
-        await self.before_cut(start, end)
-        await self._store.truncate(start)
+        try:
+            await self._runtime.threads.run(self._copy, path, start, end)
+            await self.before_cut(start, end)
+            await self._store.truncate(start)
+        except (OSError, StoreError):
+            # The link is tried again for ever: each time a copy would stay, until the disk is full.
+            await self._runtime.threads.run(self._remove, path)
+            raise
         self.times += 1
         self.size_bytes += end - start
         log.warning(
@@ -51,6 +57,12 @@ class Cutting:
             master, start, end, path,
         )  # fmt: skip
         await self.on_cut(start)
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._runtime.files.remove(path)
+        except OSError as error:
+            log.warning("%s, a copy that is not needed, cannot be removed: %s", path, error)
 
     def _copy(self, path: str, start: int, end: int) -> None:
         segment = self._runtime.files.open_segment(path, end - start, create=True)

@@ -7,3 +7,7 @@ from orbitmq.errors import OrbitError
 
 class LinkError(OrbitError):
     """The other end of a link sent what it cannot mean, or is none that we may talk to. The link ends."""
+
+
+class OwnEndCountsError(LinkError):
+    """The log that is to be copied differs from ours, and ours counts (PO-26)."""

@@ -12,7 +12,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import EVERY_ROLE, TAKES_MESSAGES
 from orbitmq.replication.link.comparing import Comparing
-from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.errors import LinkError, OwnEndCountsError
 from orbitmq.replication.link.follower_link import ClassicFollowerLink, FollowerLink
 from orbitmq.replication.link.inquiry import Inquiry, ha_address
 from orbitmq.replication.link.stream import STREAM_VERSION
@@ -45,6 +45,7 @@ class Following(Component):
     Attributes:
         connected: a connection to the master's HA port is open.
         transferring: the master has been told where to go on.
+        own_end_counts: the log of the one that is followed differs, and is not copied for that.
         prepare: returns when what an older link brought is kept; an OSError that it raises is tried again.
         master_flushed: where the master's log on its device ended when it was first asked, with
             syncMasterFlushOffsetWhenStartup; else 0.
@@ -69,6 +70,7 @@ class Following(Component):
         self._unnamed: str | None = None  # the HA port that is followed though nobody named its broker
         self._failures = 0
         self.master_flushed = 0
+        self.own_end_counts = False
         self.prepare: Callable[[], Awaitable[None]] = _nothing
         self.ha_address: str | None = config.ha_master_address or None
         self.master_address: str | None = None
@@ -110,6 +112,7 @@ class Following(Component):
         """
         if (ha_address, master_address) == (self.ha_address, self.master_address):
             return
+        self.own_end_counts = False
         same_master = master_address is not None and master_address == self.master_address
         self.ha_address, self.master_address = ha_address, master_address
         if same_master and self._link is not None and ha_address in (None, self._link.address):
@@ -134,6 +137,9 @@ class Following(Component):
                 continue
             try:
                 await self._follow_once()
+            except OwnEndCountsError as error:
+                self.own_end_counts = True
+                self._say(logging.WARNING, f"nothing is copied back: {error}")
             except (OSError, TransportError, LinkError, StoreError) as error:
                 self._failures += 1
                 self._say(logging.WARNING, f"cannot follow {self.ha_address or self.master_address}: {error}")

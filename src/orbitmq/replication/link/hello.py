@@ -31,6 +31,7 @@ class Hello(msgspec.Struct, frozen=True):
         start: a follower's: send the log from here on; -1: not yet.
         refusal: a master's: why it sends nothing.
         copies_back: a master's: it gets what only a follower has, before anything else is stored there.
+        keeps_own: a master's: where a follower's log differs its own end counts, also if it is shorter.
     """
 
     cluster: str
@@ -48,6 +49,7 @@ class Hello(msgspec.Struct, frozen=True):
     start: int = -1
     refusal: str = ""
     copies_back: bool = False
+    keeps_own: bool = False
 
     def encode(self) -> bytes:
         """The whole frame."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import RoleState
 from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.gate import rule_of
 from orbitmq.replication.link.hello import Hello
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
@@ -54,4 +55,14 @@ class Identity:
             begin=store.min_commit_log_offset,
             end=store.max_commit_log_offset,
             copies_back=config.enable_slave_acting_master and config.broker_id == MASTER_ID,
+            keeps_own=config.broker_id == MASTER_ID and not all_must_acknowledge(config),
         )
+
+
+def all_must_acknowledge(config: BrokerConfig) -> bool:
+    """Whether no message is acknowledged that one of the replicas lacks.
+
+    Then nothing was acknowledged of what a master took without its slave.
+    """
+    alone = rule_of(config).need(1)
+    return config.broker_role == "SYNC_MASTER" and 1 < config.total_replicas <= alone

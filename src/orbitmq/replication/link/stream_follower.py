@@ -16,7 +16,7 @@ from orbitmq.replication.link import stream
 from orbitmq.replication.link.agreement import Agreement, Answer, Block
 from orbitmq.replication.link.borders import Borders
 from orbitmq.replication.link.cutting import Cutting
-from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.errors import LinkError, OwnEndCountsError
 from orbitmq.replication.link.follower_link import FollowerLink
 from orbitmq.replication.link.hello import BLOCK_BYTES, Hello, Mark, mark
 from orbitmq.replication.link.identity import Identity
@@ -107,7 +107,11 @@ class StreamFollowerLink(FollowerLink):
         if own.begin < common == has < own.end:
             # A mark that ends where the master's log does tells it that its log is the beginning of ours.
             await ask([(max(own.begin, common - BLOCK_BYTES), common)])
-        if common < own.end and copies_back(master, common, has, own.end):
+        if common < own.end and own.keeps_own and own.begin < common:
+            raise OwnEndCountsError(
+                f"the log of {master.address} differs from ours behind {common}: that was before ours went on"
+            )
+        if common < own.end and copies_back(master, common, has, own.begin, own.end):
             # It copies what only we have before it serves; then there is nothing to set aside.
             raise LinkError(f"{master.address} has yet to copy what this log has from {common} to {own.end}")
         if common < own.end:
@@ -194,10 +198,15 @@ class StreamFollowerLink(FollowerLink):
         self._ours.peers.closed(self)
 
 
-def copies_back(master: Hello, common: int, has: int, end: int) -> bool:
+def copies_back(master: Hello, common: int, has: int, begin: int, end: int) -> bool:
     """Whether a master that has the log up to ``has`` copies what ours has from ``common`` to ``end``.
 
-    It does so before it serves, from a longer log only. And one that serves prepares once more when its log
-    is the beginning of ours: it came back alone, without its last messages.
+    It does so before it serves, from a longer log only. One that has taken other messages behind a common
+    beginning keeps these, if they may be acknowledged: it has led since. And one that serves prepares once
+    more when its log is the beginning of ours: it came back alone, without its last messages.
     """
-    return has < end and (master.role == _CATCHING_UP or (master.copies_back and common == has))
+    if has >= end:
+        return False
+    if master.role == _CATCHING_UP:
+        return not (master.keeps_own and begin < common < has)
+    return master.copies_back and common == has

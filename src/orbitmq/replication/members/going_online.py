@@ -186,6 +186,8 @@ class GoingOnline:
             have = begin
             while have < target:
                 if not await self._grown(have):
+                    if self._following.own_end_counts:
+                        return Outcome(True, target)
                     log.warning("%s has the log up to %d, it gives it up to %d", address, target, have)
                     return Outcome(False)
                 have = self._copied_to()
@@ -198,7 +200,8 @@ class GoingOnline:
         return Outcome(True, target)
 
     async def _grown(self, end: int) -> bool:
-        return await self._until(lambda: self._copied_to() > end, COPY_SILENCE_S)
+        await self._until(lambda: self._copied_to() > end or self._following.own_end_counts, COPY_SILENCE_S)
+        return self._copied_to() > end
 
     def _copied_to(self) -> int:
         """Behind the last byte that is here. The log of RocketMQ's slave may end within a record."""

@@ -27,6 +27,11 @@ class FollowsMaster(Protocol):
         """Behind the last byte of the log that is here."""
         ...
 
+    @property
+    def own_end_counts(self) -> bool:
+        """Whether nothing is copied because the other log differs, and the end of ours counts (PO-26)."""
+        ...
+
     def follow(self, ha_address: str | None, master_address: str | None) -> None:
         """Copy from this master from now on; from none when both are ``None``."""
         ...

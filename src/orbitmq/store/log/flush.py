@@ -219,6 +219,14 @@ class Flusher:
             self._passes.append(progress)
             self.want(offset)
             await progress
+        self.check()
+
+    def check(self) -> None:
+        """Refuse to go on behind a flush that failed: what is on the device is unknown until a new start.
+
+        Raises:
+            StoreClosedError: a flush failed.
+        """
         if self.error is not None:
             raise StoreClosedError(f"the commit log could not be flushed: {self.error}")
 

@@ -35,10 +35,16 @@ POSITIONS_GROWTH = 4
 
 @dataclass(slots=True)
 class _Written:
-    """What a checkpoint writes; without positions it names the file that the last one named."""
+    """What a checkpoint writes.
+
+    Attributes:
+        positions: a file of them that it names; without one it names what the last one named.
+        forgets: it names none: what the last one named says more than is safe now.
+    """
 
     checkpoint: Checkpoint
     positions: QueuePositions | None
+    forgets: bool = False
 
 
 class Upkeep:
@@ -80,7 +86,8 @@ class Upkeep:
         self._resting: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._next_checkpoint: _Written | None = None
-        self._writing_checkpoint = False
+        self._no_checkpoint = asyncio.Event()
+        self._no_checkpoint.set()
         # Counts what makes a checkpoint under way worthless.
         self._drops = 0
         # Where the positions file that the checkpoint names ends, -1: it names none.
@@ -198,7 +205,7 @@ class Upkeep:
         self._next_checkpoint = _Written(
             Checkpoint(now, now, self._indexed_time(), 0, 0, target, indexed), positions
         )
-        self._writing_checkpoint = True
+        self._no_checkpoint.clear()
         try:
             while self._next_checkpoint is not None:
                 following, self._next_checkpoint = self._next_checkpoint, None
@@ -207,7 +214,11 @@ class Upkeep:
             self.safe_offset = -1  # nothing says it on disk: write it again
             raise
         finally:
-            self._writing_checkpoint = False
+            self._no_checkpoint.set()
+
+    async def checkpoint_written(self) -> None:
+        """Return when no thread writes a checkpoint, which could come behind the next one."""
+        await self._no_checkpoint.wait()
 
     async def _save_queues(self) -> None:
         slots = self._appender.take_unsaved()
@@ -230,28 +241,27 @@ class Upkeep:
         if self._flusher.error is not None:
             return
         now, safe = self._appender.now_ms, self._flusher.written
-        written = _Written(Checkpoint(now, now, self._indexed_time(), 0, 0, safe), None)
-        if self._writing_checkpoint:
-            self._next_checkpoint = written
-        else:
+        written = _Written(Checkpoint(now, now, self._indexed_time(), 0, 0, safe), None, forgets=True)
+        if self._no_checkpoint.is_set():
             self._write_checkpoint(written)
+        else:
+            self._next_checkpoint = written
         self.safe_offset = safe
 
     def lower(self, offset: int) -> None:
         """The log is about to end at ``offset``: write down that nothing behind is safe, before it is
-        removed."""
+        removed; :meth:`checkpoint_written` has returned in this moment.
+        """
         self._drops += 1
-        self._positions_offset = -1
         self.safe_offset = min(self.safe_offset, offset)
         # Without an offset the next start goes by the times: then they must not say that all is safe.
         now = self._appender.now_ms if self.safe_offset >= 0 else 0
-        written = _Written(Checkpoint(now, now, 0, 0, 0, self.safe_offset), None)
-        if self._writing_checkpoint:
-            self._next_checkpoint = written
-        self._write_checkpoint(written)
+        self._write_checkpoint(_Written(Checkpoint(now, now, 0, 0, 0, self.safe_offset), None, forgets=True))
 
     def _write_checkpoint(self, written: _Written) -> None:
         root, checkpoint = self.config.root, written.checkpoint
+        if written.forgets:
+            self._positions_offset = -1
         if written.positions is not None:
             offset = checkpoint.safe_offset
             data = written.positions.encoded(offset, self.config.consume_queue_file_bytes)
