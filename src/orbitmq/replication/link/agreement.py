@@ -21,7 +21,7 @@ from orbitmq.message.record_layout import BLANK_BYTES
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.hello import BLOCK_BYTES
 
-PLACES = 64
+PLACES = 128
 
 
 class Span(NamedTuple):
@@ -65,8 +65,8 @@ class Records(Protocol):
     async def between(self, start: int, end: int, most: int) -> list[Span]:
         """Records of one file that begin behind the record at ``start`` and below ``end``, ascending.
 
-        About ``most`` of them, spread evenly; all when there are no more, or when they are hardly larger than
-        the distance would be. Never none when there is one.
+        Up to ``most`` of them, spread evenly by their number; all when there are no more. Never none when
+        there is one.
         """
         ...
 

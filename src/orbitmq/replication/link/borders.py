@@ -56,7 +56,7 @@ class Borders:
     async def between(self, start: int, end: int, most: int) -> list[Span]:
         """Records of one file that begin behind the record at ``start`` and below ``end``, ascending.
 
-        About ``most`` of them, spread evenly; all when there are no more. It goes from record to record: half
+        Up to ``most`` of them, spread evenly; all when there are no more. It goes from record to record: half
         a second for a million of them (1 GiB of 1 KiB each), and the disk has to bring them.
         """
         piece = self._piece(start, end)
@@ -64,17 +64,23 @@ class Borders:
 
 
 def some_records(piece: LogPiece, most: int) -> list[Span]:
-    """Records that begin in the piece, its first one aside, in steps of at least ``most``-ths of it."""
+    """Up to ``most`` of the records that begin in the piece, its first one aside.
+
+    Of two that follow each other in the answer equally many are left out everywhere, however large they are:
+    where small records lie before a large one equal distances would leave many of them to be asked for.
+    """
     reader, view, base = RecordReader(), piece.view, piece.base
-    step = (piece.end - piece.start) // most
     found: list[Span] = []
-    at = wanted = piece.start
+    at, number, every = piece.start, 0, 1
     while at < piece.end and reader.read_at(view, at - base, at, False) == table.RECORD:
         following = at + reader.size
-        if at >= wanted and at > piece.start:
+        if number % every == 0 and at > piece.start:
             found.append(Span(at, following))
-            wanted = at + step
+            if len(found) > most:
+                del found[::2]
+                every *= 2
         at = following
+        number += 1
     return found
 
 
