@@ -1,4 +1,4 @@
-"""The stream between brokers of OrbitMQ: frames, greetings, and the search for the last common record."""
+"""The stream between brokers of OrbitMQ: frames and greetings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from tests.seeds import seeds
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.replication.link.agreement import Agreement
 from orbitmq.replication.link.come_again import MAX_REPLACED, ComeAgain
 from orbitmq.replication.link.errors import LinkError
-from orbitmq.replication.link.hello import Hello, first_match, mark
+from orbitmq.replication.link.hello import Hello
 from orbitmq.replication.link.identity import all_must_acknowledge
 from orbitmq.replication.link.stream import (
     MAGIC,
@@ -178,39 +177,6 @@ def test_greetings_that_cannot_be() -> None:
     for bad in (b"x", b"{}", hello(begin=5).encode()[8:], hello(marks=[(0, 0, 0)] * 5000).encode()[8:]):
         with pytest.raises(LinkError):
             Hello.decode(bad)
-
-
-def cut_log(source: random.Random, size: int) -> tuple[bytes, list[int]]:
-    """Bytes, and where records begin."""
-    starts, at = [], 0
-    while at < size:
-        starts.append(at)
-        at += source.choice((100, 300, 5000, 90_000))
-    return source.randbytes(at), starts
-
-
-@pytest.mark.parametrize("seed", seeds(60))
-def test_the_last_common_record_is_found(seed: int) -> None:
-    source = random.Random(seed)
-    ours, starts = cut_log(source, source.choice((2000, 100_000, 3_000_000)))
-    common = source.choice([*starts, len(ours)])
-    theirs = ours[:common] + source.randbytes(source.choice((0, 10, 5_000_000)))
-
-    def data_of(log: bytes) -> object:
-        return lambda at, most: memoryview(log)[at : at + most] if at < len(log) else None
-
-    search, rounds = Agreement(0, len(ours)), 0
-    while search.common < 0:
-        if search.near and search.high is not None:
-            floor = max(start for start in starts if start <= search.low)
-            places = search.borders([at for at in starts if floor <= at < search.high])
-        else:
-            places = search.places()
-        marks = [mark(data_of(ours), *search.block(place)) for place in places]  # type: ignore[arg-type]
-        search.answered(first_match(marks, data_of(theirs), 0, len(theirs)))  # type: ignore[arg-type]
-        rounds += 1
-    assert search.common == common
-    assert rounds <= 5
 
 
 @pytest.mark.behaviour("PO-26")

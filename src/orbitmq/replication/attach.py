@@ -13,6 +13,7 @@ from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.lag import ReplicationLines
+from orbitmq.replication.link.borders import Borders
 from orbitmq.replication.link.cutting import Cutting
 from orbitmq.replication.link.finding import MasterFinder
 from orbitmq.replication.link.follower import Following
@@ -71,7 +72,8 @@ def attach(host: Host) -> Attachment:
     cutting.before_cut, cutting.on_cut = about_to_cut, cut
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
     port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens)
-    following = Following(s.runtime, s.config, s.store, s.address, Ours(peers, identity, cutting))
+    ours = Ours(peers, identity, cutting, Borders(s.runtime, s.store))
+    following = Following(s.runtime, s.config, s.store, s.address, ours)
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
     escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)

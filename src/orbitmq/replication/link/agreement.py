@@ -1,81 +1,177 @@
-"""Finding the last record that two logs have in common, with few questions. Pure.
+"""Finding the last record that two logs have in common, with few questions. No I/O: who asks gives the ways.
 
-Two logs that differ at one place differ at all later ones: a record says when it was stored. So the last
-common place is searched by halves, or rather by many places at once, first anywhere in the log, at the end at
-borders of records.
+A log is only appended to, or cut at its end. Two logs that have the same record at the same place have it
+from one broker, which stored it behind all that is before it: up to there they are the same. So the last
+common record is searched by halves, or rather by many places at once. The bytes do not prove that. A record
+says at which place it lies, which number it has in its queue, in which millisecond it was stored, under
+which address, and the checksum of its body. For it to be in two logs that differ before it, two brokers, or
+one before and after it lost its last records, would have to store one body at the same byte, number and
+millisecond.
+
+Only records tell this. The blanks at the end of files and the middles of equal bodies are the same in logs
+that differ before them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
+from orbitmq.message.record_layout import BLANK_BYTES
+from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.hello import BLOCK_BYTES
 
-PLACES = 64
-NEAR_BYTES = 64 * 1024
+PLACES = 128
+
+
+class Span(NamedTuple):
+    """One record, or the blank at the end of a log file: log offsets."""
+
+    begin: int
+    end: int
+
+
+Block: TypeAlias = tuple[int, int]
+
+
+class Answer(NamedTuple):
+    """What the other broker says.
+
+    Attributes:
+        matched: its log has the block of this number, and none before it; -1: none.
+        begin, end: of its log.
+    """
+
+    matched: int
+    begin: int
+    end: int
+
+
+class Records(Protocol):
+    """The log of who searches."""
+
+    def first(self, file_start: int) -> Span | None:
+        """The record that begins a log file; ``None``: none can be read there."""
+        ...
+
+    def blank(self, at: int) -> Span | None:
+        """The blank that begins at a place; ``None``: something else does, or nothing."""
+        ...
+
+    async def last(self, end: int) -> Span | None:
+        """The last record of a log that ends at ``end``; ``None``: it is not found with little work."""
+        ...
+
+    async def between(self, start: int, end: int, most: int) -> list[Span]:
+        """Records of one file that begin behind the record at ``start`` and below ``end``, ascending.
+
+        Up to ``most`` of them, spread evenly by their number; all when there are no more. Never none when
+        there is one.
+        """
+        ...
+
+
+Ask: TypeAlias = Callable[[Sequence[Block]], Awaitable[Answer]]
 
 
 class Agreement:
-    """The search of one follower.
+    """The search of one follower: its last record, else the files, else inside one file.
 
     Args:
-        begin, end: of its log; ``end`` is behind a whole record.
-
-    Attributes:
-        low: the logs agree up to here at least.
-        high: they do not agree up to here, nor up to any later place; ``None`` before the first answer.
-        common: the end of the last common record, -1: not found yet.
+        begin, end: of its log, bytes; ``end`` is behind a whole record or blank.
+        file_bytes: the size of log files, of both logs.
+        records: of its log.
+        ask: asks which of some blocks of it is the first that the other log has too; the highest goes first.
     """
 
-    def __init__(self, begin: int, end: int) -> None:
-        self.begin = begin
-        self.end = end
-        self.low = begin
-        self.high: int | None = None
-        self.common = -1
-        self._asked: Sequence[int] = ()
-        self._at_borders = False
+    def __init__(self, begin: int, end: int, file_bytes: int, records: Records, ask: Ask) -> None:
+        self._begin = begin
+        self._end = end
+        self._file_bytes = file_bytes
+        self._records = records
+        self._ask = ask
+        # The highest record that both logs have as far as is known.
+        self._same: Span | None = None
+        # The lowest place from which on nothing is common as far as is known.
+        self._other = end
+        self._there: Answer | None = None
+        # Both logs have what they have from here on.
+        self._floor = -1
 
-    @property
-    def near(self) -> bool:
-        """Whether the next places to ask for are the borders of records from :attr:`low` to :attr:`high`."""
-        return self.high is not None and self.high - self.low <= NEAR_BYTES
+    async def find(self) -> int:
+        """Where the log has to end so that all of it is common: behind a record or blank, or at its begin.
 
-    def places(self) -> list[int]:
-        """Where to compare next, the last place first."""
-        if self.high is None:
-            wanted = [self.end]
-            distance = NEAR_BYTES
-            while self.end - distance > self.begin:
-                wanted.append(self.end - distance)
-                distance *= 4
-        else:
-            step = -(-(self.high - self.low) // PLACES)
-            wanted = [self.high - step * number for number in range(1, PLACES)]
-        self._asked = [place for place in wanted if place > self.low]
-        return list(self._asked)
+        Raises:
+            LinkError: the other log lost its beginning meanwhile, which may have been asked for.
+        """
+        last = await self._records.last(self._end)
+        await self._compare([last] if last is not None else [])
+        if self._same is None:
+            await self._search_files()
+            await self._search_one_file()
+        return await self._behind_same()
 
-    def borders(self, starts: Sequence[int]) -> list[int]:
-        """Ask for borders of records: ``starts``, ascending, the first one not above :attr:`low`."""
-        assert self.high is not None
-        self._at_borders = True
-        self._asked = [place for place in reversed(starts) if place < self.high]
-        return list(self._asked)
+    async def _compare(self, spans: Sequence[Span]) -> None:
+        """Ask for records, the highest first."""
+        self._there = there = await self._ask([block(span) for span in spans])
+        if self._floor < 0:
+            self._floor = self._border(max(self._begin, there.begin))
+        elif there.begin > self._floor:
+            raise LinkError(f"its log begins at {there.begin} by now: it has deleted what was to be compared")
+        if 0 <= there.matched < len(spans):
+            self._same = spans[there.matched]
+            spans = spans[: there.matched]
+        if spans:
+            self._other = spans[-1].begin
 
-    def answered(self, matched: int) -> None:
-        """The other log has the place number ``matched`` of those asked for, and none before it; -1: none."""
-        none = not 0 <= matched < len(self._asked)
-        if self._at_borders:
-            self.common = self.begin if none else self._asked[matched]
-        elif none:
-            self.high = self._asked[-1]
-        elif self._asked[matched] == self.end:
-            self.common = self.end
-        else:
-            self.low = self._asked[matched]
-            if matched > 0:
-                self.high = self._asked[matched - 1]
+    def _border(self, offset: int) -> int:
+        """The first border of log files that is not below an offset."""
+        return -(-offset // self._file_bytes) * self._file_bytes
 
-    def block(self, place: int) -> tuple[int, int]:
-        """What is compared to know whether the logs agree up to a place."""
-        return max(self.begin, place - BLOCK_BYTES), place
+    async def _search_files(self) -> None:
+        """Find the last file that begins with a common record, and the first that begins with another."""
+        near_end = True
+        while files := self._files_between():
+            # What a master lost is near the end, mostly.
+            wanted = doubling(files) if near_end else files[:: -(-len(files) // PLACES)]
+            near_end = False
+            spans = [span for start in wanted if (span := self._records.first(start)) is not None]
+            if not spans:
+                break
+            await self._compare(spans)
+
+    def _files_between(self) -> range:
+        """The starts of files whose first records are not compared yet, the last one first."""
+        low = self._floor if self._same is None else self._same.begin + self._file_bytes
+        return range(self._border(self._other) - self._file_bytes, low - 1, -self._file_bytes)
+
+    async def _search_one_file(self) -> None:
+        while self._same is not None:
+            spans = await self._records.between(self._same.begin, self._other, PLACES)
+            if not spans:
+                break
+            await self._compare(spans[::-1])
+
+    async def _behind_same(self) -> int:
+        """The end of the last common record, or of the blank behind it when both logs have that."""
+        same, there = self._same, self._there
+        if same is None or there is None:
+            return self._begin
+        blank = self._records.blank(same.end)
+        if blank is None or blank.end > min(self._end, there.end):
+            return same.end
+        # Alone a blank tells nothing, behind a common record its size and mark are all there is to it.
+        answer = await self._ask([(blank.begin, blank.begin + BLANK_BYTES)])
+        return blank.end if answer.matched == 0 else same.end
+
+
+def block(span: Span) -> Block:
+    """What is compared of a record: its beginning says all, whatever its size."""
+    return span.begin, min(span.end, span.begin + BLOCK_BYTES)
+
+
+def doubling(files: range) -> list[int]:
+    """The first of many, then at twice the distance each time, and the last one."""
+    count = len(files)
+    wanted = [files[(1 << power) - 1] for power in range(count.bit_length()) if 1 << power < count]
+    return [*wanted, files[-1]]

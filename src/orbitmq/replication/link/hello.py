@@ -26,7 +26,7 @@ class Hello(msgspec.Struct, frozen=True):
         term: a master of a lower term is not followed, unless it is isolated.
         file_bytes: the size of log files.
         begin, end: of the log.
-        marks: a follower's: blocks of its log, the highest first.
+        marks: a follower's: blocks of its log, the highest first; what tells are beginnings of records.
         matched: a master's answer: which of the marks is the first that its log has too, -1: none.
         start: a follower's: send the log from here on; -1: not yet.
         refusal: a master's: why it sends nothing.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,12 @@ from msgspec import structs
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role
 from orbitmq.replication.link import stream
-from orbitmq.replication.link.agreement import Agreement
+from orbitmq.replication.link.agreement import Agreement, Answer, Block
+from orbitmq.replication.link.borders import Borders
 from orbitmq.replication.link.cutting import Cutting
 from orbitmq.replication.link.errors import LinkError, OwnEndCountsError
 from orbitmq.replication.link.follower_link import FollowerLink
-from orbitmq.replication.link.hello import Hello, Mark, mark
+from orbitmq.replication.link.hello import BLOCK_BYTES, Hello, Mark, mark
 from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.stream import Kind, StreamReader
@@ -38,6 +40,7 @@ class Ours:
     peers: Peers
     identity: Identity
     cutting: Cutting
+    borders: Borders
 
 
 class StreamFollowerLink(FollowerLink):
@@ -89,20 +92,21 @@ class StreamFollowerLink(FollowerLink):
 
     async def _agree(self) -> int:
         """Where the master has to go on, after what it does not have is set aside."""
-        raw, own = self._store.raw, self._ours.identity.hello()
+        own, raw = self._ours.identity.hello(), self._store.raw
         if own.begin == own.end:
             return max(own.begin, (await self._exchange(own, [])).begin)
-        search, has = Agreement(own.begin, own.end), -1
-        while search.common < 0:
-            if search.near and search.high is not None:
-                places = search.borders(await raw.record_starts(search.low, search.high))
-            else:
-                places = search.places()
-            marks = [mark(raw.data, *search.block(place)) for place in places]
-            master = await self._exchange(own, marks)
-            search.answered(master.matched)
+        master, has = own, -1
+
+        async def ask(blocks: Sequence[Block]) -> Answer:
+            nonlocal master, has
+            master = await self._exchange(own, [mark(raw.data, *block) for block in blocks])
             has = master.end if has < 0 else has  # at first: it may be growing by what it copies from us
-        common = search.common if search.common >= master.begin else own.begin
+            return Answer(master.matched, master.begin, master.end)
+
+        common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.borders, ask).find()
+        if own.begin < common == has < own.end:
+            # A mark that ends where the master's log does tells it that its log is the beginning of ours.
+            await ask([(max(own.begin, common - BLOCK_BYTES), common)])
         if common < own.end and own.keeps_own and own.begin < common:
             raise OwnEndCountsError(
                 f"the log of {master.address} differs from ours behind {common}: that was before ours went on"
