@@ -34,6 +34,7 @@ CONSUMER_FILTERS = "consumerFilter"
 POPS = "popInFlight"
 POP_DELIVERIES = "popDeliveries"
 POP_ORDERS = "consumerOrderInfo"
+QUEUE_ENDS = "queueEnds"
 
 Listener: TypeAlias = Callable[[str, str, object], object]
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, POP_ORDERS, POPS, TIMERS
+from orbitmq.broker.change_feed import (
+    DELAYS,
+    ESCAPED_HALVES,
+    OFFSETS,
+    POP_ORDERS,
+    POPS,
+    QUEUE_ENDS,
+    TIMERS,
+)
 from orbitmq.broker.delay.search import deliveries_backwards
 from orbitmq.broker.events import DeliveriesLost, LogCut
 from orbitmq.broker.extension import Attachment, Host
@@ -36,6 +44,7 @@ from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies, TravellingTables
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.kept import Kept
+from orbitmq.replication.state.queue_ends import QueueEnds
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
@@ -77,7 +86,13 @@ def attach(host: Host) -> Attachment:
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
     escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
-    kept = Kept(s.persistence.flush)
+    QueueEnds(s.feed, s.store)
+
+    async def keep(table: str) -> None:
+        # The store keeps them in files of its own.
+        await (s.store.keep_ends() if table == QUEUE_ENDS else s.persistence.flush(table))
+
+    kept = Kept(keep)
     exchange = StateExchange(
         s.runtime.clock,
         s.events,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
@@ -222,6 +222,35 @@ class MessageStore:
         for topic in unknown:
             self.drop_topic(topic)
         return unknown
+
+    def quiet_ends(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+        """Topics with queues that had messages and have none now: queue ids and the next offsets there.
+
+        No record of the log says how far these are. Each topic is read when its turn comes.
+        """
+        for topic in self.queues.quiet_topics():
+            if ends := self.queues.quiet_ends(topic):
+                yield topic, ends
+
+    def go_on_at(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Let an empty queue give its next message a later offset than it would: another copy of the log
+        had messages there, which this one never had. :meth:`keep_ends` makes it durable.
+
+        Returns:
+            False: the topic was not set, or the queue has messages, or is as far.
+        """
+        if topic not in self.queues.topics:
+            return False
+        slot = self.queues.register(topic, queue_id)
+        return slot >= 0 and self.queues.go_on_at(slot, offset)
+
+    async def keep_ends(self) -> None:
+        """Return when what :meth:`go_on_at` did is on the device.
+
+        Raises:
+            OSError: the disk refused; it is tried again with the next checkpoint.
+        """
+        await self._upkeep.keep_moved()
 
     def watch(self, topic: str, queue_id: int, *, on: bool = True) -> None:
         """Ask for ``on_arrival`` when the queue gets messages."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, TOPICS
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, QUEUE_ENDS, TOPICS
 from orbitmq.replication.state.inbox import Action, Complete
 from orbitmq.runtime.log_limiter import LogLimiter
 
 log = logging.getLogger(__name__)
 
-METADATA = (TOPICS, GROUPS, FORBIDDEN)
+# Ends of queues come behind the topics that have them.
+METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
 
 
 def has_metadata(actions: Iterable[Action]) -> bool:
@@ -24,7 +25,7 @@ def has_metadata(actions: Iterable[Action]) -> bool:
 
 
 class Kept:
-    """Brings topics and groups to the disk.
+    """Brings topics, groups and the ends of queues to the disk.
 
     Args:
         save: returns when the changes of a table are on disk; raises OSError.

@@ -164,17 +164,24 @@ class ConsumeQueue:
         return changed
 
     def begin_at(self, offset: int) -> set[int]:
-        """Remove all entries; earlier places of the file of ``offset`` are marked as skipped."""
+        """Remove all entries; earlier places of the file of ``offset`` are marked as skipped.
+
+        There is a file afterwards, unless ``offset`` is 0: it says by itself where the queue goes on.
+        """
         for number in sorted(self._numbers):
             self._remove(number)
         number, place = divmod(offset, self.entries_per_file)
-        return self.write(offset - place, _SKIPPED * place) if place else set()
+        if place:
+            return self.write(offset - place, _SKIPPED * place)
+        return {number} if number and self._segment(number, create=True) is not None else set()
 
     def cut(self, next_offset: int) -> set[int]:
         """Remove the entries from ``next_offset`` on, whatever is there."""
         number, place = divmod(next_offset, self.entries_per_file)
+        # Without a file before it an empty one is all that says where the queue goes on.
+        keeps_empty = 0 < number == min(self._numbers, default=0)
         for other in sorted(self._numbers):
-            if other > number or (other == number and place == 0):
+            if other > number or (other == number and place == 0 and not keeps_empty):
                 self._remove(other)
         segment = self._segment(number)
         if segment is None:

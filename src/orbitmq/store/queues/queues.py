@@ -59,6 +59,7 @@ class Queues:
     Attributes:
         topics: those that were set; only their queues are found by :meth:`slot`.
         dropped: how many topics were dropped: their slots are not to be used any more.
+        moved: slots that :meth:`go_on_at` has moved, and to which offset: nothing on the disk says so yet.
     """
 
     def __init__(self, runtime: Runtime, config: StoreConfig, appender: Appender, lookup: Lookup) -> None:
@@ -82,6 +83,7 @@ class Queues:
         self._doubtful: set[tuple[int, int]] = set()
         self._file_created = False
         self.dropped = 0
+        self.moved: dict[int, int] = {}
 
     # -- topics and slots ------------------------------------------------------------------------------
 
@@ -264,7 +266,9 @@ class Queues:
         get = self._appender.get
         if not get(slot, table.Q_CHECKED):
             saved, low = get(slot, table.Q_SAVED), get(slot, table.Q_MIN)
-            if low < saved and queue.entry(saved - 1)[1] <= 0:
+            if slot in self.moved:
+                self._note(slot, queue, queue.begin_at(saved))
+            elif low < saved and queue.entry(saved - 1)[1] <= 0:
                 logger.error(
                     "%s lacks its entries up to %d: its older messages are not found until the consume "
                     "queues are rebuilt (stop the broker, delete the folder consumequeue)", queue.folder,
@@ -391,6 +395,60 @@ class Queues:
             self._note(slot, queue, queue.begin_at(offset))
             self._appender.reset_slot(slot, offset, offset)
             self._appender.set(slot, table.Q_CHECKED, 1)
+
+    def quiet_topics(self) -> list[str]:
+        """Topics that were set, and in which a queue had messages and has none now."""
+        columns = (self._appender.column(table.Q_MIN), self._appender.column(table.Q_NEXT))
+        owners = {
+            owner
+            for owner, low, following in zip(self._owners, *columns, strict=True)
+            if low == following > 0
+        }
+        return [topic for topic, known in self.topics.items() if known.number in owners]
+
+    def quiet_ends(self, topic: str) -> list[tuple[int, int]]:
+        """Queue id and next offset of a topic's queues that had messages and have none now."""
+        known, get = self.topics.get(topic), self._appender.get
+        if known is None:
+            return []
+        return [
+            (queue_id, following)
+            for queue_id, slot in enumerate(known.slots)
+            if slot >= 0 and get(slot, table.Q_MIN) == (following := get(slot, table.Q_NEXT)) > 0
+        ]
+
+    def go_on_at(self, slot: int, offset: int) -> bool:
+        """Let an empty queue give its next record a later offset; ``False``: it has messages, or is there.
+
+        Only in memory: a queue that never gets a message costs no file until :meth:`file_moved`.
+        """
+        with self._mutex:
+            get = self._appender.get
+            if not get(slot, table.Q_MIN) == get(slot, table.Q_NEXT) < offset:
+                return False
+            self._lookup.drop_entry_map(slot)
+            self._appender.reset_slot(slot, offset, offset)
+            self._appender.set(slot, table.Q_CHECKED, 0)
+            self.moved[slot] = offset
+            return True
+
+    def file_moved(self, slots: list[int]) -> None:
+        """Let the files of moved queues say where they go on.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for slot in slots:
+            with self._mutex:
+                if self.alive(slot):
+                    self._writable(slot)
+
+    def forget_moved(self, filed: dict[int, int]) -> None:
+        """These are on the device now; one that was moved once more meanwhile is not."""
+        with self._mutex:
+            for slot, offset in filed.items():
+                if self.moved.get(slot) == offset:
+                    del self.moved[slot]
 
     def truncate(self, slot: int, next_offset: int) -> None:
         """Forget the queue's entries from ``next_offset`` on."""

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # The queues in one piece of work in a thread: between two a stop or another piece may come.
 SAVE_AT_ONCE = 500
+# A checkpoint that a deleted topic made worthless is begun again so often for who waits for it.
+CHECKPOINT_TRIES = 5
 # Positions of all queues are written again when the log has grown this many times their size: a start reads
 # the log from there.
 POSITIONS_GROWTH = 4
@@ -88,6 +90,8 @@ class Upkeep:
         self._next_checkpoint: _Written | None = None
         self._no_checkpoint = asyncio.Event()
         self._no_checkpoint.set()
+        self._checkpointing = asyncio.Lock()
+        self._keeping: asyncio.Task[None] | None = None
         # Counts what makes a checkpoint under way worthless.
         self._drops = 0
         # Where the positions file that the checkpoint names ends, -1: it names none.
@@ -127,7 +131,8 @@ class Upkeep:
         for task in self._resting:
             task.cancel()
         # A step under way goes to its end: its thread could not be stopped anyhow.
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        keeping = [] if self._keeping is None else [self._keeping]
+        await asyncio.gather(*self._tasks, *keeping, return_exceptions=True)
         self._tasks = []
 
     async def _every(self, interval_ms: Callable[[], int], step: Callable[[], object]) -> None:
@@ -182,18 +187,46 @@ class Upkeep:
 
         Only queues with new entries are touched, in threads.
         """
+        async with self._checkpointing:
+            await self._checkpoint(indexed, last=last)
+
+    async def keep_moved(self) -> None:
+        """Return when the device has where moved queues go on.
+
+        Raises:
+            OSError: it does not take it; the next checkpoint tries again.
+        """
+        if not self._queues.moved:
+            return
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.get_running_loop().create_task(self._keep_moved(), name="store-moved")
+        # Who waits may be cancelled, a thread that writes may not.
+        await asyncio.shield(self._keeping)
+
+    async def _keep_moved(self) -> None:
+        for _ in range(CHECKPOINT_TRIES):
+            await self.checkpoint()
+            if not self._queues.moved:
+                return
+        raise OSError(f"{self.config.root}: no checkpoint says where {len(self._queues.moved)} queues go on")
+
+    async def _checkpoint(self, indexed: int, *, last: bool) -> None:
         if self._log.write_error is not None or self._flusher.error is not None:
             return
         target, now = self._flusher.written, self._appender.now_ms
         written = self._runtime.files.exists(f"{self.config.root}/checkpoint")
-        if target == self.safe_offset and self._positions_offset >= 0 and written and not last:
+        # The positions on the disk do not know of them, whatever their files say.
+        moved = dict(self._queues.moved)
+        known = self._positions_offset >= 0 and not moved
+        if target == self.safe_offset and known and written and not last:
             return
         grown = target - self._positions_offset
-        due = last or self._positions_offset < 0 or grown > POSITIONS_GROWTH * self._positions_bytes
+        due = last or not known or grown > POSITIONS_GROWTH * self._positions_bytes
         # Now, while what is visible ends at the target.
         positions = self._queues.positions() if due else None
         drops = self._drops
         await self._save_queues()
+        await self._file_moved(list(moved))
         if self._flusher.flushed < target:
             await self._flusher.flush()
             if self._flusher.flushed < target:
@@ -210,6 +243,8 @@ class Upkeep:
             while self._next_checkpoint is not None:
                 following, self._next_checkpoint = self._next_checkpoint, None
                 await self._runtime.threads.run(self._write_checkpoint, following)
+            if drops == self._drops:  # else the checkpoint names no positions
+                self._queues.forget_moved(moved)
         except OSError:
             self.safe_offset = -1  # nothing says it on disk: write it again
             raise
@@ -230,6 +265,10 @@ class Upkeep:
         finally:
             for slot in slots:
                 self._appender.note_unsaved(slot)
+
+    async def _file_moved(self, slots: list[int]) -> None:
+        for first in range(0, len(slots), SAVE_AT_ONCE):
+            await self._runtime.threads.run(self._queues.file_moved, slots[first : first + SAVE_AT_ONCE])
 
     def checkpoint_now(self) -> None:
         """As :meth:`checkpoint`, before anything else happens; the next one writes the queues' positions."""
