@@ -111,3 +111,18 @@ def failed_itself(error: BaseException) -> bool:
     except RuntimeError:
         return True  # a thread without an event loop cannot be cancelled
     return task is None or task.cancelling() == 0
+
+
+def as_exception(error: BaseException, function: Callable[..., object]) -> Exception:
+    """What a thread's ``function`` raised, as the result of a future, which cannot carry everything.
+
+    A future refuses StopIteration, which a bare ``next()`` raises, and would be left open for ever. What is
+    no Exception (``sys.exit()``, a cancellation) would end the thread or, carried on, the event loop.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    name = getattr(function, "__qualname__", function)
+    advice = "give next() a default" if isinstance(error, StopIteration) else "raise an Exception instead"
+    wrapped = RuntimeError(f"{name} raised {error!r} in its thread; {advice}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -36,17 +36,8 @@ def is_async(listener: Listener) -> bool:
 def in_threads(listener: Listener, threads: Threads) -> Call:
     """A plain function as an async one; it runs in these threads."""
 
-    def guarded(messages: Any) -> Any:
-        try:
-            return listener(messages)
-        except Exception:
-            raise
-        except BaseException as error:
-            # sys.exit() or a cancellation would end the handler's thread without a word in the log.
-            raise ClientStateError(f"the handler raised {error!r} in its thread") from error
-
     async def call(messages: Any) -> object:
-        result = await threads.run(guarded, messages)
+        result = await threads.run(listener, messages)
         return await result if inspect.isawaitable(result) else result
 
     return call
