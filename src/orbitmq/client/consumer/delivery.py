@@ -366,7 +366,11 @@ class OrderedDelivery(Delivery):
                     give(message, process_queue)
                     self._begin(process_queue, message)
                     held.append((process_queue, message))
-            return held
+            if held:
+                return held
+            # The leases of all that it had ran out while it waited for a handler. Nobody lets go of nothing:
+            # it would count as busy for ever, and what comes again would never be ready.
+            self._rested(process_queue)
         return []
 
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
