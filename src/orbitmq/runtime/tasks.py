@@ -55,11 +55,15 @@ class Background:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background task %s crashed", task.get_name(), exc_info=error)
 
-    async def ended(self, limit_s: float) -> None:
-        """Return when the tasks of now have ended, or after so many seconds; then stop."""
+    async def quiet(self, limit_s: float | None = None) -> None:
+        """Return when the tasks of now have ended, or after so many seconds."""
         pending = [task for task in self._tasks if task is not asyncio.current_task()]
         if pending:
             await asyncio.wait(pending, timeout=limit_s)
+
+    async def ended(self, limit_s: float) -> None:
+        """Return when the tasks of now have ended, or after so many seconds; then stop."""
+        await self.quiet(limit_s)
         await self.stop()
 
     async def stop(self) -> None:
