@@ -6,11 +6,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger("orbitmq.runtime")
+
+T = TypeVar("T")
 
 MAX_TASKS = 10_000
 CANCEL_AGAIN_S = 5.0
@@ -115,6 +117,11 @@ def failed_itself(error: BaseException) -> bool:
     except RuntimeError:
         return True  # a thread without an event loop cannot be cancelled
     return task is None or task.cancelling() == 0
+
+
+def outcome(task: asyncio.Task[T]) -> T | None:
+    """What a task gave; None when it has not ended, or otherwise."""
+    return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
 
 def as_exception(error: BaseException, function: Callable[..., object]) -> Exception:
