@@ -122,6 +122,30 @@ async def test_in_order_after_a_message_whose_time_is_over_all_behind_it_come_ag
 
 
 @pytest.mark.behaviour("SH-04")
+async def test_in_order_a_queue_whose_time_is_over_before_a_handler_is_free_goes_on(
+    orbitmq_world: World,
+) -> None:
+    """The one handler works on another queue; the broker comes back when it has taken all of them back."""
+    world = orbitmq_world
+    await prepare(world, 40)
+    seen: dict[int, list[int]] = {}
+
+    async def handle(message: ReceivedMessage) -> None:
+        first = not seen
+        seen.setdefault(message.queue_id, []).append(message.queue_offset)
+        if first:
+            await world.sleep(12)
+
+    async with running(member(world, ordered=True, pop_invisible_s=5, concurrency=1), handle):
+        await world.until(lambda: seen)
+        await world.sleep(1)
+        await world.stop_broker("broker-a")
+        await world.sleep(15)
+        await world.start_broker("broker-a")
+        await world.until(lambda: len(seen) == 4 and all(queue[-1] == 9 for queue in seen.values()), 90)
+
+
+@pytest.mark.behaviour("SH-04")
 async def test_in_order_what_is_rejected_is_dead_and_its_queue_goes_on(orbitmq_world: World) -> None:
     world = orbitmq_world
     await prepare(world, 8)

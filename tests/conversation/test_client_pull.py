@@ -150,6 +150,27 @@ async def test_polled_messages_are_settled_like_any_other(world: Any) -> None:
     assert committed(broker) == 5
 
 
+@pytest.mark.behaviour("CR-13")
+async def test_what_is_settled_right_before_the_next_poll_is_sent_back_once(world: Any) -> None:
+    broker = filled(world, 4)
+    async with pull_consumer(world, auto_commit=False) as consumer:
+        consumer.subscribe("t")
+        again, dead = await consumer.poll(2)
+        assert again.retry(delay_level=4) is Settled.DONE
+        assert dead.reject() is Settled.DONE
+        third, fourth = await consumer.poll(2)
+        assert third.retry(delay_level=5) is Settled.DONE
+        await consumer.commit()
+        assert committed(broker) == 4, "a commit waits for what goes back"
+        assert fourth.ack() is Settled.ALREADY
+    back = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert [(c.ext["originMsgId"], c.ext["delayLevel"]) for c in back] == [
+        ("id0", "4"),
+        ("id1", "-1"),
+        ("id2", "5"),
+    ]
+
+
 async def test_what_comes_again_is_polled_under_its_own_topic(world: Any) -> None:
     filled(world, 0)
     world.topics["%RETRY%cg"] = {"a": 1}

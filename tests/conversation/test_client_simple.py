@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from orbitmq import ConsumeFrom, Message, ValidationError
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.pop.held_pops import HeldPops
+from orbitmq.client.consumer.leases import Lease
 from orbitmq.client.core.pop_calls import Receipt
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
@@ -187,6 +189,65 @@ async def test_closing_lets_handlers_end_and_gives_back_what_none_has_begun_with
         await other.ack_all(left)
         assert texts(left) == sorted({*map(str, range(10))} - {*begun})
         assert await other.receive(wait_s=90) == []
+
+
+@pytest.mark.behaviour("PP-15")
+async def test_a_cancelled_run_gives_back_what_no_handler_has_begun_with(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, *map(str, range(16)))
+    again: dict[str, float] = {}
+
+    async def slow(message: ReceivedMessage) -> None:
+        await world.sleep(5)
+
+    async def handle(message: ReceivedMessage) -> None:
+        again.setdefault(message.body.decode(), world.clock.monotonic() - cancelled)
+
+    async with world.simple_consumer(concurrency=1, invisible_s=10) as consumer:
+        consumer.subscribe("orders")
+        first = asyncio.ensure_future(consumer.run(slow))
+        await world.sleep(2)
+        first.cancel()
+        await asyncio.wait([first])
+        cancelled = world.clock.monotonic()
+        running = asyncio.ensure_future(consumer.run(handle))
+        await world.until(lambda: len(again) == 16, 30)
+    await running
+    # The one that the handler had comes again when its time is over.
+    assert sum(seconds < 2 for seconds in again.values()) == 15
+
+
+@pytest.mark.behaviour("PP-15")
+async def test_a_run_that_is_cancelled_as_messages_come_gives_them_back(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = orbitmq_world
+    handled: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.append(message.body)
+
+    async with world.simple_consumer(invisible_s=10) as consumer:
+        receive = consumer._receive
+
+        async def received(*args: Any, **options: Any) -> list[Lease]:
+            found = await receive(*args, **options)
+            # Comes when this has ended, and before `first` goes on with it.
+            asyncio.get_running_loop().call_soon(first.cancel)
+            return found
+
+        monkeypatch.setattr(consumer, "_receive", received)
+        consumer.subscribe("orders")
+        first = asyncio.ensure_future(consumer.run(handle))
+        await send(world, "a")
+        await asyncio.wait([first])
+        assert first.cancelled()
+        assert handled == []
+        monkeypatch.undo()
+        running = asyncio.ensure_future(consumer.run(handle))
+        await world.until(lambda: handled, 8)
+    await running
+    assert handled == [b"a"]
 
 
 async def test_settling_after_close_is_told(orbitmq_world: World) -> None:

@@ -166,6 +166,28 @@ def test_a_slow_callback_holds_up_neither_the_loop_nor_other_callbacks() -> None
     asyncio.run(main())
 
 
+@pytest.mark.behaviour("AS-07")
+def test_a_callback_that_exits_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        submitted = system_submitted(1)
+        called: list[object] = []
+
+        async def send() -> SendResult:
+            return result_of(1)
+
+        def exits(result: SendResult | None, error: Exception | None) -> None:
+            raise SystemExit(3)
+
+        submitted.start(send(), exits)
+        submitted.start(send(), lambda result, error: called.append(result))
+        async with asyncio.timeout(30):
+            await submitted.close()
+        assert called == [result_of(1)]
+
+    asyncio.run(main())
+    assert "SystemExit" in caplog.text
+
+
 @pytest.mark.behaviour("AS-08")
 def test_callbacks_that_wait_for_a_thread_count_as_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "MAX_SUBMITTED", 3)

@@ -124,6 +124,32 @@ async def test_what_the_senders_work_raises_reaches_the_caller_and_the_check_dec
     assert world.delivered("Orders") == [b"good"]
 
 
+@pytest.mark.behaviour("MV-12")
+@pytest.mark.parametrize("raised", [StopIteration, SystemExit])
+async def test_whatever_plain_work_raises_reaches_the_caller_and_the_check_decides(
+    world: World, raised: type[BaseException]
+) -> None:
+    asked = []
+
+    def execute(message: Message) -> LocalTransactionState:
+        raise raised
+
+    def check(message: ReceivedMessage) -> LocalTransactionState:
+        asked.append(message.body)
+        if len(asked) == 1:
+            raise raised
+        return COMMIT
+
+    async with TransactionProducer("pg", check=check, **world.options) as producer:
+        with pytest.raises(RuntimeError, match="execute raised") as caught:
+            async with asyncio.timeout(5):
+                await producer.send_in_transaction(Message("Orders", b"good"), execute)
+        assert isinstance(caught.value.__cause__, raised)
+        await asyncio.sleep(100)
+    assert asked == [b"good", b"good"]
+    assert world.delivered("Orders") == [b"good"]
+
+
 @pytest.mark.parametrize(
     ("ending", "delivered", "checks"),
     [("plain", [b"good"], 0), ("roll back", [], 0), ("leave open", [b"good"], 1), ("raise", [b"good"], 1)],

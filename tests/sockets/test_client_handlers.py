@@ -96,7 +96,8 @@ def test_handlers_in_threads_settle_their_messages(name_server: str) -> None:
     assert set(told) == {Settled.DONE, Settled.ALREADY}
 
 
-def test_a_plain_handler_that_exits_has_failed_and_costs_no_thread(
+@pytest.mark.behaviour("CR-02")
+def test_a_plain_handler_that_exits_or_stops_iterating_has_failed_and_costs_no_thread(
     name_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent(name_server, "exits", 6)
@@ -105,6 +106,7 @@ def test_a_plain_handler_that_exits_has_failed_and_costs_no_thread(
 
     def handler(message: ReceivedMessage) -> None:
         if message.reconsume_times == 0 and int(message.body) < 4:
+            next(number for number in (1, 2, 3) if number == int(message.body))  # none is 0: StopIteration
             raise SystemExit(1) if int(message.body) % 2 else asyncio.CancelledError
         got.add(message.body)
         if len(got) == 2:
@@ -122,7 +124,8 @@ def test_a_plain_handler_that_exits_has_failed_and_costs_no_thread(
         runner.join(WAIT_S)
         assert not runner.is_alive()
     assert got == {b"4", b"5"}
-    assert "the handler raised SystemExit(1) in its thread" in caplog.text
+    assert "handler raised SystemExit(1) in its thread" in caplog.text
+    assert "handler raised StopIteration() in its thread; give next() a default" in caplog.text
 
 
 def test_a_loop_without_asyncio_settles_pauses_and_takes_batches(name_server: str) -> None:

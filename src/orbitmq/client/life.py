@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from orbitmq.errors import ClientStateError
+
+log = logging.getLogger("orbitmq.client")
 
 
 class State(Enum):
@@ -36,14 +40,17 @@ class Life:
     Attributes:
         state: where the client is now; changed by :meth:`move` only.
         running: whether that is RUNNING.
+        closer: the task whose :meth:`end` closed it, if any.
     """
 
-    __slots__ = ("_name", "running", "state")
+    __slots__ = ("_closing", "_name", "closer", "running", "state")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.state = State.NEW
         self.running = False
+        self.closer: asyncio.Task[Any] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     def move(self, to: State) -> State:
         """Enter a state; the one that was left.
@@ -58,6 +65,33 @@ class Life:
         self.state = to
         self.running = to is State.RUNNING
         return before
+
+    async def end(
+        self, work: Callable[[], Coroutine[Any, Any, None]], calls: Collection[asyncio.Task[None]] = ()
+    ) -> None:
+        """Close the client by ``work``, which is done once and to its end. Who comes later waits for it too.
+
+        It goes on when whoever closes is cancelled or out of time: a client that is closed by half would stay
+        in its group, and hold the queues that it no longer reads.
+
+        Args:
+            calls: of the user's code, which ``work`` waits for, except for :attr:`closer`. Another of them
+                that closes is told at once, as neither could end before the other.
+        """
+        here = asyncio.current_task()
+        if self.move(State.CLOSED) is State.RUNNING:
+            self.closer = here
+            self._closing = asyncio.get_running_loop().create_task(work(), name=f"closing of {self._name}")
+            self._closing.add_done_callback(self._closed)
+        elif here in calls:
+            return
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    def _closed(self, closing: asyncio.Task[None]) -> None:
+        # Those who wait are told as well, but nobody may be left who does.
+        if not closing.cancelled() and (error := closing.exception()) is not None:
+            log.error("%s did not close as it should", self._name, exc_info=error)
 
     def check_running(self) -> None:
         """Refuse to work for a client that is not running.

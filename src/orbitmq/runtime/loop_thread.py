@@ -11,6 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 
+# So long what is cancelled when the loop stops may take to end.
+LAST_S = 1.0
+
 
 class LoopThread:
     """Runs coroutines on an event loop in a background thread.
@@ -31,8 +34,17 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            self._loop.run_until_complete(self._end_tasks())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        """Who waits for one that is left, as after an interrupted close, must not do so for ever."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=LAST_S)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop; the future gives its result.

@@ -186,7 +186,10 @@ class Threads(Protocol):
     """Hand-off of blocking work."""
 
     def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Run ``function(*args)`` off the event loop; the future has its result or its error."""
+        """Run ``function(*args)`` off the event loop; the future has its result or its error.
+
+        StopIteration and what is no Exception become a RuntimeError with that as its cause.
+        """
         ...
 
     def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.runtime.memory_network import LOOPBACK, MemoryNetwork
 from orbitmq.runtime.seam import Clock, Runtime, Segment
+from orbitmq.runtime.tasks import as_exception
 from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 
 T = TypeVar("T")
@@ -35,8 +36,10 @@ class SimulatedThreads:
         delay = self._random.uniform(0, self.max_delay_s)
         try:
             result = function(*args)
-        except Exception as error:
-            loop.call_later(delay, _fail, future, error)
+        except KeyboardInterrupt:
+            raise  # of whoever watches the run: this is the main thread
+        except BaseException as error:
+            loop.call_later(delay, _fail, future, as_exception(error, function))
         else:
             loop.call_later(delay, _give, future, result)
         return future

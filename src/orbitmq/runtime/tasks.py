@@ -6,11 +6,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger("orbitmq.runtime")
+
+T = TypeVar("T")
 
 MAX_TASKS = 10_000
 CANCEL_AGAIN_S = 5.0
@@ -55,11 +57,15 @@ class Background:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background task %s crashed", task.get_name(), exc_info=error)
 
-    async def ended(self, limit_s: float) -> None:
-        """Return when the tasks of now have ended, or after so many seconds; then stop."""
+    async def quiet(self, limit_s: float | None = None) -> None:
+        """Return when the tasks of now have ended, or after so many seconds."""
         pending = [task for task in self._tasks if task is not asyncio.current_task()]
         if pending:
             await asyncio.wait(pending, timeout=limit_s)
+
+    async def ended(self, limit_s: float) -> None:
+        """Return when the tasks of now have ended, or after so many seconds; then stop."""
+        await self.quiet(limit_s)
         await self.stop()
 
     async def stop(self) -> None:
@@ -111,3 +117,23 @@ def failed_itself(error: BaseException) -> bool:
     except RuntimeError:
         return True  # a thread without an event loop cannot be cancelled
     return task is None or task.cancelling() == 0
+
+
+def outcome(task: asyncio.Task[T]) -> T | None:
+    """What a task gave; None when it has not ended, or otherwise."""
+    return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
+
+
+def as_exception(error: BaseException, function: Callable[..., object]) -> Exception:
+    """What a thread's ``function`` raised, as the result of a future, which cannot carry everything.
+
+    A future refuses StopIteration, which a bare ``next()`` raises, and would be left open for ever. What is
+    no Exception (``sys.exit()``, a cancellation) would end the thread or, carried on, the event loop.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    name = getattr(function, "__qualname__", function)
+    advice = "give next() a default" if isinstance(error, StopIteration) else "raise an Exception instead"
+    wrapped = RuntimeError(f"{name} raised {error!r} in its thread; {advice}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from orbitmq.runtime.flush_thread import FlushThread
 from orbitmq.runtime.seam import Segment
+from orbitmq.runtime.tasks import as_exception
 
 T = TypeVar("T")
 
@@ -76,10 +77,12 @@ class SystemThreads:
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             function, args, loop, future = work
-            if not self._closed and not future.cancelled():
-                self._do(function, args, loop, future)
-            with self._lock:
-                self._busy -= 1
+            try:
+                if not self._closed and not future.cancelled():
+                    self._do(function, args, loop, future)
+            finally:
+                with self._lock:
+                    self._busy -= 1
 
     def _do(
         self,
@@ -91,8 +94,9 @@ class SystemThreads:
         try:
             try:
                 result = function(*args)
-            except Exception as error:
-                loop.call_soon_threadsafe(_fail, future, error)
+            except BaseException as error:
+                # All of them: otherwise whoever waits would wait for ever, and the thread would be lost.
+                loop.call_soon_threadsafe(_fail, future, as_exception(error, function))
             else:
                 loop.call_soon_threadsafe(_give, future, result)
         except RuntimeError:

@@ -99,8 +99,9 @@ class AssignedConsumer(InBlock):
 
     async def close(self) -> None:
         """Leave. Positions are not committed; call :meth:`commit` before when they shall be."""
-        if self._life.move(State.CLOSED) is not State.RUNNING:
-            return
+        await self._life.end(self._leave)
+
+    async def _leave(self) -> None:
         self.assign(())
         await self._client.unregister_consumer(self.group)
         await self._client.close()

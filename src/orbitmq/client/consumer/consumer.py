@@ -113,7 +113,6 @@ class Consumer(GroupConsumer):
             settings.consume_timeout_s,
         )
         super().__init__(group, settings, mode)
-        self._workers: set[asyncio.Task[None]] = set()
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         # The handlers of `on`, by topic, and what `run` calls now.
         self._handlers: dict[str, Listener] = {}
@@ -121,7 +120,7 @@ class Consumer(GroupConsumer):
         self._batch: int | None = None
 
     async def _user_code_ended(self) -> None:
-        await calls_ended(self._workers, self._settings.close_timeout_s, self.group)
+        await calls_ended(self._workers, self._life.closer, self._settings.close_timeout_s, self.group)
         self._user_code.close()
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:

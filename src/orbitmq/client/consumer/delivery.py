@@ -197,8 +197,10 @@ class Delivery(ABC):
         await self.carry_out(process_queue, message)
 
     async def carry_out(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """Do what the verdict says; an acknowledgement counted at once."""
-        verdict = message.verdict
+        """Do what the verdict says, once; an acknowledgement counted at once."""
+        # Taken, since two ways lead here: a polled message is sent back when its user says so, and while that
+        # is under way the next poll is done with what the one before gave.
+        verdict, message.verdict = message.verdict, None
         if verdict is None or verdict.ending is Ending.ACK:
             return
         if self._hooks is not None:
@@ -366,7 +368,11 @@ class OrderedDelivery(Delivery):
                     give(message, process_queue)
                     self._begin(process_queue, message)
                     held.append((process_queue, message))
-            return held
+            if held:
+                return held
+            # The leases of all that it had ran out while it waited for a handler. Nobody lets go of nothing:
+            # it would count as busy for ever, and what comes again would never be ready.
+            self._rested(process_queue)
         return []
 
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:

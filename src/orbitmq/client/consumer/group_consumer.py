@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from orbitmq.client.consumer.admin_requests import PushMember
@@ -63,6 +64,8 @@ class GroupConsumer(InBlock):
         self._settling = Background(f"settling of {group}")
         self._paused: set[str] | None = set()
         self._life = Life(f"consumer {group!r}")
+        # Where the user's handlers run.
+        self._workers: set[asyncio.Task[None]] = set()
         self._mode = mode
         self._assemble()
 
@@ -182,9 +185,13 @@ class GroupConsumer(InBlock):
         self._background.spawn(every(clock, self._delivery.expiry_s, self._expire), "expiry")
 
     async def close(self) -> None:
-        """Stop pulling, let running handler calls end, commit the offsets and leave the group."""
-        if self._life.move(State.CLOSED) is not State.RUNNING:
-            return
+        """Stop pulling, let running handler calls end, commit the offsets and leave the group.
+
+        It goes on to its end when it is cancelled meanwhile; a further call waits for that.
+        """
+        await self._life.end(self._leave, self._workers)
+
+    async def _leave(self) -> None:
         self._delivery.close()
         self._filter_checks.close()
         await self._background.stop()

@@ -9,10 +9,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from typing import Any
 
 from orbitmq.client.consumer.delivery import Delivery, Held
+from orbitmq.client.consumer.leases import Lease
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.message.settling import Ending, Verdict, is_open, settle
+from orbitmq.message.settling import ACK, Ending, Verdict, is_open, settle
 from orbitmq.runtime.seam import Threads
 from orbitmq.runtime.tasks import failed_itself
 
@@ -36,17 +37,8 @@ def is_async(listener: Listener) -> bool:
 def in_threads(listener: Listener, threads: Threads) -> Call:
     """A plain function as an async one; it runs in these threads."""
 
-    def guarded(messages: Any) -> Any:
-        try:
-            return listener(messages)
-        except Exception:
-            raise
-        except BaseException as error:
-            # sys.exit() or a cancellation would end the handler's thread without a word in the log.
-            raise ClientStateError(f"the handler raised {error!r} in its thread") from error
-
     async def call(messages: Any) -> object:
-        result = await threads.run(guarded, messages)
+        result = await threads.run(listener, messages)
         return await result if inspect.isawaitable(result) else result
 
     return call
@@ -80,12 +72,14 @@ class UserCode:
             self._pool.close(wait=False)
 
 
-async def calls_ended(calls: Collection[asyncio.Task[None]], limit_s: float, group: str) -> None:
+async def calls_ended(
+    calls: Collection[asyncio.Task[None]], closer: asyncio.Task[Any] | None, limit_s: float, group: str
+) -> None:
     """Return when these calls of handlers have ended, or with a warning after ``limit_s``.
 
     A handler that closes its own consumer cannot be waited for.
     """
-    running = set(calls) - {asyncio.current_task()}
+    running = set(calls) - {closer}
     if running:
         _, late = await asyncio.wait(running, timeout=limit_s)
         if late:
@@ -194,6 +188,26 @@ async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
         if served >= _YIELD_EVERY:
             served = 0
             await asyncio.sleep(0)
+
+
+async def handle_leased(lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
+    """Give one received message to the handler, and tell ``free`` when that has ended."""
+    message = lease.message
+    try:
+        result = await call(message)
+        if result is not None:
+            check_result(result)
+    except BaseException as error:
+        if not failed_itself(error):
+            lease.leases.drop(lease)
+            raise
+        log.warning("handler failed on %s: %r", message.message_id, error)
+        settle(message, Verdict(Ending.RETRY, error=error))
+    else:
+        if is_open(message):
+            settle(message, ACK)
+    finally:
+        free.release()
 
 
 async def _returned(delivery: Delivery, held: Held) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,7 +18,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.pop_calls import PopCalls, Receipt
 from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, give
+from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, give, settle
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.tasks import Background
 from orbitmq.wire.codes import ResponseCode
@@ -317,6 +317,12 @@ class Leases:
                 log.warning("the time of %s is not longer: %s", lease.message.message_id, result)
             elif isinstance(result, BaseException):
                 raise result
+
+
+def give_back(leases: Iterable[Lease]) -> None:
+    """Let other members have these at once."""
+    for lease in leases:
+        settle(lease.message, AT_ONCE)
 
 
 def delay_s(verdict: Verdict, reconsume_times: int) -> float:

@@ -112,6 +112,8 @@ class PullConsumer(GroupConsumer):
     async def commit(self) -> None:
         """What :meth:`poll` gave is done; commit that now. Failures are logged."""
         await self._finish_given()
+        # Their offsets count once a broker has back what is to come again.
+        await self._settling.quiet()
         if isinstance(self._offsets, OffsetsByHand):
             await self._offsets.commit_by_hand()
         else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from typing import Any, TypeAlias, Unpack
 
 from orbitmq.client.consumer.admin_requests import PopMember
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
-from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, check_result
-from orbitmq.client.consumer.leases import AT_ONCE, RENEW_EVERY_S, Lease, Leases
+from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, handle_leased
+from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases, give_back
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.notices import Notices, Place
 from orbitmq.client.consumer.options import (
@@ -28,7 +28,7 @@ from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, retry_verdict, settle
-from orbitmq.runtime.tasks import Background, every, failed_itself
+from orbitmq.runtime.tasks import Background, every, failed_itself, outcome
 
 log = logging.getLogger("orbitmq.client")
 
@@ -133,13 +133,15 @@ class SimpleConsumer(InBlock):
     async def close(self) -> None:
         """Let running handler calls end and acknowledgements reach their brokers, then leave.
 
-        What is not settled comes again.
+        What is not settled comes again. It goes on to its end when it is cancelled meanwhile; a further call
+        waits for that.
         """
-        if self._life.move(State.CLOSED) is not State.RUNNING:
-            return
+        await self._life.end(self._leave, self._handling)
+
+    async def _leave(self) -> None:
         for receiving in self._receiving:
             receiving.cancel()
-        await calls_ended(self._handling, self._settings.close_timeout_s, self.group)
+        await calls_ended(self._handling, self._life.closer, self._settings.close_timeout_s, self.group)
         self._user_code.close()
         await self._notices.close()
         await self._leases.close(self._settings.close_timeout_s)
@@ -273,7 +275,7 @@ class SimpleConsumer(InBlock):
                 failure = error
                 continue
             except asyncio.CancelledError:
-                _give_back(found)
+                give_back(found)
                 raise
             # Held at the broker it was not this consumer's yet; a little earlier than the broker is safe.
             since = asked if not wait_s else self._clock.monotonic()
@@ -296,10 +298,8 @@ class SimpleConsumer(InBlock):
             raise
 
     def _in_vain(self, pop: asyncio.Task[list[Popped]]) -> None:
-        if not pop.cancelled() and pop.exception() is None:
-            _give_back(
-                [self._leases.open(*popped, self._settings.invisible_s, 0.0) for popped in pop.result()]
-            )
+        invisible_s = self._settings.invisible_s
+        give_back([self._leases.open(*popped, invisible_s, 0.0) for popped in outcome(pop) or ()])
 
     async def _places(self) -> tuple[list[Place], OrbitError | None]:
         """Topics and brokers to ask, beginning with another one each time."""
@@ -414,7 +414,7 @@ class SimpleConsumer(InBlock):
                     # The loop of the user may never wait: acknowledgements and renewals must go out.
                     await asyncio.sleep(0)
             finally:
-                _give_back(leases)
+                give_back(leases)
 
     async def run(self, handler: Listener, *, stop_on_signals: bool = False) -> None:
         """Give every message to ``handler``, ``concurrency`` at a time, until the consumer closes.
@@ -435,36 +435,23 @@ class SimpleConsumer(InBlock):
         free = asyncio.Semaphore(self._settings.concurrency)
         async with closing_on_signals(self.close, wanted=stop_on_signals), asyncio.TaskGroup() as handling:
             while self._life.running:
-                for lease in await self._receive_again():
-                    await free.acquire()
-                    self._begin(handling, lease, call, free)
+                leases = await self._receive_again()
+                try:
+                    while leases:
+                        await free.acquire()
+                        self._begin(handling, leases.pop(0), call, free)
+                finally:
+                    # Cancelled: nobody would handle these, and they would be renewed all the same.
+                    give_back(leases)
 
     def _begin(self, handling: asyncio.TaskGroup, lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
         if self._life.running:
-            task = handling.create_task(self._handle(lease, call, free))
+            task = handling.create_task(handle_leased(lease, call, free))
             self._handling[task] = None
             task.add_done_callback(self._handling.pop)
         else:
             free.release()
-            _give_back([lease])
-
-    async def _handle(self, lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
-        message = lease.message
-        try:
-            result = await call(message)
-            if result is not None:
-                check_result(result)
-        except BaseException as error:
-            if not failed_itself(error):
-                self._leases.drop(lease)
-                raise
-            log.warning("handler failed on %s: %r", message.message_id, error)
-            settle(message, Verdict(Ending.RETRY, error=error))
-        else:
-            if is_open(message):
-                settle(message, ACK)
-        finally:
-            free.release()
+            give_back([lease])
 
     async def _receive_again(self) -> list[Lease]:
         """Messages for :meth:`run` and iteration; failures are logged, and tried again."""
@@ -487,6 +474,7 @@ class SimpleConsumer(InBlock):
                 await self._clock.sleep(PAUSE_S)
             except asyncio.CancelledError as error:
                 if not failed_itself(error):
+                    give_back(outcome(receiving) or ())  # came in the same moment
                     raise
                 break  # by close()
             else:
@@ -495,9 +483,3 @@ class SimpleConsumer(InBlock):
             finally:
                 del self._receiving[receiving]
         return []
-
-
-def _give_back(leases: Iterable[Lease]) -> None:
-    """Let other members have these at once."""
-    for lease in leases:
-        settle(lease.message, AT_ONCE)

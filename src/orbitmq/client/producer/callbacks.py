@@ -65,7 +65,9 @@ class Submitted:
         self._calling += 1
         self._threads.run(_call, done, result, error).add_done_callback(self._called)
 
-    def _called(self, _: asyncio.Future[None]) -> None:
+    def _called(self, call: asyncio.Future[None]) -> None:
+        if not call.cancelled() and (error := call.exception()) is not None:
+            log.error("the callback of a send failed", exc_info=error)
         self._calling -= 1
         if not self._calling:
             self._idle.set()

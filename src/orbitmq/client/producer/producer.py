@@ -170,10 +170,12 @@ class Producer(InBlock):
     async def close(self) -> None:
         """Send what is collected, unregister from the brokers and close. Sends that wait for answers fail.
 
-        Callbacks that run in threads get up to 10 s to end.
+        Callbacks that run in threads get up to 10 s to end. It goes on to its end when it is cancelled
+        meanwhile; a further call waits for that.
         """
-        if self._life.move(State.CLOSED) is not State.RUNNING:
-            return
+        await self._life.end(self._leave)
+
+    async def _leave(self) -> None:
         self._collect = None
         if self._batches is not None:
             await self._batches.close()
