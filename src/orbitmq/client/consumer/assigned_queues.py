@@ -63,7 +63,10 @@ class AssignedQueues:
         self._start = start
         self._locks = locks
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
-        self._taking: set[MessageQueue] = set()
+        # Queues whose offset or lock is asked for, and where an operator has them begin meanwhile.
+        self._taking: dict[MessageQueue, int | None] = {}
+        # Queues that are handed over: until that is done they are not taken again, or they would be followed
+        # twice, and what is still in flight would be pulled again.
         self._leaving: set[MessageQueue] = set()
 
     # -- for the rebalancer ------------------------------------------------------------------------------
@@ -75,16 +78,19 @@ class AssignedQueues:
         return {queue for queue in self._pullers if queue.topic == topic}
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Find out where to begin and start to pull; False when the offset or the lock cannot be had now."""
+        """Find out where to begin and start to pull.
+
+        False when the offset or the lock cannot be had now, or the queue is still handed over.
+        """
         if queue in self._pullers or queue in self._taking:
             return True
         if queue in self._leaving:
             return False
-        self._taking.add(queue)
+        self._taking[queue] = None
         try:
             return await self._take(queue)
         finally:
-            self._taking.discard(queue)
+            del self._taking[queue]
 
     async def _take(self, queue: MessageQueue) -> bool:
         offset = None
@@ -95,10 +101,17 @@ class AssignedQueues:
             offset = await self._start(queue)
         except OrbitError as error:
             log.info("cannot begin with %s now: %s", queue, error)
-        if offset is not None and queue.topic in self._intake:
-            self._begin(queue, self._offsets.claim(queue, offset))
+        # All of it may have changed meanwhile.
+        locked = self._locks is None or self._locks.holds(queue)
+        if offset is not None and locked and queue.topic in self._intake:
+            offset = self._offsets.claim(queue, offset)
+            asked = self._taking[queue]
+            if asked is not None:
+                offset = asked
+                self._offsets.update(queue, offset, increase_only=False)
+            self._run(self._open(queue, offset))
             return True
-        if self._locks is not None and self._locks.holds(queue):
+        if self._locks is not None and locked:
             # Prolonged with the others, it would keep the queue from the member who gets it next.
             await self._locks.unlock([queue])
         return False
@@ -108,14 +121,11 @@ class AssignedQueues:
         process_queue = self._stop(queue)
         if process_queue is None:
             return
-        if self._locks is None:
-            await self._hand_over(process_queue, DRAIN_S)
-            return
         self._leaving.add(queue)
-        if process_queue.in_flight:
-            self._background.spawn(self._hand_over_locked(process_queue, self._locks), "hand over")
+        if self._locks is not None and process_queue.in_flight:
+            self._background.spawn(self._hand_over(process_queue), "hand over")
         else:
-            await self._hand_over_locked(process_queue, self._locks)
+            await self._hand_over(process_queue)
 
     # -- for the consumer --------------------------------------------------------------------------------
 
@@ -124,20 +134,24 @@ class AssignedQueues:
 
     async def drop_unwanted(self) -> None:
         """Give up the queues of topics that are not subscribed to any more."""
-        for queue in [queue for queue in self._pullers if queue.topic not in self._intake]:
-            await self.drop(queue)
+        for queue in list(self._pullers):
+            if queue.topic not in self._intake:
+                await self.drop(queue)
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from other offsets, as an operator ordered (RESET_CONSUMER_CLIENT_OFFSET)."""
+        """Go on from other offsets, as the user or an operator ordered (RESET_CONSUMER_CLIENT_OFFSET).
+
+        Nothing is waited for while a queue is without a pull loop: the rebalancer would take it for lost.
+        """
         for queue, offset in offsets.items():
-            process_queue = self._stop(queue)
-            if process_queue is None:
-                continue
-            process_queue.drop(released=True)
-            self._offsets.follow(queue, None)
-            self._offsets.update(queue, offset, increase_only=False)
-            await self._offsets.commit([queue])
-            self._begin(queue, offset)
+            if queue in self._taking:
+                self._taking[queue] = offset
+            found = self._pullers.get(queue)
+            if found is not None:
+                puller, task = found
+                task.cancel()
+                self._run(self._anew(puller.process_queue, offset))
+        await self._offsets.commit(offsets)
 
     def pauses_changed(self) -> None:
         """The intake wants other topics now."""
@@ -154,10 +168,22 @@ class AssignedQueues:
 
     # -- one queue ---------------------------------------------------------------------------------------
 
-    def _begin(self, queue: MessageQueue, offset: int) -> None:
+    def _open(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        """Progress on the queue is that of a new process queue from now on."""
         total = self._intake.total_for(queue.topic)
         process_queue = ProcessQueue(queue, offset, total, self._delivery.settled)
         self._offsets.follow(queue, process_queue)
+        return process_queue
+
+    def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
+        """Go on elsewhere in the queue: what is held and in flight of it counts no longer."""
+        old.drop(released=True)
+        new = self._open(old.queue, offset)
+        self._offsets.update(old.queue, offset, increase_only=False)
+        return new
+
+    def _run(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
         puller = QueuePuller(
             self._client,
             self._calls,
@@ -181,18 +207,16 @@ class AssignedQueues:
         task.cancel()
         return puller.process_queue
 
-    async def _hand_over(self, process_queue: ProcessQueue, wait_s: float) -> None:
-        clock = self._client.runtime.clock
-        until = clock.monotonic() + wait_s
-        while process_queue.in_flight and clock.monotonic() < until:
-            await clock.sleep(0.005)
-        process_queue.drop(released=True)
-        await self._offsets.commit([process_queue.queue])
-        self._offsets.release(process_queue.queue)
-
-    async def _hand_over_locked(self, process_queue: ProcessQueue, locks: MemberLocks) -> None:
+    async def _hand_over(self, process_queue: ProcessQueue) -> None:
+        queue, clock = process_queue.queue, self._client.runtime.clock
+        until = clock.monotonic() + (DRAIN_S if self._locks is None else ORDERED_DRAIN_S)
         try:
-            await self._hand_over(process_queue, ORDERED_DRAIN_S)
-            await locks.unlock([process_queue.queue])
+            while process_queue.in_flight and clock.monotonic() < until:
+                await clock.sleep(0.005)
+            process_queue.drop(released=True)
+            await self._offsets.commit([queue])
+            self._offsets.release(queue)
+            if self._locks is not None:
+                await self._locks.unlock([queue])
         finally:
-            self._leaving.discard(process_queue.queue)
+            self._leaving.discard(queue)
