@@ -152,3 +152,87 @@ async def test_a_lock_lost_while_its_queue_is_taken_is_asked_for_again(world: An
     async with running(consumer_of(world, ordered=True), listener):
         await until(world, lambda: got, 60)
     assert len(locks) > 2
+
+
+# -- in order ------------------------------------------------------------------------------------------
+
+
+class InOrder:
+    """A handler that takes its time over message 10 once, and notes what was handled at the same time."""
+
+    def __init__(self, world: Any, seconds: float) -> None:
+        self.seen: list[int] = []
+        self.overlaps: list[tuple[int, list[int]]] = []
+        self.ended_s = 0.0
+        self._clock = world.runtime.clock
+        self._seconds = seconds
+        self._running: list[int] = []
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        number = int(message.body)
+        if self._running:
+            self.overlaps.append((number, list(self._running)))
+        self._running.append(number)
+        self.seen.append(number)
+        slow = number == 10 and self.seen.count(10) == 1
+        await self._clock.sleep(self._seconds if slow else 0.01)
+        self._running.remove(number)
+        if slow:
+            self.ended_s = self._clock.monotonic()
+
+
+def scripted(world: Any, messages: int) -> Any:
+    world.topics["t"] = {"a": 1}
+    for number in range(messages):
+        world.brokers["a"].store("t", b"%d" % number)
+    return world.brokers["a"]
+
+
+@pytest.mark.behaviour("CR-18")
+@pytest.mark.behaviour("CR-22")
+async def test_in_order_a_moved_queue_waits_for_the_handler_of_before(world: Any) -> None:
+    broker, handler, clock = scripted(world, 20), InOrder(world, 10), world.runtime.clock
+    async with running(consumer_of(world, ordered=True, concurrency=4), handler) as consumer:
+        await until(world, lambda: 10 in handler.seen)
+        for offset in (15, 5):
+            await consumer._queues.move({SCRIPTED: offset})
+            assert broker.offsets["cg", "t", 0] == offset
+            assert SCRIPTED in consumer.assignment()
+        await clock.sleep(5)
+        assert len(handler.seen) == 11
+        await clock.sleep(10)
+    assert handler.overlaps == []
+    assert handler.seen == [*range(11), *range(5, 20)]
+    assert broker.offsets["cg", "t", 0] == 20
+
+
+@pytest.mark.behaviour("CR-22")
+async def test_in_order_a_handler_that_never_ends_does_not_hold_up_a_reset_for_ever(world: Any) -> None:
+    broker, handler, clock = scripted(world, 20), InOrder(world, 10_000), world.runtime.clock
+    consumer = consumer_of(world, ordered=True, concurrency=4, consume_timeout_s=60, close_timeout_s=1)
+    consumer.subscribe("t")
+    async with consumer:
+        task = asyncio.ensure_future(consumer.run(handler))
+        await until(world, lambda: 10 in handler.seen)
+        await consumer._queues.move({SCRIPTED: 15})
+        await clock.sleep(59)
+        assert len(handler.seen) == 11
+        await clock.sleep(3)
+        assert handler.seen[11:] == [15, 16, 17, 18, 19]
+    assert broker.offsets["cg", "t", 0] == 20
+    task.cancel()
+
+
+@pytest.mark.behaviour("CR-22")
+@pytest.mark.behaviour("LK-08")
+async def test_in_order_a_moved_queue_is_not_unlocked_before_the_handler_of_before_ends(world: Any) -> None:
+    broker, handler, clock = scripted(world, 20), InOrder(world, 10), world.runtime.clock
+    async with running(consumer_of(world, ordered=True), handler) as consumer:
+        await until(world, lambda: 10 in handler.seen)
+        await consumer._queues.move({SCRIPTED: 5})
+        consumer.unsubscribe("t")
+        await clock.sleep(15)
+        (unlocked_s,) = broker.times(RequestCode.UNLOCK_BATCH_MQ)
+        assert 0 < unlocked_s - handler.ended_s < 0.1
+    assert len(handler.seen) == 11
+    assert broker.offsets["cg", "t", 0] == 5

@@ -26,6 +26,8 @@ log = logging.getLogger("orbitmq.client")
 DRAIN_S = 0.15
 # A locked queue waits longer: the other member cannot begin before it is unlocked (LK-08).
 ORDERED_DRAIN_S = 20.0
+# How often it is looked whether a handler has let go of a queue that was moved.
+LET_GO_CHECK_S = 0.05
 
 
 class AssignedQueues:
@@ -37,6 +39,7 @@ class AssignedQueues:
         intake: what is wanted of each topic.
         start: finds the offset to begin at.
         locks: for ordered consuming in a group, else None.
+        consume_timeout_s: how long, in order, a handler of before a move holds up what comes after it.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class AssignedQueues:
         limits: FlowLimits,
         start: Callable[[MessageQueue], Awaitable[int]],
         locks: MemberLocks | None = None,
+        consume_timeout_s: float = 900.0,
     ) -> None:
         self._client = client
         self._calls = calls
@@ -62,6 +66,7 @@ class AssignedQueues:
         self._limits = limits
         self._start = start
         self._locks = locks
+        self._consume_timeout_s = consume_timeout_s
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
         # Queues whose offset or lock is asked for, and where an operator has them begin meanwhile.
         self._taking: dict[MessageQueue, int | None] = {}
@@ -177,10 +182,29 @@ class AssignedQueues:
 
     def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
         """Go on elsewhere in the queue: what is held and in flight of it counts no longer."""
-        old.drop(released=True)
         new = self._open(old.queue, offset)
         self._offsets.update(old.queue, offset, increase_only=False)
+        if self._delivery.ordered and old.in_flight:
+            # The offset is moved and messages are pulled, but a queue is with one handler at a time (CR-18).
+            old.drop()
+            new.before, new.busy = old, True
+            self._background.spawn(self._when_let_go(old, new), "handlers of before a move")
+        else:
+            old.drop(released=True)
         return new
+
+    async def _when_let_go(self, old: ProcessQueue, new: ProcessQueue) -> None:
+        """Give out what was pulled after a move, once the handlers of before it have ended.
+
+        One that never ends holds its queue up for the consume timeout: longer nobody may have a message.
+        """
+        clock = self._client.runtime.clock
+        until = clock.monotonic() + self._consume_timeout_s
+        while old.in_flight and not old.released and clock.monotonic() < until:
+            await clock.sleep(LET_GO_CHECK_S)
+        old.drop(released=True)
+        new.before = None
+        self._delivery.release(new)
 
     def _run(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
