@@ -218,6 +218,7 @@ class AssignedQueues:
             lambda: self._intake.wanted(queue.topic),
             self._delivery.arrived,
             self._offsets,
+            self._anew,
         )
         name = f"pull {queue.topic} {queue.broker_name}[{queue.queue_id}]"
         self._pullers[queue] = puller, self._background.spawn(puller.run(), name)

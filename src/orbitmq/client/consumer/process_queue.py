@@ -216,11 +216,5 @@ class ProcessQueue:
                 self.before.drop(released=True)
         self.count_in(TotalSize())
 
-    def moved(self, next_offset: int) -> None:
-        """The broker says that the queue goes on somewhere else; nothing is held."""
-        self.next_offset = next_offset
-        self._highest = -1
-        self._in_order = True
-
     def _first(self) -> int:
         return next(iter(self._pending)) if self._in_order else min(self._pending)

@@ -57,6 +57,7 @@ class QueuePuller:
         wanted: gives the filter of the queue's topic, which may change; None while the topic is paused.
         deliver: called with the process queue and the new messages of a pull.
         offsets: kept up to date while nothing is unfinished; may be committed along with a pull.
+        anew: gives up what a process queue holds, and gives the one that goes on at this offset instead.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class QueuePuller:
         wanted: Callable[[], Filter | None],
         deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         offsets: Offsets,
+        anew: Callable[[ProcessQueue, int], ProcessQueue],
     ) -> None:
         self._client = client
         self._calls = calls
@@ -80,6 +82,7 @@ class QueuePuller:
         self._wanted = wanted
         self._deliver = deliver
         self._offsets = offsets
+        self._anew = anew
         self._broker_id = 0
         self._failures = Failures(client, "pull", process_queue.queue)
         # Pulls in a row that brought nothing and did not move on, though they did not wait either.
@@ -140,15 +143,27 @@ class QueuePuller:
                 pulled.max_offset,
                 pulled.next_offset,
             )
-            if not len(process_queue):
-                process_queue.moved(pulled.next_offset)
-                self._offsets.update(process_queue.queue, pulled.next_offset, increase_only=False)
+            if not process_queue.next_offset < pulled.next_offset == pulled.min_offset:
+                # What is held and in flight has offsets of before: finished later, it would undo the move,
+                # and new messages with the same offsets would be taken for known ones.
+                self.process_queue = self._anew(process_queue, self._moved_to(pulled))
+                return
+            # Too old for the broker is only what was asked for: what is held can still be handled.
         process_queue.next_offset = pulled.next_offset
         if pulled.messages:
             self._deliver(process_queue, process_queue.add(pulled.messages))
         if not len(process_queue):
             # Nothing of this stretch is for us, or there was nothing: that is progress too.
             self._offsets.update(process_queue.queue, pulled.next_offset)
+
+    def _moved_to(self, pulled: Pulled) -> int:
+        """Where the queue goes on: where the broker says, as a rule.
+
+        A queue that has lost its end may still have what is held here: it begins with that again.
+        """
+        first = self.process_queue.committable()
+        lost_its_end = self.process_queue.next_offset > pulled.max_offset
+        return min(first, pulled.next_offset) if lost_its_end and first >= 0 else pulled.next_offset
 
     async def _rest(self, asked_id: int) -> None:
         """A broker answers at once and has nothing: a slave that is behind this consumer (row MO-12).
