@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 from tests.conversation.scripted import consumer_of, running, until
-from tests.conversation.test_client_queue_moves import QUEUE, SCRIPTED, InOrder, committed, filled, scripted
+from tests.conversation.test_client_queue_moves import (
+    QUEUE,
+    SCRIPTED,
+    InOrder,
+    committed,
+    filled,
+    scripted,
+)
 
-from orbitmq import Message, ReceivedMessage
+from orbitmq import Message, MessageQueue, ReceivedMessage
+from orbitmq.client.consumer.allocation import by_config
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -150,15 +158,119 @@ async def test_what_is_held_is_handled_though_the_broker_deleted_it(world: Any) 
     assert broker.offsets["cg", "t", 0] == 40
 
 
+# -- progress that a broker missed ---------------------------------------------------------------------
+
+
+B_QUEUE = MessageQueue("t", "b", 0)
+
+
+async def back(world: Any) -> None:
+    await world.brokers["b"].start()
+    world.down.clear()
+
+
+@asynccontextmanager
+async def progress_while_away(world: Any, handler: Busy, **options: Any) -> AsyncIterator[Any]:
+    """A member that finishes message 4 of b's queue while broker b is away; back after the block."""
+    world.topics["t"] = {"a": 1, "b": 1}
+    broker = world.brokers["b"]
+    for number in range(5):
+        broker.store("t", b"%d" % number)
+    async with running(consumer_of(world, **options), handler) as consumer:
+        await until(world, lambda: len(handler.got) == 5)
+        await world.runtime.clock.sleep(6)
+        world.down.add("b")
+        await broker.stop()
+        handler.let_go.set()
+        await until(world, lambda: B_QUEUE not in consumer.assignment(), 60)
+        assert broker.offsets["cg", "t", 0] == 4
+        yield consumer
+        if "b" in world.down:
+            await back(world)
+        await until(world, lambda: B_QUEUE in consumer.assignment(), 60)
+        await world.runtime.clock.sleep(10)
+
+
+@pytest.mark.behaviour("CR-24")
+@pytest.mark.scripted("a", "b")
+async def test_progress_made_while_a_broker_was_away_counts(world: Any) -> None:
+    handler = Busy(b"4")
+    async with progress_while_away(world, handler):
+        world.brokers["b"].offsets["cg", "t", 0] = 3  # its last seconds are lost too
+    assert len(handler.got) == 5
+    assert world.brokers["b"].offsets["cg", "t", 0] == 5
+
+
+@pytest.mark.behaviour("CR-24")
+@pytest.mark.scripted("a", "b")
+async def test_progress_made_while_a_broker_was_away_is_not_that_of_another_queue(world: Any) -> None:
+    handler, broker = Busy(b"4"), world.brokers["b"]
+    async with progress_while_away(world, handler):
+        broker.offsets.clear()
+        broker.queues.clear()
+        for number in range(3):
+            broker.store("t", b"new%d" % number)
+    assert handler.got[5:] == [b"new0", b"new1", b"new2"]
+    assert broker.offsets["cg", "t", 0] == 3
+
+
+@pytest.mark.behaviour("CR-24")
+@pytest.mark.scripted("a", "b")
+async def test_progress_made_while_a_broker_was_away_does_not_count_once_others_went_on(world: Any) -> None:
+    handler, broker = Busy(b"4"), world.brokers["b"]
+
+    def all_or_those_of_a(_client: str, queues: Any, members: Any) -> list[MessageQueue]:
+        return [queue for queue in queues if len(members) == 1 or queue.broker_name == "a"]
+
+    async with progress_while_away(world, handler, allocate=all_or_those_of_a):
+        other = consumer_of(world, allocate=by_config([B_QUEUE]))
+        other.subscribe("t")
+        async with other:
+            await back(world)
+            await until(world, lambda: B_QUEUE in other.assignment(), 60)
+            await world.runtime.clock.sleep(60)
+        broker.offsets["cg", "t", 0] = 2  # the group was reset while the other member had the queue
+    assert handler.got[5:] == [b"2", b"3", b"4"]
+
+
+@pytest.mark.behaviour("CR-24")
+async def test_progress_that_was_not_committed_when_others_went_on_is_forgotten(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker, clock, got, lost = world.brokers["a"], world.runtime.clock, [], []
+    for number in range(10):
+        broker.store("t", b"%d" % number)
+
+    async def listener(message: ReceivedMessage) -> None:
+        got.append(int(message.body))
+
+    def script(command: Command) -> Any:
+        if lost and command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            return command.reply(ResponseCode.SYSTEM_BUSY, "busy")
+        return "default"
+
+    broker.script = script
+    async with running(consumer_of(world), listener) as consumer:
+        await until(world, lambda: len(got) == 10)
+        lost.append(True)
+        await consumer._queues.drop(SCRIPTED)
+        lost.clear()
+        # The other member committed something else meanwhile: the group was reset to 0 there.
+        broker.offsets["cg", "t", 0] = 4
+        await clock.sleep(25)
+        assert SCRIPTED in consumer.assignment()
+    assert got[10:] == list(range(4, 10))
+
+
 # -- topics made anew ----------------------------------------------------------------------------------
 
 
-async def made_anew(world: Any, fresh: int, pause_s: float) -> None:
+async def made_anew(world: Any, consumer: Any, fresh: int, pause_s: float) -> None:
     """Topic T is deleted and made anew a minute later; the first messages come this long after that."""
     async with world.admin() as admin:
         await admin.delete_topic("T")
         await world.sleep(60)
         await admin.create_topic("T", queues=1)
+    await consumer.commit()
     await world.sleep(pause_s)
     async with world.producer() as producer:
         for number in range(fresh):
@@ -180,7 +292,7 @@ async def test_a_new_message_at_the_offset_of_one_in_flight_is_handled(
     async with busy_member(world, handler) as consumer:
         await world.until(lambda: len(handler.got) == 20)
         await world.sleep(10)
-        await made_anew(world, fresh, 15)
+        await made_anew(world, consumer, fresh, 15)
         await world.sleep(10)
         handler.let_go.set()
         await world.sleep(10)

@@ -68,7 +68,7 @@ class AssignedQueues:
         self._locks = locks
         self._consume_timeout_s = consume_timeout_s
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
-        # Queues whose offset or lock is asked for, and where an operator has them begin meanwhile.
+        # Queues whose offset or lock is asked for, and where they begin unless that is the group's offset.
         self._taking: dict[MessageQueue, int | None] = {}
         # Queues that are handed over: until that is done they are not taken again, or they would be followed
         # twice, and what is still in flight would be pulled again.
@@ -104,15 +104,18 @@ class AssignedQueues:
                 log.info("another member still holds the lock of %s", queue)
                 return False
             offset = await self._start(queue)
+            own = self._offsets.claim(queue)
+            # A queue that ends before it is another one: its broker lost all, or the topic was made anew.
+            if own > offset and own <= await self._calls.max_offset(queue) and self._taking[queue] is None:
+                self._taking[queue] = own
         except OrbitError as error:
             log.info("cannot begin with %s now: %s", queue, error)
         # All of it may have changed meanwhile.
         locked = self._locks is None or self._locks.holds(queue)
         if offset is not None and locked and queue.topic in self._intake:
-            offset = self._offsets.claim(queue, offset)
-            asked = self._taking[queue]
-            if asked is not None:
-                offset = asked
+            other = self._taking[queue]
+            if other is not None:
+                offset = other
                 self._offsets.update(queue, offset, increase_only=False)
             self._run(self._open(queue, offset))
             return True
@@ -131,6 +134,9 @@ class AssignedQueues:
             self._background.spawn(self._hand_over(process_queue), "hand over")
         else:
             await self._hand_over(process_queue)
+
+    def left_to_others(self, queues: Iterable[MessageQueue]) -> None:
+        self._offsets.forget(queues)
 
     # -- for the consumer --------------------------------------------------------------------------------
 
@@ -240,7 +246,9 @@ class AssignedQueues:
                 await clock.sleep(0.005)
             process_queue.drop(released=True)
             await self._offsets.commit([queue])
-            self._offsets.release(queue)
+            route = self._client.route(queue.topic)
+            away = route is not None and queue.broker_name not in route.addresses
+            self._offsets.release(queue, away=away)
             if self._locks is not None:
                 await self._locks.unlock([queue])
         finally:
