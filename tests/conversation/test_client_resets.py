@@ -16,9 +16,10 @@ from tests.conversation.test_client_queue_moves import (
     committed,
     filled,
     scripted,
+    sent,
 )
 
-from orbitmq import Message, MessageQueue, ReceivedMessage
+from orbitmq import ConsumeFrom, Message, MessageQueue, ReceivedMessage
 from orbitmq.client.consumer.allocation import by_config
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -299,3 +300,52 @@ async def test_a_new_message_at_the_offset_of_one_in_flight_is_handled(
         assert consumer._offsets.get(QUEUE) == fresh
     assert new(handler) == [b"new%d" % number for number in range(fresh)]
     assert await committed(world) == fresh
+
+
+@pytest.mark.behaviour("CR-25")
+@pytest.mark.parametrize("busy", [b"", b"5"])
+@pytest.mark.parametrize("fresh", [30, 10])
+@pytest.mark.parametrize("consume_from", [ConsumeFrom.FIRST, ConsumeFrom.LAST])
+async def test_a_topic_made_anew_is_read_from_its_beginning(
+    orbitmq_world: Any, busy: bytes, fresh: int, consume_from: ConsumeFrom
+) -> None:
+    world = orbitmq_world
+    await filled(world, 0)
+    handler = Busy(busy)
+    async with busy_member(world, handler, consume_from=consume_from) as consumer:
+        await world.until(lambda: QUEUE in consumer.assignment())
+        await sent(world, range(20))
+        await world.until(lambda: len(handler.got) == 20)
+        await world.sleep(10)
+        await made_anew(world, consumer, fresh, 0)
+        await world.sleep(10)
+        handler.let_go.set()
+        await world.sleep(1)
+    assert new(handler) == [b"new%d" % number for number in range(fresh)]
+    assert await committed(world) == fresh
+
+
+@pytest.mark.behaviour("CR-25")
+async def test_a_topic_that_was_gone_for_a_moment_is_gone_on_with(world: Any) -> None:
+    broker, gone = scripted(world, 20), [True]
+    handler = Busy(b"5")
+
+    def script(command: Command) -> Any:
+        if gone and command.code in (RequestCode.PULL_MESSAGE, RequestCode.GET_MIN_OFFSET):
+            return command.reply(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        return "default"
+
+    async with running(consumer_of(world), handler) as consumer:
+        await until(world, lambda: len(handler.got) == 20)
+        await world.runtime.clock.sleep(6)
+        broker.script = script
+        broker.store("t", b"20")
+        await world.runtime.clock.sleep(20)
+        assert consumer._offsets.get(SCRIPTED) == -1
+        broker.store("t", b"21")
+        gone.clear()
+        await until(world, lambda: len(handler.got) == 22)
+        assert consumer._offsets.get(SCRIPTED) == 5
+        handler.let_go.set()
+    assert handler.got == [b"%d" % number for number in range(22)]
+    assert broker.offsets["cg", "t", 0] == 22

@@ -11,8 +11,9 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.errors import OrbitError, ValidationError
+from orbitmq.errors import BrokerError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.wire.codes import ResponseCode
 
 log = logging.getLogger("orbitmq.client")
 
@@ -84,6 +85,8 @@ class QueuePuller:
         self._offsets = offsets
         self._anew = anew
         self._broker_id = 0
+        # The broker said that it has no such topic: what it has next under this name may be another one.
+        self._topic_gone = False
         self._failures = Failures(client, "pull", process_queue.queue)
         # Pulls in a row that brought nothing and did not move on, though they did not wait either.
         self._idle = 0
@@ -97,6 +100,8 @@ class QueuePuller:
                 continue
             asked_ms, asked_id = self._client.now_ms(), self._broker_id
             try:
+                if self._topic_gone:
+                    await self._find_again()
                 pulled = await self._calls.pull(
                     self._options,
                     self.process_queue.queue,
@@ -174,7 +179,33 @@ class QueuePuller:
         if self._idle > 1 or self._broker_id == asked_id:
             await self._client.runtime.clock.sleep(self._failures.backoff.pause_s(self._idle))
 
+    async def _find_again(self) -> None:
+        """Go on with a topic that was gone: from its beginning when it was made anew, so that none is missed.
+
+        The groups' offsets are deleted with a topic. Our old one would be in the middle of the new messages,
+        or behind them.
+
+        Raises:
+            OrbitError: the topic is still gone, or a broker did not say.
+        """
+        process_queue = self.process_queue
+        queue = process_queue.queue
+        begins = await self._calls.min_offset(queue)
+        if await self._calls.committed(self._options.group, queue) > begins:
+            self._offsets.follow(queue, process_queue)
+        else:
+            self.process_queue = self._anew(process_queue, begins)
+        self._topic_gone = False
+
     async def _recover(self, error: Exception) -> None:
+        if (
+            isinstance(error, BrokerError)
+            and error.code == ResponseCode.TOPIC_NOT_EXIST
+            and not self._broker_id
+        ):
+            self._topic_gone = True
+            # Committed to a topic of the same name, our offset would be taken for the group's.
+            self._offsets.release(self.process_queue.queue)
         # The member that failed may be a slave that is gone: begin again at the master.
         self._broker_id = 0
         await self._failures.recover(error)
