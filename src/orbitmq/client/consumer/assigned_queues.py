@@ -26,6 +26,8 @@ log = logging.getLogger("orbitmq.client")
 DRAIN_S = 0.15
 # A locked queue waits longer: the other member cannot begin before it is unlocked (LK-08).
 ORDERED_DRAIN_S = 20.0
+# How often it is looked whether a handler has let go of a queue that was moved.
+LET_GO_CHECK_S = 0.05
 
 
 class AssignedQueues:
@@ -37,6 +39,7 @@ class AssignedQueues:
         intake: what is wanted of each topic.
         start: finds the offset to begin at.
         locks: for ordered consuming in a group, else None.
+        consume_timeout_s: how long, in order, a handler of before a move holds up what comes after it.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class AssignedQueues:
         limits: FlowLimits,
         start: Callable[[MessageQueue], Awaitable[int]],
         locks: MemberLocks | None = None,
+        consume_timeout_s: float = 900.0,
     ) -> None:
         self._client = client
         self._calls = calls
@@ -62,8 +66,12 @@ class AssignedQueues:
         self._limits = limits
         self._start = start
         self._locks = locks
+        self._consume_timeout_s = consume_timeout_s
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
-        self._taking: set[MessageQueue] = set()
+        # Queues whose offset or lock is asked for, and where they begin unless that is the group's offset.
+        self._taking: dict[MessageQueue, int | None] = {}
+        # Queues that are handed over: until that is done they are not taken again, or they would be followed
+        # twice, and what is still in flight would be pulled again.
         self._leaving: set[MessageQueue] = set()
 
     # -- for the rebalancer ------------------------------------------------------------------------------
@@ -75,16 +83,19 @@ class AssignedQueues:
         return {queue for queue in self._pullers if queue.topic == topic}
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Find out where to begin and start to pull; False when the offset or the lock cannot be had now."""
+        """Find out where to begin and start to pull.
+
+        False when the offset or the lock cannot be had now, or the queue is still handed over.
+        """
         if queue in self._pullers or queue in self._taking:
             return True
         if queue in self._leaving:
             return False
-        self._taking.add(queue)
+        self._taking[queue] = None
         try:
             return await self._take(queue)
         finally:
-            self._taking.discard(queue)
+            del self._taking[queue]
 
     async def _take(self, queue: MessageQueue) -> bool:
         offset = None
@@ -93,12 +104,22 @@ class AssignedQueues:
                 log.info("another member still holds the lock of %s", queue)
                 return False
             offset = await self._start(queue)
+            own = self._offsets.claim(queue)
+            # A queue that ends before it is another one: its broker lost all, or the topic was made anew.
+            if own > offset and own <= await self._calls.max_offset(queue) and self._taking[queue] is None:
+                self._taking[queue] = own
         except OrbitError as error:
             log.info("cannot begin with %s now: %s", queue, error)
-        if offset is not None and queue.topic in self._intake:
-            self._begin(queue, self._offsets.claim(queue, offset))
+        # All of it may have changed meanwhile.
+        locked = self._locks is None or self._locks.holds(queue)
+        if offset is not None and locked and queue.topic in self._intake:
+            other = self._taking[queue]
+            if other is not None:
+                offset = other
+                self._offsets.update(queue, offset, increase_only=False)
+            self._run(self._open(queue, offset))
             return True
-        if self._locks is not None and self._locks.holds(queue):
+        if self._locks is not None and locked:
             # Prolonged with the others, it would keep the queue from the member who gets it next.
             await self._locks.unlock([queue])
         return False
@@ -108,14 +129,14 @@ class AssignedQueues:
         process_queue = self._stop(queue)
         if process_queue is None:
             return
-        if self._locks is None:
-            await self._hand_over(process_queue, DRAIN_S)
-            return
         self._leaving.add(queue)
-        if process_queue.in_flight:
-            self._background.spawn(self._hand_over_locked(process_queue, self._locks), "hand over")
+        if self._locks is not None and process_queue.in_flight:
+            self._background.spawn(self._hand_over(process_queue), "hand over")
         else:
-            await self._hand_over_locked(process_queue, self._locks)
+            await self._hand_over(process_queue)
+
+    def left_to_others(self, queues: Iterable[MessageQueue]) -> None:
+        self._offsets.forget(queues)
 
     # -- for the consumer --------------------------------------------------------------------------------
 
@@ -124,20 +145,24 @@ class AssignedQueues:
 
     async def drop_unwanted(self) -> None:
         """Give up the queues of topics that are not subscribed to any more."""
-        for queue in [queue for queue in self._pullers if queue.topic not in self._intake]:
-            await self.drop(queue)
+        for queue in list(self._pullers):
+            if queue.topic not in self._intake:
+                await self.drop(queue)
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from other offsets, as an operator ordered (RESET_CONSUMER_CLIENT_OFFSET)."""
+        """Go on from other offsets, as the user or an operator ordered (RESET_CONSUMER_CLIENT_OFFSET).
+
+        Nothing is waited for while a queue is without a pull loop: the rebalancer would take it for lost.
+        """
         for queue, offset in offsets.items():
-            process_queue = self._stop(queue)
-            if process_queue is None:
-                continue
-            process_queue.drop(released=True)
-            self._offsets.follow(queue, None)
-            self._offsets.update(queue, offset, increase_only=False)
-            await self._offsets.commit([queue])
-            self._begin(queue, offset)
+            if queue in self._taking:
+                self._taking[queue] = offset
+            found = self._pullers.get(queue)
+            if found is not None:
+                puller, task = found
+                task.cancel()
+                self._run(self._anew(puller.process_queue, offset))
+        await self._offsets.commit(offsets)
 
     def pauses_changed(self) -> None:
         """The intake wants other topics now."""
@@ -154,10 +179,41 @@ class AssignedQueues:
 
     # -- one queue ---------------------------------------------------------------------------------------
 
-    def _begin(self, queue: MessageQueue, offset: int) -> None:
+    def _open(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        """Progress on the queue is that of a new process queue from now on."""
         total = self._intake.total_for(queue.topic)
         process_queue = ProcessQueue(queue, offset, total, self._delivery.settled)
         self._offsets.follow(queue, process_queue)
+        return process_queue
+
+    def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
+        """Go on elsewhere in the queue: what is held and in flight of it counts no longer."""
+        new = self._open(old.queue, offset)
+        self._offsets.update(old.queue, offset, increase_only=False)
+        if self._delivery.ordered and old.in_flight:
+            # The offset is moved and messages are pulled, but a queue is with one handler at a time (CR-18).
+            old.drop()
+            new.before, new.busy = old, True
+            self._background.spawn(self._when_let_go(old, new), "handlers of before a move")
+        else:
+            old.drop(released=True)
+        return new
+
+    async def _when_let_go(self, old: ProcessQueue, new: ProcessQueue) -> None:
+        """Give out what was pulled after a move, once the handlers of before it have ended.
+
+        One that never ends holds its queue up for the consume timeout: longer nobody may have a message.
+        """
+        clock = self._client.runtime.clock
+        until = clock.monotonic() + self._consume_timeout_s
+        while old.in_flight and not old.released and clock.monotonic() < until:
+            await clock.sleep(LET_GO_CHECK_S)
+        old.drop(released=True)
+        new.before = None
+        self._delivery.release(new)
+
+    def _run(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
         puller = QueuePuller(
             self._client,
             self._calls,
@@ -168,6 +224,7 @@ class AssignedQueues:
             lambda: self._intake.wanted(queue.topic),
             self._delivery.arrived,
             self._offsets,
+            self._anew,
         )
         name = f"pull {queue.topic} {queue.broker_name}[{queue.queue_id}]"
         self._pullers[queue] = puller, self._background.spawn(puller.run(), name)
@@ -181,18 +238,18 @@ class AssignedQueues:
         task.cancel()
         return puller.process_queue
 
-    async def _hand_over(self, process_queue: ProcessQueue, wait_s: float) -> None:
-        clock = self._client.runtime.clock
-        until = clock.monotonic() + wait_s
-        while process_queue.in_flight and clock.monotonic() < until:
-            await clock.sleep(0.005)
-        process_queue.drop(released=True)
-        await self._offsets.commit([process_queue.queue])
-        self._offsets.release(process_queue.queue)
-
-    async def _hand_over_locked(self, process_queue: ProcessQueue, locks: MemberLocks) -> None:
+    async def _hand_over(self, process_queue: ProcessQueue) -> None:
+        queue, clock = process_queue.queue, self._client.runtime.clock
+        until = clock.monotonic() + (DRAIN_S if self._locks is None else ORDERED_DRAIN_S)
         try:
-            await self._hand_over(process_queue, ORDERED_DRAIN_S)
-            await locks.unlock([process_queue.queue])
+            while process_queue.in_flight and clock.monotonic() < until:
+                await clock.sleep(0.005)
+            process_queue.drop(released=True)
+            await self._offsets.commit([queue])
+            route = self._client.route(queue.topic)
+            away = route is not None and queue.broker_name not in route.addresses
+            self._offsets.release(queue, away=away)
+            if self._locks is not None:
+                await self._locks.unlock([queue])
         finally:
-            self._leaving.discard(process_queue.queue)
+            self._leaving.discard(queue)

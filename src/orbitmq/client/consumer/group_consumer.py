@@ -98,6 +98,7 @@ class GroupConsumer(InBlock):
             limits,
             self._start_offset,
             self._locks,
+            self._mode.consume_timeout_s,
         )
         self._popped = self._may_pop(limits)
         allocate = None if settings.broadcast else settings.allocate

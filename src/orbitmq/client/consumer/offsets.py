@@ -46,12 +46,16 @@ class Offsets(Protocol):
         """Take note of progress (CR-12); ``increase_only=False`` for a reset."""
         ...
 
-    def release(self, queue: MessageQueue) -> None:
-        """The queue goes to another member."""
+    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
+        """The queue goes to another member, or, when it is ``away``, its broker has left the routes."""
         ...
 
-    def claim(self, queue: MessageQueue, committed: int) -> int:
-        """Where to begin with a queue whose committed offset this is."""
+    def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """Other members have these queues, and go on from what is committed."""
+        ...
+
+    def claim(self, queue: MessageQueue) -> int:
+        """How far we were on a queue that is ours again, if its broker may have missed that; else -1."""
         ...
 
     async def commit_periodically(self) -> None:
@@ -106,31 +110,36 @@ class OffsetStore(_Known):
         super().__init__()
         self._calls = calls
         self._group = group
+        # How far we were on queues whose broker went away.
         self._uncommitted: dict[MessageQueue, int] = {}
         self._round = 0
 
-    def release(self, queue: MessageQueue) -> None:
-        """Forget a queue that goes to another member.
+    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
+        """Forget a queue.
 
-        Progress that is not committed yet is kept for :meth:`claim`.
+        Progress that its broker missed is kept for :meth:`claim` when the broker is away, since nobody goes
+        on with the queue then. What is not committed when another member gets it comes again there.
         """
         self.follow(queue, None)
         offset = self._offsets.pop(queue, None)
-        if offset is not None and queue in self._changed and len(self._uncommitted) < _MAX_UNCOMMITTED:
+        missed = away and queue in self._changed
+        if missed and offset is not None and len(self._uncommitted) < _MAX_UNCOMMITTED:
             self._uncommitted[queue] = offset
         self._changed.discard(queue)
 
-    def claim(self, queue: MessageQueue, committed: int) -> int:
-        """Where to begin with a queue: the committed offset, or our own progress that its broker missed.
+    def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """Other members have these queues: a smaller offset that comes back is a reset."""
+        if self._uncommitted:
+            for queue in queues:
+                self._uncommitted.pop(queue, None)
+
+    def claim(self, queue: MessageQueue) -> int:
+        """How far we were when the queue's broker went away, -1 when it had all, or others went on since.
 
         A broker that died and came back has lost the commits of its last seconds, and missed those made while
         it was away; without this the messages of that time would come again.
         """
-        uncommitted = self._uncommitted.pop(queue, -1)
-        if uncommitted > committed:
-            self.update(queue, uncommitted)
-            return uncommitted
-        return committed
+        return self._uncommitted.pop(queue, -1)
 
     async def commit_periodically(self) -> None:
         """One-way, what changed since the last time."""
@@ -164,11 +173,9 @@ class OffsetStore(_Known):
 class OffsetsByHand(OffsetStore):
     """Offsets that are committed when the user says so, and never otherwise."""
 
-    def release(self, queue: MessageQueue) -> None:
-        """Forget a queue that goes to another member, and progress that was not committed."""
-        self.follow(queue, None)
-        self._offsets.pop(queue, None)
-        self._changed.discard(queue)
+    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
+        """Forget a queue, and progress that was not committed."""
+        super().release(queue)
 
     async def commit_periodically(self) -> None:
         """Nothing."""
@@ -217,13 +224,16 @@ class LocalOffsets(_Known):
             except (OSError, WireError) as error:
                 log.warning("offsets in %s cannot be read: %s", path, error)
 
-    def release(self, queue: MessageQueue) -> None:
+    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
         """Kept: the queue may come back, and only this file knows how far this member is."""
         self.follow(queue, None)
 
-    def claim(self, queue: MessageQueue, committed: int) -> int:
-        """The file is the only truth, and ``committed`` came from it."""
-        return committed
+    def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """Nothing: queues are not shared."""
+
+    def claim(self, queue: MessageQueue) -> int:
+        """-1: the file is the only truth."""
+        return -1
 
     async def commit_periodically(self) -> None:
         """Write the file when something changed."""

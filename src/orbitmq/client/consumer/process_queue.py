@@ -39,6 +39,7 @@ class ProcessQueue:
     Attributes:
         queue: the queue.
         next_offset: where the next pull begins.
+        before: for ordered consuming: the queue as it was before a move, while messages of it are in flight.
         dropped: the queue belongs to another member now; nothing more is delivered.
         released: what is still in flight may not move the offset any more either (CR-11).
         begun: messages that are with the user's code now, by offset: since which round of the expiry.
@@ -56,6 +57,7 @@ class ProcessQueue:
         "_on_settled",
         "_pending",
         "_total",
+        "before",
         "begun",
         "busy",
         "dropped",
@@ -84,6 +86,7 @@ class ProcessQueue:
         self.dropped = False
         self.released = False
         self.last_pull_ms = 0
+        self.before: ProcessQueue | None = None
         self.begun: dict[int, int] = {}
         self.loose: set[int] = set()
         self.line: deque[ReceivedMessage] = deque()
@@ -110,8 +113,8 @@ class ProcessQueue:
 
     @property
     def in_flight(self) -> int:
-        """Messages that are with the user's code now."""
-        return len(self.begun)
+        """Messages that are with the user's code now, those of before a move included."""
+        return len(self.begun) + (self.before.in_flight if self.before is not None else 0)
 
     @property
     def span(self) -> int:
@@ -207,14 +210,11 @@ class ProcessQueue:
             released: what is in flight may not move the offset any more.
         """
         self.dropped = True
-        self.released = self.released or released
+        if released:
+            self.released = True
+            if self.before is not None:
+                self.before.drop(released=True)
         self.count_in(TotalSize())
-
-    def moved(self, next_offset: int) -> None:
-        """The broker says that the queue goes on somewhere else; nothing is held."""
-        self.next_offset = next_offset
-        self._highest = -1
-        self._in_order = True
 
     def _first(self) -> int:
         return next(iter(self._pending)) if self._in_order else min(self._pending)

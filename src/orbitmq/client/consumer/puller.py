@@ -11,8 +11,9 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.errors import OrbitError, ValidationError
+from orbitmq.errors import BrokerError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.wire.codes import ResponseCode
 
 log = logging.getLogger("orbitmq.client")
 
@@ -57,6 +58,7 @@ class QueuePuller:
         wanted: gives the filter of the queue's topic, which may change; None while the topic is paused.
         deliver: called with the process queue and the new messages of a pull.
         offsets: kept up to date while nothing is unfinished; may be committed along with a pull.
+        anew: gives up what a process queue holds, and gives the one that goes on at this offset instead.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class QueuePuller:
         wanted: Callable[[], Filter | None],
         deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         offsets: Offsets,
+        anew: Callable[[ProcessQueue, int], ProcessQueue],
     ) -> None:
         self._client = client
         self._calls = calls
@@ -80,7 +83,10 @@ class QueuePuller:
         self._wanted = wanted
         self._deliver = deliver
         self._offsets = offsets
+        self._anew = anew
         self._broker_id = 0
+        # The broker said that it has no such topic: what it has next under this name may be another one.
+        self._topic_gone = False
         self._failures = Failures(client, "pull", process_queue.queue)
         # Pulls in a row that brought nothing and did not move on, though they did not wait either.
         self._idle = 0
@@ -94,6 +100,8 @@ class QueuePuller:
                 continue
             asked_ms, asked_id = self._client.now_ms(), self._broker_id
             try:
+                if self._topic_gone:
+                    await self._find_again()
                 pulled = await self._calls.pull(
                     self._options,
                     self.process_queue.queue,
@@ -140,15 +148,27 @@ class QueuePuller:
                 pulled.max_offset,
                 pulled.next_offset,
             )
-            if not len(process_queue):
-                process_queue.moved(pulled.next_offset)
-                self._offsets.update(process_queue.queue, pulled.next_offset, increase_only=False)
+            if not process_queue.next_offset < pulled.next_offset == pulled.min_offset:
+                # What is held and in flight has offsets of before: finished later, it would undo the move,
+                # and new messages with the same offsets would be taken for known ones.
+                self.process_queue = self._anew(process_queue, self._moved_to(pulled))
+                return
+            # Too old for the broker is only what was asked for: what is held can still be handled.
         process_queue.next_offset = pulled.next_offset
         if pulled.messages:
             self._deliver(process_queue, process_queue.add(pulled.messages))
         if not len(process_queue):
             # Nothing of this stretch is for us, or there was nothing: that is progress too.
             self._offsets.update(process_queue.queue, pulled.next_offset)
+
+    def _moved_to(self, pulled: Pulled) -> int:
+        """Where the queue goes on: where the broker says, as a rule.
+
+        A queue that has lost its end may still have what is held here: it begins with that again.
+        """
+        first = self.process_queue.committable()
+        lost_its_end = self.process_queue.next_offset > pulled.max_offset
+        return min(first, pulled.next_offset) if lost_its_end and first >= 0 else pulled.next_offset
 
     async def _rest(self, asked_id: int) -> None:
         """A broker answers at once and has nothing: a slave that is behind this consumer (row MO-12).
@@ -159,7 +179,33 @@ class QueuePuller:
         if self._idle > 1 or self._broker_id == asked_id:
             await self._client.runtime.clock.sleep(self._failures.backoff.pause_s(self._idle))
 
+    async def _find_again(self) -> None:
+        """Go on with a topic that was gone: from its beginning when it was made anew, so that none is missed.
+
+        The groups' offsets are deleted with a topic. Our old one would be in the middle of the new messages,
+        or behind them.
+
+        Raises:
+            OrbitError: the topic is still gone, or a broker did not say.
+        """
+        process_queue = self.process_queue
+        queue = process_queue.queue
+        begins = await self._calls.min_offset(queue)
+        if await self._calls.committed(self._options.group, queue) > begins:
+            self._offsets.follow(queue, process_queue)
+        else:
+            self.process_queue = self._anew(process_queue, begins)
+        self._topic_gone = False
+
     async def _recover(self, error: Exception) -> None:
+        if (
+            isinstance(error, BrokerError)
+            and error.code == ResponseCode.TOPIC_NOT_EXIST
+            and not self._broker_id
+        ):
+            self._topic_gone = True
+            # Committed to a topic of the same name, our offset would be taken for the group's.
+            self._offsets.release(self.process_queue.queue)
         # The member that failed may be a slave that is gone: begin again at the master.
         self._broker_id = 0
         await self._failures.recover(error)

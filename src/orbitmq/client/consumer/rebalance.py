@@ -44,6 +44,10 @@ class PulledOwner(QueueOwner, Protocol):
 
     def topics(self) -> Iterable[str]: ...
 
+    def left_to_others(self, queues: Iterable[MessageQueue]) -> None:
+        """These queues of a topic are there, and are not ours."""
+        ...
+
 
 class Rebalancer:
     """Decides, at once when something changed and every 20 s, which queues are ours.
@@ -113,13 +117,13 @@ class Rebalancer:
             log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)
             return False
         if self._allocate is None:
-            return await self._change(topic, {self._owner: set(route.subscribe)}, shared=False)
+            return await self._change(route, {self._owner: set(route.subscribe)}, shared=False)
         if self._client.client_id not in members:
             # The broker does not know us (any more), and the others count without us.
             await self._client.heartbeat()
             return False
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
-        return await self._change(topic, {self._owner: wanted}, shared=len(members) > 1)
+        return await self._change(route, {self._owner: wanted}, shared=len(members) > 1)
 
     async def _take_from_broker(self, topic: str, route: TopicRoute, strategy: str) -> bool:
         """Have what the broker assigns, by pulling or by popping, as it says."""
@@ -135,13 +139,14 @@ class Rebalancer:
             wanted[self._popped] = popped
         elif popped:
             log.warning("the broker wants group %s to pop %s, which this consumer cannot", self._group, topic)
-        return await self._change(topic, wanted, shared=True)
+        return await self._change(route, wanted, shared=True)
 
     async def _change(
-        self, topic: str, wanted: Mapping[QueueOwner, set[MessageQueue]], *, shared: bool
+        self, route: TopicRoute, wanted: Mapping[QueueOwner, set[MessageQueue]], *, shared: bool
     ) -> bool:
         """Drop what is not wanted, then take what is new; whether all of it could be taken."""
-        have = {owner: owner.assigned(topic) for owner in wanted}
+        self._owner.left_to_others(set(route.subscribe) - wanted[self._owner])
+        have = {owner: owner.assigned(route.topic) for owner in wanted}
         await asyncio.gather(
             *(owner.drop(queue) for owner in wanted for queue in sorted(have[owner] - wanted[owner]))
         )
