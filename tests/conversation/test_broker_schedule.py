@@ -15,7 +15,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
-from orbitmq.testing import SimulatedLoop
+from orbitmq.testing import Keep, SimulatedLoop
 from orbitmq.wire.headers.send import SendMessageResponse
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -157,6 +157,37 @@ async def test_progress_beyond_the_queue_is_brought_back(runtime: SimulatedRunti
         await peer.put(b"one", {"DELAY": "1"})
         assert [record.body for record in await peer.read(0, wait_ms=5000)] == [b"one"]
     await peer.client.close()
+
+
+@pytest.mark.behaviour("DL-12")
+@pytest.mark.parametrize("keep", [None, Keep.PREFIX])
+async def test_levels_that_were_gone_for_a_while_go_on_where_they_were(
+    runtime: SimulatedRuntime, keep: Keep | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All came again that level 3 had delivered and the log still had."""
+    runs = [{}, {"message_delay_level": "1s 5s"}, {}]
+    for number, levels in enumerate(runs):
+        port = 10911 + number
+        broker = Broker(runtime, broker_config(listen_port=port, **levels))
+        await broker.start()
+        async with Peer(runtime, f"127.0.0.1:{port}") as peer:
+            if number == 0:
+                for name in (b"one", b"two"):
+                    await peer.put(name, {"DELAY": "3"})
+                await runtime.clock.sleep(12)
+                await peer.put(b"three", {"DELAY": "3"})
+            else:
+                # The table is written.
+                await peer.put(b"other", {"DELAY": "1"}, topic="U")
+            await runtime.clock.sleep(8 if number else 1)
+            found = [record.body for record in await peer.read(0)]
+        if number < 2 and keep is not None:
+            runtime.files.crash(keep=keep)
+        else:
+            await broker.stop()
+    assert found == [b"one", b"two", b"three"]
+    [told] = [text for text in caplog.messages if "messageDelayLevel does not have" in text]
+    assert "levels [3] wait" in told
 
 
 @pytest.mark.behaviour("ES-14")

@@ -126,6 +126,7 @@ async def test_a_slave_has_its_masters_tables_within_a_fifth_of_a_second(orbitmq
 
 @pytest.mark.behaviour("PO-08")
 @pytest.mark.behaviour("PO-10")
+@pytest.mark.behaviour("DL-12")
 @pytest.mark.orbitmq(brokers=2)
 async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
     world = orbitmq_world
@@ -138,11 +139,13 @@ async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
     delays(here).move(2, Place(7))
     version = delays(here).version
     delays(there).move(2, Place(6))
+    delays(there).move(20, Place(3))
     await own.take_back(there.address)
     assert here.services.offsets.query("g", "T", 0) is None
     # What was delivered out of the common log is done: RocketMQ's version does not tell of the last ones.
     assert delays(here).place(1).offset == 4
     assert delays(here).place(2).offset == 7
+    assert delays(here).place(20).offset == 3
     assert delays(here).version == version
     there.services.offsets.version = DataVersion(2, 0, 0)
     delays(there).version = DataVersion(2, 0, 0)

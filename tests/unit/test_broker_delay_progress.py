@@ -22,6 +22,7 @@ from orbitmq.broker.delay.delivered import (
     identity_of,
     waiting_identity,
 )
+from orbitmq.broker.delay.levels import MAX_LEVELS
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress, Place
 from orbitmq.broker.delay.search import deliveries_backwards
 from orbitmq.message.properties import encode_properties
@@ -216,8 +217,6 @@ def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_rea
     assert second.version == first.version
     feeds[1].apply(Entry(9, 0, DELAYS, "3", 8))
     assert second.table() == {1: 0, 2: 5, 3: 8}
-    with pytest.raises(ValueError, match="delay level 4"):
-        feeds[1].apply(Entry(10, 0, DELAYS, "4", 8))
 
 
 def pair_of_tables() -> tuple[DelayProgress, DelayProgress, ChangeFeed]:
@@ -256,6 +255,39 @@ def test_what_was_delivered_ahead_is_news_also_for_who_is_further() -> None:
     # RocketMQ's table knows offsets alone.
     feed.apply(Entry(2, 0, DELAYS, "1", 7))
     assert table.place(1) == Place(7, 0, (8,))
+
+
+@pytest.mark.behaviour("DL-12")
+def test_levels_that_a_broker_does_not_have_keep_their_progress() -> None:
+    """Two of one name, of which one has fewer levels for a while, or a folder whose levels come back."""
+    feeds = [ChangeFeed(), ChangeFeed()]
+    first, second = (
+        DelayProgress(VirtualClock(), levels, feed) for levels, feed in zip((18, 2), feeds, strict=True)
+    )
+    feeds[0].follow(lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
+    first.move(17, Place(5, 1234).with_ahead([9]))
+    assert second.place(17) == Place(5, 1234, (9,))
+    assert second.levels == [1, 2, 17]
+    again, back = (
+        DelayProgress(VirtualClock(), 2, ChangeFeed()),
+        DelayProgress(VirtualClock(), 18, ChangeFeed()),
+    )
+    again.restore(fastjson.loads("".join(second.file_text())))
+    back.restore(fastjson.loads("".join(again.file_text())))
+    assert back.place(17) == Place(5, 0, (9,))
+    assert not feeds[1].is_news(Entry(9, 0, DELAYS, "17", [4, 1000]))
+    assert feeds[1].is_news(Entry(9, 0, DELAYS, "17", [6, 2000]))
+
+
+@pytest.mark.behaviour("DL-12")
+@pytest.mark.parametrize("level", [-1, 0, MAX_LEVELS + 1, 1 << 62])
+def test_what_is_no_level_is_refused_and_left_out_of_a_file(level: int) -> None:
+    feed = ChangeFeed()
+    table = DelayProgress(VirtualClock(), 3, feed)
+    with pytest.raises(ValueError, match=f"delay level {level}"):
+        feed.apply(Entry(10, 0, DELAYS, str(level), 8))
+    table.restore({"offsetTable": {level: 8, 2: 7}})
+    assert table.table() == {1: 0, 2: 7, 3: 0}
 
 
 @pytest.mark.behaviour("PO-36")

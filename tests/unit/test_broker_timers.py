@@ -28,6 +28,7 @@ from orbitmq.broker.timers.progress import (
     decode_file,
     due_of,
     encode_file,
+    first_slot_left,
     mark,
 )
 from orbitmq.broker.timers.progress_table import ProgressTable
@@ -105,11 +106,14 @@ def test_a_unit_has_the_bytes_of_apache() -> None:
     assert ours[:44] == java_unit(-1, 1, NOW, out - NOW, 4711, 215, -99)[:44]
     unit = Unit(*units.UNIT.unpack(ours))
     assert (unit.valid, unit.out_ms, unit.physical) == (True, out, 4711)
-    assert units.due_ms(unit.out_ms, unit.extra, 1000) == out + 377
+    assert units.due_ms(unit.out_ms, unit.extra) == out + 377
     assert units.hash_of(unit.extra) == 0xDEADBEEF
     java = Unit(*units.UNIT.unpack(java_unit(52, 4, NOW, 5, 1, 2, 3)))
-    # Of a unit of Apache's only the slot is known: it is due when that is over.
-    assert (units.due_ms(java.out_ms, java.extra, 1000), units.hash_of(java.extra)) == (NOW + 1005, None)
+    # Of a unit of Apache's only the slot is known: it is due before its second is over.
+    assert (units.due_ms(java.out_ms, java.extra), units.hash_of(java.extra)) == (
+        NOW // 1000 * 1000 + 1000,
+        None,
+    )
     assert not Unit(*units.UNIT.unpack(bytes(52))).valid
     assert struct.pack(">i", units.BLANK_MAGIC).hex() == "cbd43194"
 
@@ -346,7 +350,7 @@ def test_the_check_file_is_read_by_both() -> None:
     version = DataVersion(state_version=1, timestamp=NOW, counter=9)
     alone = frozenset({mark(7_600, 13), mark(7_500, 14)})
     progress = Progress(mark(7_500, 12), 3, 100, ((50, mark(9_000, 1)), (60, all_of(8_000))), alone)
-    check = check_of(progress, version, 1000)
+    check = check_of(progress, version)
     assert check.read_ms == 7000
     data = encode_file(check, progress) + bytes(100)
     assert struct.unpack(">7q", data[:56]) == (7000, 0, 3, 3, 1, NOW, 9)
@@ -365,7 +369,7 @@ def test_the_check_file_is_read_by_both() -> None:
 
 @given(st.integers(0, 10**7), st.integers(0, 1 << 40))
 def test_slots_before_the_read_time_are_delivered(due: int, place: int) -> None:
-    check = check_of(Progress(mark(due, place)), DataVersion(), 1000)
+    check = check_of(Progress(mark(due, place)), DataVersion())
     # The slot before holds what is due up to the read time.
     assert all_of(check.read_ms) <= mark(due, place) or check.read_ms == 0
     assert due_of(mark(due, place)) - check.read_ms <= 1000
@@ -388,12 +392,29 @@ def test_a_timer_is_never_due_before_its_time(delay: int, precision: int, lag: i
     out = forms.slot_ms(NOW + delay, precision)
     properties = {"TIMER_DELAY_MS": str(delay), "TIMER_OUT_MS": str(out), "REAL_TOPIC": "T"}
     record = Record("rmq_sys_wheel_timer", b"x", store_timestamp=NOW + max(0, lag))
-    timer = forms.timer_of(record, properties, precision)
+    timer = forms.timer_of(record, properties)
     assert timer is not None
-    assert NOW + delay <= timer.due_ms <= out + precision
+    assert NOW + delay <= timer.due_ms <= units.latest_ms(out)
     assert out < timer.due_ms
     if lag <= 0:
         assert timer.due_ms == NOW + delay
+
+
+@pytest.mark.behaviour("TW-19")
+@given(
+    st.integers(0, 10**6),
+    st.integers(0, 10**4),
+    st.sampled_from([100, 200, 500, 1000]),
+    st.sampled_from([100, 200, 500, 1000]),
+)
+def test_a_slot_is_over_when_nothing_that_any_precision_put_there_waits(
+    due: int, later: int, stored_with: int, precision: int
+) -> None:
+    slot = forms.slot_ms(due, stored_with) // precision
+    assert slot * precision < due <= units.latest_ms(slot * precision)
+    assert first_slot_left(mark(due, 7) - 1, precision) <= slot
+    if later >= 1000:
+        assert first_slot_left(mark(due + later, 7), precision) > slot
 
 
 @pytest.mark.parametrize(
@@ -477,7 +498,7 @@ def test_a_file_is_released_when_nothing_is_done_with_it_any_more(
     async def write_and_close() -> None:
         runtime = system_runtime()
         progress = Progress()
-        check = check_of(progress, DataVersion(), 1000)
+        check = check_of(progress, DataVersion())
         for number in range(200):
             file = CheckFile(runtime, str(tmp_path / str(number)))
             file.write(check, progress)

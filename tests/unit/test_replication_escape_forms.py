@@ -60,7 +60,7 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
     message = NewMessage(
         "T", 7, b"b", encode_properties(properties), 5, 1, born_timestamp=77, reconsume_times=2
     )
-    sent = request(*outward(message, properties, 1000), Target("b", "2:1", 4), "inner", 16, 11)
+    sent = request(*outward(message, properties), Target("b", "2:1", 4), "inner", 16, 11)
     assert sent.properties == "UNIQ_KEY\x01u\x02TAGS\x01x\x02"
     assert (sent.topic, sent.queue_id, sent.producer_group, sent.broker_name) == ("T", 3, "inner", "b")
     assert (sent.flag, sent.sys_flag, sent.born_timestamp) == (5, 1, 77)
@@ -86,7 +86,7 @@ def test_a_message_of_a_committed_transaction_does_not_begin_one_anew(
     properties = {"TRAN_MSG": "true", "PGROUP": "shop", "DELAY": "3"}
     encoded = encode_properties(properties)
     message = NewMessage("T", 0, b"b", encoded, sys_flag=state, reconsume_times=deliveries)
-    sent, kept = outward(message, properties, 1000)
+    sent, kept = outward(message, properties)
     assert is_prepared(sent, kept) == half
     assert kept["PGROUP"] == "shop"
 
@@ -113,7 +113,7 @@ def test_a_timer_message_that_would_wait_on_is_what_its_producer_sent(asked: dic
         "TIMER_ROLL_TIMES": "2",
         "k": "v",
     }
-    message, changed = outward(NewMessage("rmq_sys_wheel_timer", 0, b"b", b""), properties, 1000)
+    message, changed = outward(NewMessage("rmq_sys_wheel_timer", 0, b"b", b""), properties)
     assert (message.topic, message.queue_id) == ("T", 3)
     assert changed == {"k": "v", "TIMER_DELIVER_MS": at}
 
@@ -121,5 +121,5 @@ def test_a_timer_message_that_would_wait_on_is_what_its_producer_sent(asked: dic
 @pytest.mark.behaviour("TX-04")
 def test_a_half_message_keeps_its_delay() -> None:
     properties = {"REAL_TOPIC": "T", "REAL_QID": "3", "DELAY": "2", "TRAN_PREPARED_QUEUE_OFFSET": "9"}
-    _, changed = outward(NewMessage("T", 0, b"b", b"", sys_flag=4), properties, 1000)
+    _, changed = outward(NewMessage("T", 0, b"b", b"", sys_flag=4), properties)
     assert changed == {"DELAY": "2"}

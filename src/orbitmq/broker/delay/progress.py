@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
+from orbitmq.broker.delay.levels import MAX_LEVELS
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
@@ -58,6 +59,9 @@ class Place:
 class DelayProgress:
     """The progress of all levels.
 
+    Levels that this broker's messageDelayLevel does not have keep theirs, as another broker's table or an
+    earlier run has told it: with the levels back, their messages must not be delivered once more.
+
     Args:
         levels: how many there are; their numbers begin with 1.
         version_step: the table's version goes up once in so many changes (delayOffsetUpdateVersionStep).
@@ -86,6 +90,11 @@ class DelayProgress:
         """How far this level was delivered."""
         return self._places[level]
 
+    @property
+    def levels(self) -> list[int]:
+        """The numbers of all levels whose progress is known."""
+        return sorted(self._places)
+
     def table(self) -> dict[int, int]:
         """The offset of each level, as RocketMQ's ``offsetTable`` has it."""
         return {level: place.offset for level, place in self._places.items()}
@@ -110,8 +119,8 @@ class DelayProgress:
 
     def _apply(self, key: str, value: list[Any] | int | None) -> None:
         """Take over progress of another broker."""
-        level = self._level(key)
-        known, told = self._places[level], _place(value)
+        level = _level(key)
+        known, told = self._known(level), _place(value)
         if told.ahead and told.offset < known.offset:
             # Each has delivered what the other has not: all of it is done.
             told = known.with_ahead(told.ahead)
@@ -122,17 +131,14 @@ class DelayProgress:
 
     def _restore(self, key: str, value: list[Any] | int | None) -> None:
         """As it was in an earlier run: what was taken back stays so."""
-        self.move(self._level(key), _place(value))
+        self.move(_level(key), _place(value))
 
-    def _level(self, key: str) -> int:
-        level = int(key)
-        if level not in self._places:
-            raise ValueError(f"there is no delay level {level}")
-        return level
+    def _known(self, level: int) -> Place:
+        return self._places.get(level, Place())
 
     def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
         """Two brokers of one name deliver out of one log: what either has delivered is done."""
-        known, told = self._places[int(key)], _place(value)
+        known, told = self._known(_level(key)), _place(value)
         return told.offset > known.offset or not set(_from(known.offset, told.ahead)) <= set(known.ahead)
 
     # -- on disk ---------------------------------------------------------------------------------------
@@ -153,10 +159,17 @@ class DelayProgress:
         """Take over the content of ``delayOffset.json``."""
         ahead = content.get(_AHEAD) or {}
         for number, offset in (content.get("offsetTable") or {}).items():
-            if int(number) in self._places:
+            if 0 < int(number) <= MAX_LEVELS:
                 self._places[int(number)] = Place(int(offset)).with_ahead(map(int, ahead.get(number, ())))
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
+
+
+def _level(key: str) -> int:
+    level = int(key)
+    if not 0 < level <= MAX_LEVELS:
+        raise ValueError(f"there is no delay level {level}")
+    return level
 
 
 def _place(value: list[Any] | int | None) -> Place:

@@ -46,7 +46,7 @@ class DeliverySearch:
         end = self._store.max_commit_log_offset
         starts: dict[int, int] = {}
         searched: dict[int, LevelProgress] = {}
-        for level in range(1, self._levels.highest + 1):
+        for level in self._progress.levels:
             start = self._start(level)
             if start is not None and start < end:
                 starts[level] = start

@@ -152,6 +152,9 @@ class ScheduleService(Component):
             level.unsettled.clear()
             level.look_at_ms = 0
         self._begin()
+        others = [level for level in self.delays.levels if level > self.levels.highest]
+        if waiting := [level for level in others if self.progress(level) < self.end(level)]:
+            log.warning("messages of delay levels %s wait: messageDelayLevel does not have these", waiting)
 
     def _begin(self) -> None:
         """Bring positions into the bounds of the queues, and ask to be told what arrives in them."""
@@ -186,7 +189,7 @@ class ScheduleService(Component):
 
     def _lost(self, event: DeliveriesLost) -> None:
         """What was delivered in a tail of the log that goes is not delivered (behaviour PO-36)."""
-        for level in {each.level for each in event.deliveries} & self.delays.table().keys():
+        for level in {each.level for each in event.deliveries} & {*self.delays.levels}:
             before = self.delays.place(level)
             lost = [each.identity for each in event.deliveries if each.level == level]
             offset, others = before_lost(before.offset, lost, self._search.waiting(level))
@@ -198,9 +201,8 @@ class ScheduleService(Component):
                 self.delays.take_back(level, before.back_at(offset, others))
 
     def _log_cut(self, cut: LogCut) -> None:
-        for level in self._levels:
-            end = self._store.max_offset(reserved.SCHEDULE_TOPIC, level.number - 1)
-            self.delays.cut(level.number, end, cut.end)
+        for level in self.delays.levels:
+            self.delays.cut(level, self.end(level), cut.end)
 
     def _stored_elsewhere(self) -> None:
         self._wake.set()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.room import fitted, fitted_copy
 from orbitmq.broker.messaging.stored import copied
+from orbitmq.broker.timers.units import latest_ms
 from orbitmq.message import property_names as names
 from orbitmq.message import reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
@@ -34,10 +35,9 @@ class Timer:
     """A message of the timer topic.
 
     Attributes:
-        out_ms: ``TIMER_OUT_MS``, the slot of the wheel: a multiple of the precision. It is below the time
-            that the sender asked for, by one precision at most.
-        due_ms: the first millisecond in which it may be delivered; above ``out_ms``, by one precision at
-            most.
+        out_ms: ``TIMER_OUT_MS``, the slot of the wheel: a multiple of the precision that the broker had which
+            stored it. It is below the time that the sender asked for, by one precision at most.
+        due_ms: the first millisecond in which it may be delivered; above ``out_ms``, in the same second.
         topic: the topic that it goes to.
         unique_id: its ``UNIQ_KEY``, empty without one.
         deletes: the :attr:`key` of the message that a recall takes back, ``None`` for a message.
@@ -152,11 +152,12 @@ def _illegal(config: BrokerConfig, problem: str) -> RemotingError:
     )
 
 
-def timer_of(record: Record, properties: Mapping[str, str], precision_ms: int) -> Timer | None:
+def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     """What a record of the timer topic says, ``None`` when it is no timer message.
 
     A relative delay began when the message was stored. Whatever the clock did then: ``due_ms`` is in the
-    second of its slot, and not before the time that was asked for.
+    second of its slot, and not before the time that was asked for. The precision has no say: that of today,
+    or of this broker, may not be that with which the slot was chosen.
     """
     text = properties.get(names.TIMER_OUT_MS, "")
     topic = properties.get(names.REAL_TOPIC, "")
@@ -172,8 +173,8 @@ def timer_of(record: Record, properties: Mapping[str, str], precision_ms: int) -
     try:
         wanted = asked_ms(properties, record.store_timestamp)
     except (RemotingError, ValueError):
-        wanted = out_ms + precision_ms
-    due_ms = min(max(wanted, out_ms + 1), out_ms + precision_ms)
+        wanted = latest_ms(out_ms)
+    due_ms = min(max(wanted, out_ms + 1), latest_ms(out_ms))
     return Timer(out_ms, due_ms, topic, unique_id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from orbitmq.broker.timers import units
 from orbitmq.broker.timers.timer_log import TimerLog
@@ -30,6 +30,31 @@ def write_wheel(files: Files, path: str, slots: Iterable[tuple[int, int, int]]) 
         segment.sync()
     finally:
         segment.close()
+
+
+def without_delivered(
+    timer_log: TimerLog,
+    tail: int,
+    units_down: Iterable[Unit],
+    is_delivered: Callable[[Unit], bool],
+    past_ms: int,
+) -> tuple[int, int]:
+    """A slot that has begun, with what is left of it: its newest unit, and how many messages wait in it.
+
+    Args:
+        tail: the position of its newest unit until now.
+        units_down: all its units, newest first.
+
+    Raises:
+        OSError: as for :func:`take_out`.
+    """
+    chain, position = [], tail
+    for unit in units_down:
+        chain.append((position, unit))
+        position = unit.below
+    gone = {at for at, unit in chain if is_delivered(unit)}
+    left = sum(-1 if unit.magic & units.DELETE else 1 for at, unit in chain if at not in gone)
+    return take_out(timer_log, chain, gone, past_ms) if gone else tail, max(0, left)
 
 
 def take_out(timer_log: TimerLog, chain: list[tuple[int, Unit]], delivered: set[int], past_ms: int) -> int:

@@ -10,9 +10,9 @@ from enum import Enum
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.stored import record_at
-from orbitmq.broker.timers import forms, units
+from orbitmq.broker.timers import forms, placing, units
 from orbitmq.broker.timers.forms import Timer
-from orbitmq.broker.timers.hand_over import take_out, write_wheel
+from orbitmq.broker.timers.hand_over import without_delivered, write_wheel
 from orbitmq.broker.timers.progress import Progress, due_of, first_slot_left, mark
 from orbitmq.broker.timers.rolling import Rolling
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
@@ -80,7 +80,8 @@ class PendingTimers:
         # Slots up to this one are in the heap, and the newest unit of each of them that has any.
         self._loaded = -1
         self._tails: dict[int, int] = {}
-        # What was recalled in the slots that are in the heap.
+        # What was recalled in the slots that are in the heap, by their second: a recall may have come under
+        # a higher precision than its message, and have an earlier slot.
         self._recalled: dict[int, set[str]] = {}
         # Messages that have a unit though they are looked at again.
         self._known: set[int] = set()
@@ -142,7 +143,11 @@ class PendingTimers:
         return min(self._trusted_end, self._store.max_commit_log_offset)
 
     def restore(self, progress: Progress) -> Iterator[None]:
-        """Read the timer log, a piece at a time; :meth:`take` goes on where it ends."""
+        """Read the timer log, a piece at a time; :meth:`take` goes on where it ends.
+
+        Raises:
+            OSError: the disk refused.
+        """
         self.leave()
         self._empty()
         self._restored = progress
@@ -162,27 +167,32 @@ class PendingTimers:
             self.before = max(self.before, newest.physical + newest.record_bytes)
         self._is_current = True
         if self.position > low or progress.taken:
-            log.info("timers: %d wait, going on at %d", self._wheel_total(), self.position)
-
-    def _wheel_total(self) -> int:
-        return sum(number for _, _, number in self._wheel.slots())
+            total = sum(number for _, _, number in self._wheel.slots())
+            log.info("timers: %d wait, going on at %d", total, self.position)
 
     def _restore_units(self, position: int, found: list[Fields]) -> None:
-        """Put back what waits. What is due behind all marks does, as most: there may be a million."""
+        """Put back what waits. What is due behind all marks does, as most: there may be a million.
+
+        Raises:
+            OSError: the disk refused to link a unit to the one below it.
+        """
         progress, precision = self._restored, self._precision
         over_ms = due_of(progress.latest) + 1
         add, counts = self._wheel.add, Counter[int]()
         for fields in found:
-            _, _, magic, written_ms, delay_ms, physical, _, topic_hash, reserved_bytes = fields
+            _, named, magic, written_ms, delay_ms, physical, _, topic_hash, reserved_bytes = fields
             out_ms = written_ms + delay_ms
             if out_ms >= over_ms or not self._is_over(units.Unit(*fields)):
                 if magic == units.DEFAULT:
-                    add(out_ms // precision, position)
+                    below = add(out_ms // precision, position)
                     counts[topic_hash] += 1
                 else:
                     count = -1 if magic & units.DELETE else 1
-                    add(out_ms // precision, position, count)
+                    below = add(out_ms // precision, position, count)
                     self._count(topic_hash, magic, units.hash_of(reserved_bytes), count)
+                if below != named:
+                    # It was over, or the slots had another length then: one of today may hold several.
+                    self._log.rewrite(position, units.Unit(*fields)._replace(below=below))
                 if physical >= progress.before and units.hash_of(reserved_bytes) is None:
                     self._known.add(physical)
             position += units.UNIT_BYTES
@@ -190,7 +200,7 @@ class PendingTimers:
 
     def _is_over(self, unit: units.Unit, progress: Progress | None = None) -> bool:
         """Whether it was delivered before the start; a recall counts until its slot is over."""
-        due = units.due_ms(unit.out_ms, 0 if unit.magic & units.DELETE else unit.extra, self._precision)
+        due = units.due_ms(unit.out_ms, 0 if unit.magic & units.DELETE else unit.extra)
         return (progress or self._restored).delivered(mark(due, unit.physical))
 
     def _uncount(self, unit: units.Unit) -> None:
@@ -215,7 +225,7 @@ class PendingTimers:
             log.warning("the timer log does not belong to the commit log: it is made again")
             self.rebuild(progress)
             return False
-        if self._store.crashed and not foreign and not self._is_whole(newest, record):
+        if self._store.crashed and not foreign and not placing.is_whole(newest, record):
             log.warning("the last unit of the timer log is torn: it is made again")
             self.rebuild(progress)
             return False
@@ -225,15 +235,6 @@ class PendingTimers:
             position = min(position, progress.taken)
         self.position = max(self.position, position)
         return True
-
-    def _is_whole(self, unit: units.Unit, record: Record) -> bool:
-        """Whether a unit is as this broker makes it: of one that a crash has torn the end is zeros."""
-        timer = forms.timer_of(record, forms.properties_of(record), self._precision)
-        if timer is None:
-            return False
-        magic, out_ms, due_ms = self._place_of(record, timer)
-        made = self._unit_bytes(unit.below, magic, out_ms, due_ms, record, timer)
-        return units.UNIT.pack(*unit) == made
 
     def rebuild(self, progress: Progress) -> None:
         """Make the timer log again, from the oldest message that the timer topic has.
@@ -276,7 +277,7 @@ class PendingTimers:
 
     def _take(self, record: Record) -> None:
         self.before = max(self.before, record.physical_offset + record.total_size)
-        timer = forms.timer_of(record, forms.properties_of(record), self._precision)
+        timer = forms.timer_of(record, forms.properties_of(record))
         if timer is None:
             log.error("message %d of the timer topic is no timer: it is left out", record.queue_offset)
             return
@@ -285,44 +286,15 @@ class PendingTimers:
             return
         self._put(record, timer)
 
-    def _place_of(self, record: Record, timer: Timer) -> tuple[int, int, int]:
-        """The magic of its unit, the time of its slot, and when it is due."""
-        recall = timer.deletes is not None
-        magic = units.DELETE | units.DEFAULT if recall else units.DEFAULT
-        out_ms, due_ms, stored_ms = timer.out_ms, timer.due_ms, record.store_timestamp
-        # A recall goes to its slot at once, as far as the wheel of Apache's reaches: two long waits at a time
-        # could end in the wrong order.
-        window_ms = units.MAX_AHEAD_SLOTS * self._precision if recall else self._config.timer_roll_window_ms
-        # Counted from its store time: whoever reads it, and when, a long wait is cut at the same place.
-        if out_ms - stored_ms >= window_ms:
-            magic |= units.ROLL
-            out_ms = units.roll_ms(out_ms, stored_ms, window_ms, self._precision)
-            due_ms = out_ms + self._precision
-        return magic, out_ms, due_ms
-
-    def _unit_bytes(
-        self, below: int, magic: int, out_ms: int, due_ms: int, record: Record, timer: Timer
-    ) -> bytes:
-        return units.unit_bytes(
-            below,
-            magic,
-            record.store_timestamp,
-            out_ms,
-            record.physical_offset,
-            record.total_size,
-            forms.topic_hash(timer.topic),
-            units.reserved_bytes(due_ms - out_ms, forms.key_hash(timer.names)),
-        )
-
     def _put(self, record: Record, timer: Timer) -> None:
-        magic, out_ms, due_ms = self._place_of(record, timer)
-        last_due = due_ms if magic != units.DELETE | units.DEFAULT else out_ms + self._precision
+        place = magic, out_ms, due_ms = placing.place_of(record, timer, self._config)
+        last_due = due_ms if magic != units.DELETE | units.DEFAULT else units.latest_ms(out_ms)
         if self._restored.delivered(mark(last_due, record.physical_offset)):
             return
         slot = out_ms // self._precision
         begun = slot <= self._loaded
         below = self._tails.get(slot, NONE) if begun else self._wheel.last(slot)
-        position = self._log.append(self._unit_bytes(below, magic, out_ms, due_ms, record, timer), out_ms)
+        position = self._log.append(placing.unit_bytes(below, place, record, timer), out_ms)
         count = 1 if timer.deletes is None else -1
         self._count(forms.topic_hash(timer.topic), magic, forms.key_hash(timer.names), count)
         if not begun:
@@ -330,7 +302,7 @@ class PendingTimers:
             return
         self._tails[slot] = position
         if timer.deletes is not None and not magic & units.ROLL:
-            self._recalled.setdefault(slot, set()).add(timer.deletes)
+            self._note_recall(timer)
         else:
             heapq.heappush(self._heap, mark(due_ms, record.physical_offset))
 
@@ -351,10 +323,9 @@ class PendingTimers:
                 if self._is_over(unit):
                     continue
                 if unit.magic & units.DELETE and not unit.magic & units.ROLL:
-                    self._load_recall(slot, unit)
+                    self._note_recall(self.timer_at(unit.physical))
                 else:
-                    due = units.due_ms(unit.out_ms, unit.extra, self._precision)
-                    marks.append(mark(due, unit.physical))
+                    marks.append(self._mark_of(unit))
                 if len(marks) % LOAD_UNITS == LOAD_UNITS - 1:
                     yield
             self._heap += marks
@@ -369,12 +340,23 @@ class PendingTimers:
             yield unit
             position = unit.below
 
-    def _load_recall(self, slot: int, unit: units.Unit) -> None:
-        record = record_at(self._store, unit.physical, quiet=True)
-        if record is not None:
-            timer = forms.timer_of(record, forms.properties_of(record), self._precision)
-            if timer is not None and timer.deletes is not None:
-                self._recalled.setdefault(slot, set()).add(timer.deletes)
+    def _mark_of(self, unit: units.Unit) -> int:
+        """When a unit's message is due; one of Apache's names the slot alone."""
+        due = units.due_ms(unit.out_ms, unit.extra)
+        if units.hash_of(unit.extra) is None and not unit.magic & units.ROLL:
+            timer = self.timer_at(unit.physical)
+            due = due if timer is None else timer.due_ms
+        return mark(due, unit.physical)
+
+    def timer_at(self, physical: int) -> Timer | None:
+        """The message or recall at a place of the commit log."""
+        record = record_at(self._store, physical, quiet=True)
+        return None if record is None else forms.timer_of(record, forms.properties_of(record))
+
+    def _note_recall(self, timer: Timer | None) -> None:
+        """The slot of a recall has begun."""
+        if timer is not None and timer.deletes is not None:
+            self._recalled.setdefault(timer.out_ms // units.SECOND_MS, set()).add(timer.deletes)
 
     @property
     def first(self) -> int | None:
@@ -396,7 +378,7 @@ class PendingTimers:
 
     def is_recalled(self, timer: Timer) -> bool:
         """Whether a message of a slot that has begun was taken back."""
-        return timer.key in self._recalled.get(timer.out_ms // self._precision, ())
+        return timer.key in self._recalled.get(timer.out_ms // units.SECOND_MS, ())
 
     def next_ms(self) -> int | None:
         """When there is something to do, ``None`` when nothing waits."""
@@ -411,7 +393,7 @@ class PendingTimers:
         over = first_slot_left(done, self._precision)
         for slot in [slot for slot in self._tails if slot < over]:
             del self._tails[slot]
-            self._recalled.pop(slot, None)
+            self._recalled.pop(slot * self._precision // units.SECOND_MS, None)
         self._log.drop_before(min(over, self._first_slot()) * self._precision)
 
     def forget(self, progress: Progress) -> None:
@@ -433,7 +415,7 @@ class PendingTimers:
     def _first_slot(self) -> int:
         slot = self._wheel.next_slot()
         first = self._loaded + 1 if slot is None else slot
-        return min(first, due_of(self._heap[0]) // self._precision - 1) if self._heap else first
+        return min(first, first_slot_left(self._heap[0] - 1, self._precision)) if self._heap else first
 
     def hand_over(self, files: Files, wheel_path: str, progress: Progress) -> None:
         """Leave the files as a broker of Apache's wants them, which goes by whole slots.
@@ -445,30 +427,17 @@ class PendingTimers:
         self._log.write()
         slots: list[tuple[int, int, int]] = []
         over = first_slot_left(progress.done, self._precision)
+
+        def is_delivered(unit: units.Unit) -> bool:
+            return not unit.magic & units.DELETE and progress.delivered(self._mark_of(unit))
+
         for slot, tail in sorted(self._tails.items()):
             if slot >= over:
-                slots.append(self._without_delivered(slot, tail, over, progress))
+                chain, past_ms = [*self._chain(tail)], (over - 1) * self._precision
+                slots.append((slot, *without_delivered(self._log, tail, chain, is_delivered, past_ms)))
         slots += self._wheel.slots()
         write_wheel(files, wheel_path, [each for each in slots if each[1] != NONE])
         self._log.sync()
-
-    def _without_delivered(self, slot: int, tail: int, over: int, progress: Progress) -> tuple[int, int, int]:
-        """A slot that has begun, with what is left of it."""
-        chain, position = [], tail
-        for unit in self._chain(tail):
-            chain.append((position, unit))
-            position = unit.below
-        gone = {
-            position
-            for position, unit in chain
-            if not unit.magic & units.DELETE
-            and progress.delivered(
-                mark(units.due_ms(unit.out_ms, unit.extra, self._precision), unit.physical)
-            )
-        }
-        left = sum(-1 if unit.magic & units.DELETE else 1 for at, unit in chain if at not in gone)
-        last = take_out(self._log, chain, gone, (over - 1) * self._precision) if gone else tail
-        return slot, last, max(0, left)
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -487,9 +456,8 @@ class PendingTimers:
                 return Found.UNKNOWN
             if units.hash_of(unit.extra) not in (hashed, None):
                 continue
-            record = record_at(self._store, unit.physical, quiet=True)
-            timer = record and forms.timer_of(record, forms.properties_of(record), self._precision)
-            if not timer:
+            timer = self.timer_at(unit.physical)
+            if timer is None:
                 continue
             if timer.deletes == key:
                 return Found.RECALLED
@@ -500,10 +468,6 @@ class PendingTimers:
         if found is Found.MISSING and (self.behind or self._rolling.may_have(hashed)):
             return Found.UNKNOWN
         return found
-
-    def number(self, out_ms: int) -> int:
-        """How many messages wait in the slot of a time."""
-        return self._wheel.number(out_ms // self._precision)
 
     def minutes(self) -> dict[int, int]:
         """How many messages wait, by the minute in which they are due (ms since the epoch)."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orbitmq.broker.timers.units import SECOND_MS
 from orbitmq.wire.bodies.topic import DataVersion
 
 # A mark is due time * 2**56 + place in the commit log.
@@ -51,10 +52,11 @@ def due_of(mark: int) -> int:
 def first_slot_left(mark: int, precision_ms: int) -> int:
     """The slots before this one, of ``precision_ms`` each, are delivered up to a mark.
 
-    The last millisecond of a slot, a whole second as a rule, is that at which the next one begins: what is
-    due then may lie behind the mark.
+    By whole seconds: under a higher precision a message got a slot that began up to a second before it is
+    due. The last millisecond of a slot is that at which the next one begins: what is due then may lie behind
+    the mark.
     """
-    return (due_of(mark + 1) - 1) // precision_ms
+    return (due_of(mark + 1) - 1) // SECOND_MS * (SECOND_MS // precision_ms)
 
 
 def place_of(mark: int) -> int:
@@ -225,9 +227,9 @@ class Check:
         )
 
 
-def check_of(progress: Progress, version: DataVersion, precision_ms: int, *, log_flushed: int = 0) -> Check:
+def check_of(progress: Progress, version: DataVersion, *, log_flushed: int = 0) -> Check:
     """What Apache's broker is to know: it works by whole slots, so the last one may be repeated there."""
-    read_ms = max(0, first_slot_left(progress.done, precision_ms) * precision_ms)
+    read_ms = max(0, first_slot_left(progress.done, SECOND_MS) * SECOND_MS)
     return Check(read_ms, log_flushed, progress.taken, progress.taken, version)
 
 

@@ -148,7 +148,7 @@ class ProgressTable:
             OSError: the disk refused.
         """
         version = self.version.next(self._clock.now_ms())
-        self._file.write(check_of(progress, version, self._config.timer_precision_ms), progress)
+        self._file.write(check_of(progress, version), progress)
         self.version, self.saved = version, progress
         self._feed.changed(TIMERS, "progress", progress)
 
@@ -180,7 +180,7 @@ class ProgressTable:
     @property
     def check(self) -> Check:
         """What GET_TIMER_CHECK_POINT tells."""
-        return check_of(self.saved, self.version, self._config.timer_precision_ms)
+        return check_of(self.saved, self.version)
 
     def file_text(self) -> Iterator[str]:
         """``timerProgress.json``, piece by piece."""

@@ -325,7 +325,7 @@ class TimerService(Component):
         """
         record = record_at(self._store, place_of(first))
         properties = forms.properties_of(record) if record is not None else {}
-        timer = record and forms.timer_of(record, properties, self._config.timer_precision_ms)
+        timer = record and forms.timer_of(record, properties)
         if not record or not timer:
             log.error("the timer message at %d of the log is gone", place_of(first))
             self.pending.drop_first()
@@ -499,7 +499,4 @@ class TimerService(Component):
 
     def look_at(self, waiting: int) -> forms.Timer | None:
         """The message of a mark."""
-        record = record_at(self._store, place_of(waiting))
-        if record is None:
-            return None
-        return forms.timer_of(record, forms.properties_of(record), self._config.timer_precision_ms)
+        return self.pending.timer_at(place_of(waiting))

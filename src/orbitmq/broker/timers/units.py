@@ -19,6 +19,9 @@ WHEEL_SLOTS = 2 * 7 * 86400
 # What can be due within one round of it (TIMER_WHEEL_TTL_DAY, TIMER_BLANK_SLOTS).
 MAX_AHEAD_SLOTS = 7 * 86400 - 60
 WHEEL_BYTES = WHEEL_SLOTS * SLOT.size
+# The longest slot that timerPrecisionMs allows. All others divide it: no slot reaches over the end of its
+# second, whatever the precision was when a message was stored, and whatever it is now.
+SECOND_MS = 1000
 
 # Ours in the bytes that Apache reserves and writes as 0: this mark, how far behind its slot's time the
 # message is due (ms), and the hash of the key that a recall would name.
@@ -76,9 +79,14 @@ def reserved_bytes(behind_ms: int, key_hash: int) -> int:
     return _MARK << 48 | behind_ms << 32 | key_hash
 
 
-def due_ms(out_ms: int, extra: int, precision_ms: int) -> int:
-    """The first millisecond of a unit's delivery; a unit of Apache's is due when its slot is over."""
-    return out_ms + (extra >> 32 & 0xFFFF if extra >> 48 == _MARK else precision_ms)
+def latest_ms(out_ms: int) -> int:
+    """What waits in the slot of a time is due by then."""
+    return (out_ms // SECOND_MS + 1) * SECOND_MS
+
+
+def due_ms(out_ms: int, extra: int) -> int:
+    """The first millisecond of a unit's delivery; of a unit of Apache's, the latest that it can be."""
+    return out_ms + (extra >> 32 & 0xFFFF) if extra >> 48 == _MARK else latest_ms(out_ms)
 
 
 def hash_of(extra: int) -> int | None:

@@ -145,7 +145,7 @@ class Escape(Component):
                 ResponseCode.SYSTEM_BUSY,
                 f"{len(self._on_the_way)} messages of {self._bytes} bytes are on the way to other masters",
             )
-        sent = forms.outward(message, properties, self._config.timer_precision_ms)
+        sent = forms.outward(message, properties)
         escaping = Escaping(*sent, on_stored)
         escaping.size_bytes = size
         self._on_the_way[escaping] = None

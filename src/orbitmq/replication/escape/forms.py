@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.timers.units import latest_ms
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.properties import properties_text
 from orbitmq.store import NewMessage, PutStatus
@@ -81,17 +82,12 @@ def choose(candidates: Sequence[Target], tried: str, chance: Random) -> Target:
     return chance.choice(others or candidates)
 
 
-def outward(
-    message: NewMessage, properties: Mapping[str, str], precision_ms: int
-) -> tuple[NewMessage, dict[str, str]]:
+def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMessage, dict[str, str]]:
     """The message and its properties as another master is to get them.
 
     A timer message that would go back into the timer topic, because it waits for very long, becomes what its
     producer sent: the other master lets it wait. It answers when the message is as safe there as its settings
     promise (no WAIT=false as RocketMQ's sets): here the progress of the delivery moves on then.
-
-    Args:
-        precision_ms: how long a slot of the timer wheel is (timerPrecisionMs).
     """
     half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
     removed = {property_names.WAIT} | _PLACES
@@ -103,16 +99,16 @@ def outward(
     slot = properties.get(property_names.TIMER_OUT_MS, "")
     if message.topic == reserved.TIMER_TOPIC and slot.isdecimal():
         wanted = properties.get(property_names.TIMER_DELIVER_MS, "")
-        kept[property_names.TIMER_DELIVER_MS] = _deliver_at(int(slot), wanted, precision_ms)
+        kept[property_names.TIMER_DELIVER_MS] = _deliver_at(int(slot), wanted)
         queue = properties.get(property_names.REAL_QUEUE_ID, "")
         topic = properties.get(property_names.REAL_TOPIC, message.topic)
         message = replace(message, topic=topic, queue_id=int(queue) if queue.isdecimal() else 0)
     return message, kept
 
 
-def _deliver_at(slot_ms: int, wanted: str, precision_ms: int) -> str:
-    """When a message of a slot is due: as its producer asked, else when the slot is over; never before."""
-    end = slot_ms + precision_ms
+def _deliver_at(slot_ms: int, wanted: str) -> str:
+    """When a message of a slot is due: as its producer asked, else when its second is over; never before."""
+    end = latest_ms(slot_ms)
     return wanted if wanted.isdecimal() and slot_ms < int(wanted) <= end else str(end)
 
 

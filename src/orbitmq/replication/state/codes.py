@@ -76,7 +76,7 @@ class TableCodes:
             return
         own = {key: known.plain(place)[0] for key, place in known.items()}
         ahead = [
-            (str(lv), offset) for lv, offset in body.offset_table.items() if offset > own.get(str(lv), offset)
+            (str(lv), offset) for lv, offset in body.offset_table.items() if offset > own.get(str(lv), 0)
         ]
         version, there = known.versioned.version, body.data_version
         newer = version if there is None or version.is_newer_than(there) else there
