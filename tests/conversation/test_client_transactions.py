@@ -78,6 +78,20 @@ class Local:
         return COMMIT if message.body.startswith(b"good") else ROLLBACK
 
 
+@pytest.mark.behaviour("TX-01")
+async def test_the_end_goes_where_the_half_message_is_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 5011: a route that came meanwhile still showed the slave, which ends no transaction."""
+    local = Local()
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        async with producer.transaction(Message("Orders", b"good")):
+            monkeypatch.setattr(producer._client, "master_of", lambda *_: "10.9.9.9:10911")
+        await asyncio.sleep(1)
+    assert world.delivered("Orders") == [b"good"]
+    assert local.checked == []
+
+
 @pytest.mark.behaviour("MV-12")
 @pytest.mark.parametrize(("outcome", "delivered"), [(COMMIT, [b"good"]), (ROLLBACK, [])])
 async def test_the_senders_own_work_decides_and_nobody_asks(

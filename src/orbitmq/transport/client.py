@@ -177,6 +177,10 @@ class RemotingClient:
         finally:
             permits.release()
 
+    def connected(self, address: str) -> bool:
+        """Whether a connection to the peer is open."""
+        return address in self._connections
+
     def drop_connection(self, address: str) -> None:
         """End the connection to one address, if there is one, and all that waits for its answers.
 

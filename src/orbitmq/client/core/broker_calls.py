@@ -329,8 +329,8 @@ class BrokerCalls:
         command = UnlockBatchMqRequest().command(body.encode())
         await self._client.invoke(self._master(broker_name), command, LOCK_TIMEOUT_MS)
 
-    def _master(self, broker_name: str) -> str:
-        address = self._client.master_of(broker_name)
+    def _master(self, broker_name: str, topic: str = "") -> str:
+        address = self._client.master_of(broker_name, topic)
         if address is None:
             raise TopicNotFoundError("", f"no master of broker {broker_name!r} is known")
         return address
@@ -346,7 +346,7 @@ class BrokerCalls:
         except HeaderError as error:
             raise ValidationError(str(error)) from error
         header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=group)
-        answer = await self._client.invoke(self._master(broker_name), header.command(), timeout_ms)
+        answer = await self._client.invoke(self._master(broker_name, topic), header.command(), timeout_ms)
         return RecallMessageResponse.from_ext(answer.ext).msg_id
 
     def group_limit(self, chosen: int | None, address: str | None = None) -> int | None:

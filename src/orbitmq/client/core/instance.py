@@ -417,10 +417,13 @@ class ClientInstance:
             if timer is not None:
                 timer.cancel()
 
-    def master_of(self, broker_name: str) -> str | None:
-        """Address of a broker's master, from any known route."""
-        for topic in self._routes.topics():
-            route = self._routes.get(topic)
+    def master_of(self, broker_name: str, topic: str = "") -> str | None:
+        """Address of a broker's master, from any known route, that of ``topic`` if it has one.
+
+        Routes are asked for one by one: another topic's may still show who stood in for the master.
+        """
+        for known in (topic, *self._routes.topics()):
+            route = self._routes.get(known)
             address = route.master(broker_name) if route is not None else None
             if address is not None:
                 return address

@@ -213,18 +213,22 @@ class TransactionProducer(Producer):
     async def _end(
         self, topic: str, sent: SendResult, state: LocalTransactionState, remark: str | None = None
     ) -> None:
-        broker = sent.queue.broker_name
+        broker, full = sent.queue.broker_name, self._namespace.full(topic)
+        host, port, place = parse_offset_message_id(sent.offset_message_id.partition(",")[0])
         request = EndTransactionRequest(
-            topic=self._namespace.full(topic),
+            topic=full,
             producer_group=self.group,
             tran_state_table_offset=sent.queue_offset,
-            commit_log_offset=parse_offset_message_id(sent.offset_message_id.partition(",")[0])[2],
+            commit_log_offset=place,
             commit_or_rollback=state,
             msg_id=sent.message_id,
             transaction_id=sent.transaction_id or None,
             bname=broker,
         )
-        address = self._client.master_of(broker)
+        stored_at = f"{host}:{port}"
+        # A route that changed since may show who stands in for that master, and cannot end it.
+        known = self._client.remoting.connected(stored_at)
+        address = stored_at if known else self._client.master_of(broker, full)
         if address is None:
             log.warning("transaction %s: broker %s is gone, its successor asks", sent.message_id, broker)
             return
