@@ -70,3 +70,57 @@ async def test_a_master_copies_back_what_only_a_slave_has_that_did_not_act(
         assert watch.both == []
         assert len({store(world, name).max_commit_log_offset for name in ALL}) == 1
         assert all(acknowledged <= bodies(world, name) for name in ALL)
+
+
+# -- who acts -------------------------------------------------------------------------------------------
+
+
+def cut_from_the_name_server(world: World, name: str) -> None:
+    """The name server drops it at once, its own right to lead lasts for some seconds more."""
+    world.disconnect(name)
+    hosts = [world.machines[each].host for each in ("nameserver", name)]
+    world.runtime.network.partition(hosts[:1], hosts[1:])
+
+
+@pytest.mark.orbitmq(replicas=3, settings=ACTING)
+@pytest.mark.behaviour("MB-12")
+@pytest.mark.parametrize("master", ["killed", "stopped"])
+async def test_two_slaves_do_not_act_at_once(orbitmq_world: World, master: str) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await all_online(world, watch)
+        if master == "killed":
+            world.crash(MASTER)
+        else:
+            await world.stop_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.sleep(8)
+        cut_from_the_name_server(world, SLAVE)
+        begin = world.clock.monotonic()
+        await world.until(lambda: watch.leaders() == [SECOND_SLAVE])
+        assert world.clock.monotonic() - begin < 5
+        world.heal()
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.sleep(10)
+        assert watch.leaders() == [SLAVE]
+        assert watch.both == []
+
+
+@pytest.mark.orbitmq(replicas=3, settings=ACTING)
+@pytest.mark.behaviour("MB-12")
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+async def test_a_slave_acts_soon_after_an_acting_one_that_is_gone(orbitmq_world: World, end: str) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await all_online(world, watch)
+        world.crash(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.sleep(8)
+        begin = world.clock.monotonic()
+        if end == "killed":
+            world.crash(SLAVE)
+        else:
+            await world.stop_broker(SLAVE)
+        await world.until(lambda: watch.leaders() == [SECOND_SLAVE])
+        assert world.clock.monotonic() - begin < 1.5
+        assert watch.both == []

@@ -198,8 +198,8 @@ class StreamFollowerLink(FollowerLink):
 def is_returning_master(own: Hello) -> bool:
     """Whether we are a returning master that copies what only a slave has of the log.
 
-    Its tables are those of a slave that acted by then; another one, which did not act, is of a lower term, and
-    may be the only one that has what was acknowledged last. A slave in pre-online follows no lower term.
+    Its tables are those of a slave that acted by then; another one, which did not act, is of a lower term,
+    and may be the only one that has what was acknowledged last. A slave in pre-online follows no lower term.
     """
     return own.broker_id == MASTER_ID and own.role == _CATCHING_UP
 

@@ -20,7 +20,7 @@ from orbitmq.replication.members.going_online import GoingOnline
 from orbitmq.replication.members.looking import Looking, addresses
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import OwnState, Surroundings
-from orbitmq.replication.members.probe import refuses
+from orbitmq.replication.members.probe import refusing
 from orbitmq.replication.members.rivals import Rivals
 from orbitmq.replication.members.view import Decision, Move, Port, Sightings, Situation, decide
 from orbitmq.runtime.seam import Clock
@@ -416,13 +416,17 @@ class Membership(Component):
         self._around.following.follow(self._config.ha_master_address or ha_address, master)
 
     async def _probe(self, master: str | None) -> None:
-        """See whether the lost master's port refuses."""
+        """See whether the ports of the lost master, and of who stood in for it, refuse."""
         now = self._clock.monotonic()
-        if master is None or now - self._probed_s < PROBE_PERIOD_S:
+        if now - self._probed_s < PROBE_PERIOD_S:
             return
         self._probed_s = now
+        asked = [*self.seen.stand_ins(now), *([] if master is None else [master])]
+        gone = await refusing(self._client, asked)
+        for address in gone:
+            self.seen.is_gone(address)
         before = self._port
-        self._port = Port.REFUSES if await refuses(self._client, master) else Port.SILENT
+        self._port = Port.REFUSES if master in gone else Port.SILENT
         if self._port is not before:
             self._wake.set()
 
