@@ -72,6 +72,42 @@ async def test_a_master_copies_back_what_only_a_slave_has_that_did_not_act(
         assert all(acknowledged <= bodies(world, name) for name in ALL)
 
 
+# -- the tables -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.orbitmq(replicas=3, settings=STRICT)
+@pytest.mark.behaviour("PO-41")
+async def test_a_new_disk_gets_topics_and_offsets_that_only_a_slave_has_that_did_not_act(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await all_online(world, watch)
+        await send(world, 3)
+        world.brokers[MASTER].services.offsets.commit("g", "t", 0, 2)
+        await world.sleep(3)
+        acknowledged = await send_without_the_first_slave(world, "fresh", 20)
+        for topic, offset in (("t", 1), ("fresh", 3)):
+            world.brokers[MASTER].services.offsets.commit("g", topic, 0, offset)
+        await world.sleep(1)
+        lose(world, "lost")
+        world.heal()
+        await world.until(lambda: watch.leaders() == [SLAVE], 30)
+        assert world.brokers[SLAVE].services.topics.get("fresh") is None
+        term = world.brokers[SLAVE].services.topics.version.state_version
+        await world.sleep(5)
+        await launch(world, MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER], 20)
+        await world.sleep(10)
+        for name in ALL:
+            services = world.brokers[name].services
+            assert services.topics.get("fresh") is not None, name
+            assert acknowledged <= bodies(world, name, "fresh")
+            assert services.offsets.query("g", "fresh", 0) == 3, name
+            assert services.offsets.query("g", "t", 0) == 2, "who acted knows better what both know"
+            assert services.topics.version.state_version == term + 1
+
+
 # -- who acts -------------------------------------------------------------------------------------------
 
 

@@ -35,9 +35,10 @@ class Script:
     (``n1:-`` nobody; ``n1:1/3.5`` and that it has not heard another one for 3.5 s), ``n1:down`` its port
     refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
     that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
-    ``dead1`` for a refusing port of broker 1, ``released`` (the master says that it leads no more), ``idle`` (who did not agree does nothing any more),
-    ``lease1`` (broker 1 leaves the lead to us), ``promise`` (we leave it to our master),
-    ``yield`` (a returning master is made way for), ``moved`` (it says that it is at h9:1 now),
+    ``dead1`` for a refusing port of broker 1, ``released`` (the master says that it leads no more), ``idle``
+    (who did not agree does nothing any more), ``lease1`` (broker 1 leaves the lead to us), ``promise`` (we
+    leave it to our master), ``yield`` (a returning master is made way for), ``moved`` (it says that it is at
+    h9:1 now),
     ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
     """
 

@@ -356,7 +356,7 @@ class StateExchange(Component):
 
     def _do(self, link: PeerLink, action: Action) -> None:
         if isinstance(action, Entry):
-            self._apply(action)
+            self._apply(self._accepts.with_our_version(link, action))
             return
         self._events.publish(TablesTold(action.locks_in_s == 0))
         if not action.asked:
