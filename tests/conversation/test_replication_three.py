@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from tests.conversation.test_replication_escape import put, stored
 from tests.conversation.test_replication_members import SECOND_SLAVE, launch, registered
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, bodies, send, store
+from tests.replicas import ACTING, ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, send, store
 
 from orbitmq import Message
 from orbitmq.testing import World
@@ -160,3 +163,65 @@ async def test_a_slave_acts_soon_after_an_acting_one_that_is_gone(orbitmq_world:
         await world.until(lambda: watch.leaders() == [SECOND_SLAVE])
         assert world.clock.monotonic() - begin < 1.5
         assert watch.both == []
+
+
+# -- what the next one to act knows ---------------------------------------------------------------------
+
+
+def times_stored(world: World, *names: str) -> Counter[int]:
+    """How often what came due is there: once, so many of them; twice, so many."""
+    found = Counter(record.body for name in names for record in stored(world.brokers[name], "orders"))
+    return Counter(found.values())
+
+
+@pytest.mark.orbitmq(brokers=2, replicas=3, settings=ESCAPING)
+@pytest.mark.behaviour("PO-42")
+@pytest.mark.parametrize("how", ["the first stops", "the first comes back"])
+async def test_a_slave_that_acts_next_repeats_nothing(orbitmq_world: World, how: str) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await world.until(lambda: set(watch.leaders()) == {MASTER, OTHER})
+        await world.until(lambda: len(world._cluster._name_server.routes.members()) == 6)
+        for name in (MASTER, OTHER):
+            world.brokers[name].services.topics.create_if_absent("orders", 4)
+        await world.sleep(5)
+        put(world, "orders", 50, level=3)  # 10 s
+        await world.sleep(2)
+        first, second = SLAVE, SECOND_SLAVE
+        if how == "the first comes back":
+            world.crash(SLAVE)
+            first, second = SECOND_SLAVE, SLAVE
+        world.crash(MASTER)
+        await world.until(lambda: first in watch.leaders(), 30)
+        world.brokers[first].services.offsets.commit("g", "orders", 0, 1234)
+        await world.sleep(20)
+        assert times_stored(world, OTHER) == {1: 50}
+        if how == "the first stops":
+            await world.stop_broker(first)
+        else:
+            await launch(world, second)
+        await world.until(lambda: second in watch.leaders(), 30)
+        assert world.brokers[second].services.offsets.query("g", "orders", 0) == 1234
+        await world.sleep(20)
+        assert times_stored(world, OTHER) == {1: 50}
+        await launch(world, MASTER)
+        await world.until(lambda: MASTER in watch.leaders(), 30)
+        assert world.brokers[MASTER].services.offsets.query("g", "orders", 0) == 1234
+        await world.sleep(20)
+        assert times_stored(world, OTHER, MASTER) == {1: 50}
+
+
+@pytest.mark.orbitmq(replicas=3, settings=ACTING)
+@pytest.mark.behaviour("PO-42")
+async def test_a_slave_that_does_not_answer_holds_up_the_next_one_for_a_moment_only(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await all_online(world, watch)
+        hosts = [world.machines[name].host for name in (SLAVE, SECOND_SLAVE)]
+        world.runtime.network.partition(hosts[:1], hosts[1:])
+        begin = world.clock.monotonic()
+        world.crash(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        assert world.clock.monotonic() - begin < 0.5

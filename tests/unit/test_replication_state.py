@@ -242,7 +242,8 @@ async def test_who_lost_its_disk_adds_what_older_tables_have_alone(runtime: Simu
             await master.exchange.ask(here)
         assert "alone" in master.tables.topics
         both = master.tables.topics.get("both")
-        assert both is not None and both.read_queue_nums == 8
+        assert both is not None
+        assert both.read_queue_nums == 8
         here_version, there_version = master.tables.topics.version, acted.tables.topics.version
         assert here_version.state_version == there_version.state_version == 1
         await other.exchange.stop()
