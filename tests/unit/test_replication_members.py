@@ -35,9 +35,10 @@ class Script:
     (``n1:-`` nobody; ``n1:1/3.5`` and that it has not heard another one for 3.5 s), ``n1:down`` its port
     refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
     that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
-    ``released`` (the master says that it leads no more), ``idle`` (who did not agree does nothing any more),
-    ``lease1`` (broker 1 leaves the lead to us), ``promise`` (we leave it to our master),
-    ``yield`` (a returning master is made way for), ``moved`` (it says that it is at h9:1 now),
+    ``dead1`` for a refusing port of broker 1, ``released`` (the master says that it leads no more), ``idle``
+    (who did not agree does nothing any more), ``lease1`` (broker 1 leaves the lead to us), ``promise`` (we
+    leave it to our master), ``yield`` (a returning master is made way for), ``moved`` (it says that it is at
+    h9:1 now),
     ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
     """
 
@@ -95,6 +96,8 @@ class Script:
                 ids, _, silent = ids.partition("/")
                 members = {int(i): f"h{i}:1" for i in ids.strip("-")}
                 self.seen.shown(server, members, now, float(silent) if silent else None)
+        elif word.startswith("dead"):
+            self.seen.is_gone(f"h{word[4:]}:1")
         elif word.startswith("lease"):
             self.fence.leases.given(int(word[5:]), self.fence.leases.ask(now))
         elif word == "promise":
@@ -161,6 +164,54 @@ def test_a_slave_of_a_silent_master_waits_for_its_time() -> None:
         8.0 n1:1 hb1 -> probe, slave, h0:1
         8.4 -> probe, slave, h0:1
         8.5 -> act, acting master, -
+    """)
+
+
+SECOND_SLAVE_OF_AN_ACTING_ONE = """
+0.0 n1:012 hb1 -> stay, slave, h0:1
+1.0 n1:12 hb1 nolink -> stay, slave, h0:1
+2.0 n1:12 hb1 -> stay, slave, h0:1
+3.0 n1:12 hb1 -> stay, slave, h0:1
+3.5 n1:12 hb1 -> stay, slave, h0:1
+"""
+
+
+@pytest.mark.behaviour("MB-12")
+@pytest.mark.parametrize("why", ["refuses", "released"])
+def test_that_the_master_is_gone_says_nothing_of_a_slave_that_acted_since(why: str) -> None:
+    slave = Script(2, Role.SLAVE)
+    slave.play(SECOND_SLAVE_OF_AN_ACTING_ONE)
+    slave.play(f"""
+        4.0 n1:2 hb1 {why} -> probe, slave, h0:1
+        5.0 n1:2 hb1 -> probe, slave, h0:1
+        6.0 n1:2 hb1 -> probe, slave, h0:1
+        7.0 n1:2 hb1 -> probe, slave, h0:1
+        8.0 n1:2 hb1 -> probe, slave, h0:1
+        8.4 n1:2 hb1 -> probe, slave, h0:1
+        8.5 n1:2 hb1 -> act, acting master, -
+    """)
+
+
+@pytest.mark.behaviour("MB-12")
+@pytest.mark.parametrize("why", ["refuses", "released"])
+def test_a_slave_acts_at_once_after_an_acting_one_whose_port_refuses(why: str) -> None:
+    slave = Script(2, Role.SLAVE)
+    slave.play(SECOND_SLAVE_OF_AN_ACTING_ONE)
+    slave.play(f"""
+        4.0 n1:2 hb1 {why} -> probe, slave, h0:1
+        4.1 dead1 -> act, acting master, -
+    """)
+
+
+@pytest.mark.behaviour("MB-12")
+def test_a_slave_that_has_been_gone_for_long_holds_nobody_up() -> None:
+    slave = Script(2, Role.SLAVE)
+    slave.play("0.0 n1:012 hb1 -> stay, slave, h0:1")
+    for second in range(1, 7):
+        slave.play(f"{second} n1:02 hb1 -> stay, slave, h0:1")
+    slave.play("""
+        7.0 n1:2 hb1 nolink -> probe, slave, h0:1
+        7.1 refuses -> act, acting master, -
     """)
 
 
@@ -261,7 +312,8 @@ def test_a_slave_that_is_not_the_lowest_does_not_act() -> None:
         3.0 n1:12 hb1 refuses -> stay, slave, h0:1
         5.0 n1:12 hb1 -> stay, slave, h0:1
         9.0 n1:12 hb1 -> stay, slave, h0:1
-        10.0 n1:2 hb1 -> act, acting master, -
+        10.0 n1:2 hb1 -> probe, slave, h0:1
+        10.1 dead1 -> act, acting master, -
         12.0 n1:12 hb1 -> step down, slave, -
     """)
 

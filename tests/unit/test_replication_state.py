@@ -224,6 +224,31 @@ async def test_who_lost_its_disk_takes_tables_of_any_version(runtime: SimulatedR
         assert master.exchange.terms.term > before > 0
 
 
+@pytest.mark.behaviour("PO-41")
+async def test_who_lost_its_disk_adds_what_older_tables_have_alone(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        master, acted, other = pair.master, pair.slave, Side(runtime, Role.SLAVE)
+        await other.exchange.start()
+        for side in (acted, other):
+            side.tables.topics.update(TopicConfig("both", read_queue_nums=4))
+        other.tables.topics.update(TopicConfig("alone"))
+        acted.become(Role.ACTING_MASTER)
+        acted.tables.topics.update(TopicConfig("both", read_queue_nums=8))
+        acted.become(Role.SLAVE)
+        master.become(Role.PRE_ONLINE)
+        master.exchange.terms.outdate()
+        for side in (acted, other):
+            here, _ = connect(master, side)
+            await master.exchange.ask(here)
+        assert "alone" in master.tables.topics
+        both = master.tables.topics.get("both")
+        assert both is not None
+        assert both.read_queue_nums == 8
+        here_version, there_version = master.tables.topics.version, acted.tables.topics.version
+        assert here_version.state_version == there_version.state_version == 1
+        await other.exchange.stop()
+
+
 @pytest.mark.behaviour("MO-08")
 async def test_a_change_waits_for_the_log_that_it_speaks_of(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:

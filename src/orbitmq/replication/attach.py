@@ -35,10 +35,12 @@ from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.name_servers import NameServerQueries
-from orbitmq.replication.members.ports import OwnState, Surroundings, TableExchange
+from orbitmq.replication.members.ports import OtherSlaves, OwnState, Surroundings, TableExchange
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
+from orbitmq.replication.members.siblings import Siblings
 from orbitmq.replication.passing_on import PassingOn
 from orbitmq.replication.replicas import Replicas
+from orbitmq.replication.state.acted_tables import ActedTables
 from orbitmq.replication.state.acting_journal import ActingJournal
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies, TravellingTables
@@ -111,7 +113,9 @@ def attach(host: Host) -> Attachment:
     copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)
     tables = TravellingTables(peers, exchange, codes)
     journal = ActingJournal(s.runtime.clock, s.persistence)
-    membership = _membership(host, port, following, peers, client, tables, term)
+    siblings = Siblings(client, s.role, s.address, ActedTables(s.feed, exchange, exchange.acted))
+    membership = _membership(host, port, following, peers, client, tables, siblings, term)
+    siblings.living = membership.others
 
     def has_groups() -> bool:
         return s.groups.any_known() or not membership.took_all()
@@ -142,7 +146,16 @@ def attach(host: Host) -> Attachment:
         s.registration.on_master = master_named
     lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
     port.on_follower = lines.begin
-    handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
+    handlers = HaHandlers(
+        s.role,
+        s.store,
+        status,
+        s.address,
+        lambda: s.registration.ha_address,
+        pushed,
+        term,
+        siblings.answer,
+    )
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
         components=[
@@ -171,6 +184,7 @@ def _membership(
     peers: Peers,
     client: RemotingClient,
     tables: TableExchange,
+    slaves: OtherSlaves,
     term: Callable[[], int],
 ) -> Membership:
     s = host.services
@@ -190,7 +204,7 @@ def _membership(
         client,
         NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
         # Who waits here is answered, and asks the master next (SS-05).
-        Surroundings(following, links, tables, s.outlet.settle, s.long_polling.expire_all),
+        Surroundings(following, links, tables, slaves, s.outlet.settle, s.long_polling.expire_all),
         host.change_role,
     )
 

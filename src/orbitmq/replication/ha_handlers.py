@@ -19,6 +19,7 @@ from orbitmq.wire.headers.broker import (
     ResetMasterFlushOffsetRequest,
 )
 
+Told: TypeAlias = Callable[[Command], Awaitable[bytes]]
 Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], Awaitable[bool]]
 # In the answer to a master's news: whether this broker leads still. RocketMQ's brokers do not know the field.
 LEADS = "orbitmqLeads"
@@ -36,6 +37,7 @@ class HaHandlers(Family):
         ha_address: gives where followers reach it.
         pushed: told what a master says of itself; gives whether this broker leads then.
         term: gives the state version of this broker's tables.
+        acted: gives what a slave is told that asks another one.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class HaHandlers(Family):
         ha_address: Callable[[], str],
         pushed: Pushed,
         term: Callable[[], int],
+        acted: Told,
     ) -> None:
         self._role = role
         self._store = store
@@ -55,6 +58,7 @@ class HaHandlers(Family):
         self._ha_address = ha_address
         self._pushed = pushed
         self._term = term
+        self._acted = acted
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -63,11 +67,11 @@ class HaHandlers(Family):
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_flush_offset,
         }
 
-    def exchange(self, _connection: ServerConnection, command: Command) -> Answer:
+    async def exchange(self, _connection: ServerConnection, command: Command) -> Command:
         """Without a header a question, with one the news of a master (AdminBrokerProcessor)."""
         header = ExchangeBrokerHaInfoRequest.from_ext(command.ext)
         if header.master_ha_address is not None:
-            return self._hear(header, command)
+            return await self._hear(header, command)
         answer = ExchangeBrokerHaInfoResponse(
             master_ha_address=self._ha_address(),
             master_flush_offset=self._store.flushed_offset,
@@ -75,6 +79,7 @@ class HaHandlers(Family):
             orbitmq_stream=STREAM_VERSION,
         ).reply_to(command)
         answer.ext |= {TERM: str(self._term()), LOG_END: str(self._store.max_commit_log_offset)}
+        answer.body = await self._acted(command)
         return answer
 
     async def _hear(self, header: ExchangeBrokerHaInfoRequest, command: Command) -> Command:

@@ -23,7 +23,7 @@ class Hello(msgspec.Struct, frozen=True):
         cluster, group, broker_id, address: of the broker; the address is that for clients.
         run: chance; another one at each start.
         role: a value of ``Role``.
-        term: a master of a lower term is not followed, unless it is isolated.
+        term: a master of a lower term is not followed, unless it is isolated, or a returning master follows.
         file_bytes: the size of log files.
         begin, end: of the log.
         marks: a follower's: blocks of its log, the highest first; what tells are beginnings of records.

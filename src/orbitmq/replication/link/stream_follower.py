@@ -12,6 +12,7 @@ from msgspec import structs
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role
+from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.link import stream
 from orbitmq.replication.link.agreement import Agreement, Answer, Block
 from orbitmq.replication.link.borders import Borders
@@ -133,7 +134,7 @@ class StreamFollowerLink(FollowerLink):
         master, self._answer = self._answer.result(), None
         if reason := master.refusal or own.refuses(master):
             raise LinkError(reason)
-        if master.term < own.term and master.role != _CATCHING_UP:
+        if master.term < own.term and master.role != _CATCHING_UP and not is_returning_master(own):
             raise LinkError(f"{master.address} is in term {master.term}, this broker is in term {own.term}")
         if master.begin == master.end and own.begin < own.end:
             raise LinkError(
@@ -196,6 +197,15 @@ class StreamFollowerLink(FollowerLink):
         self._forget_later()
         super().end(error)
         self._ours.peers.closed(self)
+
+
+def is_returning_master(own: Hello) -> bool:
+    """Whether we are a returning master that copies what only a slave has of the log.
+
+    Its tables are those of a slave that acted by then; another one, which did not act, is of a lower term,
+    and may be the only one that has what was acknowledged last. A slave in pre-online follows no lower term.
+    """
+    return own.broker_id == MASTER_ID and own.role == _CATCHING_UP
 
 
 def copies_back(master: Hello, common: int, has: int, begin: int, end: int) -> bool:

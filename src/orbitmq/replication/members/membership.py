@@ -20,7 +20,7 @@ from orbitmq.replication.members.going_online import GoingOnline
 from orbitmq.replication.members.looking import Looking, addresses
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import OwnState, Surroundings
-from orbitmq.replication.members.probe import refuses
+from orbitmq.replication.members.probe import Probe
 from orbitmq.replication.members.rivals import Rivals
 from orbitmq.replication.members.view import Decision, Move, Port, Sightings, Situation, decide
 from orbitmq.runtime.seam import Clock
@@ -28,7 +28,6 @@ from orbitmq.transport.client import RemotingClient
 
 log = logging.getLogger(__name__)
 
-PROBE_PERIOD_S = 1.0
 IDLE_PERIOD_S = 0.25
 ASK_PERIOD_S = 1.0
 YIELD_S = 15.0
@@ -85,6 +84,7 @@ class Membership(Component):
             clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
             self._others, self._knows_others, own.log_end, self.terms,
         )  # fmt: skip
+        self._probe = Probe(clock, client, self.seen)
         self._rivals = Rivals(config, client, queries, address)
         self._consent = LateConsent(client, around.tables)
         self._elders = Elders(client, own.log_end, own.record_at)
@@ -99,8 +99,6 @@ class Membership(Component):
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
         self._began_empty = False  # had no log then
         self._stood_in = False
-        self._port = Port.UNKNOWN
-        self._probed_s = 0.0
         self._asked_s = 0.0
         self._asked = False
         self._idle = False
@@ -148,6 +146,7 @@ class Membership(Component):
             async with self._moving:
                 await self._step_back()
         await self._give_all()
+        await self._around.slaves.go(self._others())
         self._around.links.tell_leaving()
 
     async def _step_back(self) -> None:
@@ -272,7 +271,7 @@ class Membership(Component):
                 log.warning("the master at %s is back: this broker acts for it no more", master_address)
                 await self._step_back()
                 await self._give_all()
-            self._port = Port.UNKNOWN
+            self._probe.port = Port.UNKNOWN
             if not self._around.following.connected:
                 self._around.following.follow(None, None)
             self._follow(master_address)
@@ -362,8 +361,10 @@ class Membership(Component):
         self._idle = self._waits_for_idle() and await self._consent.ask()
         decision = self._decide()
         if decision.move is Move.PROBE:
-            await self._probe(decision.master)
+            await self._probe.look(decision.master)
             decision = self._decide()
+        if decision.move is Move.ACT:
+            await self._around.slaves.ask(self._others())
         async with self._moving:
             if not self._leaving:
                 await self._act(self._decide())
@@ -378,7 +379,7 @@ class Membership(Component):
             settled=self.fence.settled(now),
             link_up=silence_s is not None and silence_s < self._link_patience_s,
             released=now < self._released_until,
-            port=self._port,
+            port=self._probe.port,
             asked=self._asked,
             yielded_until_s=self._yielded_until,
             idle=self._idle,
@@ -414,17 +415,6 @@ class Membership(Component):
         known = self._master_ha
         ha_address = known[1] if known is not None and known[0] == master else None
         self._around.following.follow(self._config.ha_master_address or ha_address, master)
-
-    async def _probe(self, master: str | None) -> None:
-        """See whether the lost master's port refuses."""
-        now = self._clock.monotonic()
-        if master is None or now - self._probed_s < PROBE_PERIOD_S:
-            return
-        self._probed_s = now
-        before = self._port
-        self._port = Port.REFUSES if await refuses(self._client, master) else Port.SILENT
-        if self._port is not before:
-            self._wake.set()
 
     async def _meets_rival(self) -> bool:
         """Whether this broker is isolated because another one with its id is newer, or began before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,6 +88,34 @@ class TableExchange(Protocol):
         ...
 
 
+class TellsActed(Protocol):
+    """What a slave did while it acted, between slaves."""
+
+    def acted(self) -> bytes:
+        """All that the next one to act has to know; empty: nothing that our master was not told."""
+        ...
+
+    async def hear_acted(self, address: str, told: bytes) -> None:
+        """Take over what another slave told.
+
+        Raises:
+            ExchangeError, LinkError: it is not all, or not of the form.
+        """
+        ...
+
+
+class OtherSlaves(Protocol):
+    """The slaves beside this one, see ``siblings``."""
+
+    async def ask(self, members: Mapping[int, str]) -> None:
+        """Take over what those among these did while they acted. Bounded."""
+        ...
+
+    async def go(self, members: Mapping[int, str]) -> None:
+        """Before a clean stop: let those among these take what we did. Bounded."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OwnState:
     """What a broker tells others of itself.
@@ -119,5 +147,6 @@ class Surroundings:
     following: FollowsMaster
     links: LooksAtLinks
     tables: TableExchange
+    slaves: OtherSlaves
     settle: Callable[[], Awaitable[None]]
     master_back: Callable[[], object]

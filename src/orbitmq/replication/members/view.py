@@ -26,7 +26,7 @@ class Move(Enum):
         FENCE: a master stops the work that a slave may be doing now, and goes on taking messages.
         LEAD: a fenced master takes that work up again.
         PRE_ONLINE: a fenced master that others may have stood in for asks them first (PO-16).
-        PROBE: find out whether the port of the lost master refuses.
+        PROBE: find out whether the ports of the lost master, and of who stood in for it, refuse.
         ASK: over the link to the living master: may this broker take over?
         ISOLATE: another broker has this one's id and the higher term.
     """
@@ -58,6 +58,7 @@ class _Sight:
         members: addresses by real id; empty also for a name server that is not running.
         since_s: since when it has shown no member with a lower id than ours, look after look.
         alone_s: the same for any other member.
+        no_stand_in_s: the same for a lower id that is not the master's.
         answers: whether it said so itself.
     """
 
@@ -65,6 +66,7 @@ class _Sight:
     seen_s: float
     since_s: float | None
     alone_s: float | None
+    no_stand_in_s: float | None
     answers: bool = True
 
 
@@ -81,6 +83,8 @@ class Sightings:
         self._terms = terms
         self._sights: dict[str, _Sight | None] = dict.fromkeys(name_servers)
         self._heard_s = -math.inf
+        # Slaves with a lower id than ours, as they were shown last: each may have acted for the master.
+        self._stand_ins: dict[int, str] = {}
         self.master: str | None = None
 
     def servers(self, name_servers: Iterable[str]) -> None:
@@ -104,16 +108,20 @@ class Sightings:
         # A leader may have come and gone between two looks that lie far apart.
         close = before is not None and now_s - before.seen_s <= self._terms.gap_s
         others = {n: at for n, at in members.items() if at != self._address and n != self._id}
-        lower = any(number < self._id for number in others)
-        since = before.since_s if close and before is not None else None
-        alone = before.alone_s if close and before is not None else None
+        stand_ins = {number: at for number, at in others.items() if MASTER_ID != number < self._id}
         lost_s = now_s if silent_s is None else min(now_s, max(self._heard_s, now_s - silent_s))
+
+        def since(there: bool, before_s: float | None) -> float | None:
+            return None if there else lost_s if before_s is None or not close else min(before_s, lost_s)
+
         self._sights[server] = _Sight(
             dict(members),
             now_s,
-            None if lower else (lost_s if since is None else min(since, lost_s)),
-            None if others else (lost_s if alone is None else min(alone, lost_s)),
+            since(any(number < self._id for number in others), before.since_s if before else None),
+            since(bool(others), before.alone_s if before else None),
+            since(bool(stand_ins), before.no_stand_in_s if before else None),
         )
+        self._stand_ins |= stand_ins
         if MASTER_ID in others:
             self.master = others[MASTER_ID]
 
@@ -159,6 +167,21 @@ class Sightings:
     def leaderless_since_s(self, now_s: float) -> float | None:
         """Since when enough name servers have shown nobody with a lower id; ``None``: they show one."""
         return self._enough([s.since_s for s in self._fresh(now_s) if s.since_s is not None])
+
+    def stand_ins(self, now_s: float) -> list[str]:
+        """Where slaves with a lower id were, when one of them may still act though enough show none.
+
+        That the master is gone, or has handed over, says nothing of who stood in for it since.
+        """
+        fresh = self._fresh(now_s)
+        since = self._enough([s.no_stand_in_s for s in fresh if s.no_stand_in_s is not None])
+        if since is not None and now_s - since >= self._terms.patience_s:
+            self._stand_ins.clear()
+        return list(self._stand_ins.values())
+
+    def is_gone(self, stand_in: str) -> None:
+        """No process is at the address of a slave that may have acted."""
+        self._stand_ins = {number: at for number, at in self._stand_ins.items() if at != stand_in}
 
     def alone_since_s(self, now_s: float) -> float | None:
         """Since when enough name servers have shown nobody but us."""
@@ -275,11 +298,12 @@ def _of_slave(situation: Situation, sightings: Sightings, terms: Terms, now_s: f
         return Decision(Move.ASK, master, "the name servers have lost the master, but its link lives")
     if not situation.fence_open:
         return Decision(Move.STAY, master)
-    if situation.released:
+    stand_ins = sightings.stand_ins(now_s)
+    if situation.released and not stand_ins:
         return Decision(Move.ACT, master if situation.link_up else None, "the master leads no more")
-    if master is not None and situation.port is Port.REFUSES:
+    if master is not None and situation.port is Port.REFUSES and not stand_ins:
         return Decision(Move.ACT, None, f"the master is gone, {master} refuses connections")
     since = sightings.leaderless_since_s(now_s)
     if since is not None and now_s - since >= terms.patience_s:
         return Decision(Move.ACT, None, f"no master for {now_s - since:.1f} s")
-    return Decision(Move.PROBE if master is not None else Move.STAY, master)
+    return Decision(Move.PROBE if master is not None or stand_ins else Move.STAY, master)

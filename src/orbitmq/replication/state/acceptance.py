@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry
+from msgspec import structs
+
+from orbitmq.broker.change_feed import GROUPS, OFFSETS, TOPICS, ChangeFeed, Entry
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.state.acted import Acted
 from orbitmq.replication.state.frames import Changes
 from orbitmq.replication.state.terms import Terms
 from orbitmq.wire.bodies.topic import DataVersion
+
+# What messages need to be found and read: a member that did not act may be the only one that was told of it.
+_NEEDED = (TOPICS, GROUPS, OFFSETS)
 
 
 @dataclass(slots=True)
@@ -23,12 +28,14 @@ class Answer:
         acted: the peer did what nobody was told, so what is news of it counts though its tables are older.
         news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
         older: tables in it that are not newer than ours.
+        had: by table, what we had when it began; empty unless our own tables were lost.
     """
 
     welcome: bool
     acted: bool
     news_only: bool
     older: set[str] = field(default_factory=set)
+    had: dict[str, set[str]] = field(default_factory=dict)
 
 
 class Acceptance:
@@ -112,8 +119,24 @@ class Acceptance:
             news_only = self._terms.has_older(frame.term, frame.acted_in)
             answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
             self._terms.saw(frame.term)
+            if self._terms.lost:
+                answer.had = self._needed_keys()
         if not answer.welcome:
             return _none
+        known, rule = answer, self._rule_of(answer)
+        if known.had:
+            return lambda entry: rule(entry) or entry.key not in known.had.get(entry.table, (entry.key,))
+        return rule
+
+    def _needed_keys(self) -> dict[str, set[str]]:
+        tables = ((name, self._feed.tables().get(name)) for name in _NEEDED)
+        return {
+            name: {key for key, _ in table.items()}
+            for name, table in tables
+            if table is not None and table.items is not None
+        }
+
+    def _rule_of(self, answer: Answer) -> Callable[[Entry], bool]:
         known, led = answer, not answer.news_only
         if led and not self._role.takes_messages:
             return lambda entry: self._is_newer(known.older, entry)
@@ -121,6 +144,12 @@ class Acceptance:
             # Its versions say nothing: they were counted up since, to be heard.
             return lambda entry: self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
         return lambda entry: self._is_newer(known.older, entry) and self._feed.is_news(entry, led=led)
+
+    def with_our_version(self, link: PeerLink, entry: Entry) -> Entry:
+        """A change to be made; what an older table adds to ours does not make that one older."""
+        answer = self._answers.get(link)
+        older = answer is not None and entry.table in answer.older
+        return structs.replace(entry, version=None) if older else entry
 
     def _is_newer(self, older: set[str], entry: Entry) -> bool:
         """Whether the peer's table is not older than ours was when its answer began (PO-08)."""

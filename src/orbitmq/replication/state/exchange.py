@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from orbitmq.broker.change_feed import ACTED, ChangeFeed, Entry
 from orbitmq.broker.component import Component, Table
@@ -67,6 +67,7 @@ class StateExchange(Component):
             ``None``: unknown. With ``True`` a master that is about to lead is told.
         follows: called when the tables of a leader begin to come, and ours become its.
         refused: called when the disk refuses what our leader told.
+        acted: whether this broker acted for its master.
     """
 
     name = "state exchange"
@@ -91,10 +92,8 @@ class StateExchange(Component):
         self._store = store
         self._peers = peers
         self.terms = Terms(feed)
-        self._acted = Acted(feed)
-        self._accepts = Acceptance(
-            feed, role, self.terms, self._acted, self._tell_own, lambda: self.follows()
-        )
+        self.acted = Acted(feed)
+        self._accepts = Acceptance(feed, role, self.terms, self.acted, self._tell_own, lambda: self.follows())
         self._outbox = Outbox(feed)
         self._handed_out = HandedOut()
         self._sending: dict[PeerLink, SendingLink] = {}
@@ -116,7 +115,7 @@ class StateExchange(Component):
         feed.subscribe(self._changed)
 
     def tables(self) -> Sequence[Table]:
-        return (Table(ACTED, self._acted),)
+        return (Table(ACTED, self.acted),)
 
     async def start(self) -> None:
         self._spawn(self._make_changes(), "changes")
@@ -190,6 +189,26 @@ class StateExchange(Component):
             raise ExchangeError(f"{link.address} did not tell its tables in time") from error
         finally:
             del self._asked[link]
+
+    async def hear(self, link: PeerLink, frames: Iterable[bytes]) -> None:
+        """Take over all that a peer tells without a link, as :meth:`ask` does.
+
+        Raises:
+            LinkError, ExchangeError: it is not of the form, or not all.
+        """
+        answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
+        self._link_changed(link, True)
+        self._asked[link] = answer
+        try:
+            for frame in frames:
+                self._received(link, frame)
+            async with asyncio.timeout(ASK_SECONDS):
+                await answer
+        except TimeoutError as error:
+            raise ExchangeError(f"{link.address} did not tell all its tables") from error
+        finally:
+            del self._asked[link]
+            self._link_changed(link, False)
 
     # -- telling -----------------------------------------------------------------------------------------
 
@@ -275,7 +294,7 @@ class StateExchange(Component):
             begins=begins,
             ends=locks is not None,
             asked=asked,
-            acted_in=self._acted.term if asked else 0,
+            acted_in=self.acted.term if asked else 0,
             locks_in_s=None if locks is None else locks(),
         ):
             link.send(Kind.STATE, payload)
@@ -359,7 +378,7 @@ class StateExchange(Component):
 
     def _do(self, link: PeerLink, action: Action) -> None:
         if isinstance(action, Entry):
-            self._apply(action)
+            self._apply(self._accepts.with_our_version(link, action))
             return
         self._events.publish(TablesTold(action.locks_in_s == 0))
         if not action.asked:
@@ -441,7 +460,7 @@ class StateExchange(Component):
         term = self.terms.begin()
         log.info("the tables of this broker are of term %d", term)
         if changed.after is Role.ACTING_MASTER:
-            self._acted.begins(term)
+            self.acted.begins(term)
         for name, table in self._feed.tables().items():
             if table.versioned is not None:
                 self._note_version(name)

@@ -31,12 +31,15 @@ class Terms:
     Attributes:
         begun: the term that this process began itself and in which it has taken no other leader's tables
             since; :data:`NONE`: there is none.
+        lost: our tables were lost with our log, and we have not led since: what is not among them proves
+            nothing.
     """
 
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._highest = 0
         self.begun = NONE
+        self.lost = False
 
     @property
     def term(self) -> int:
@@ -61,6 +64,7 @@ class Terms:
 
     def begin(self) -> int:
         """Give all tables the next term; returns it."""
+        self.lost = False
         term = self._highest = self.begun = self.term + 1
         for table in self._tables():
             version = table.version
@@ -69,7 +73,7 @@ class Terms:
 
     def outdate(self) -> None:
         """Let the tables of any other broker be newer than ours; the next term is higher all the same."""
-        self._highest, self.begun = self.term, NONE
+        self._highest, self.begun, self.lost = self.term, NONE, True
         for table in self._tables():
             table.version = DataVersion(state_version=0, timestamp=0, counter=0)
 

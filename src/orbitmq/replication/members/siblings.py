@@ -1,0 +1,91 @@
+"""What a slave did while it acted goes to the slave that acts next, with three replicas or more.
+
+Slaves are linked with their master only. So who is about to act asks the other living slaves, and one that
+stops after it acted lets them ask before it goes. One that is killed can tell nobody: then the next one
+repeats what it did, until their master is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from orbitmq.broker.role import Role, RoleState
+from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.members.ports import ExchangeError, TellsActed
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
+
+log = logging.getLogger(__name__)
+
+# In a question of one slave to another: tell what you did while you acted, or: ask me that, for I go.
+# RocketMQ's brokers do not know the fields, and answer without a body.
+ASKS = "orbitmqAsksActed"
+GOES = "orbitmqGoes"
+# A slave that acts late for want of an answer is worse than one that repeats something.
+LIMIT_S = 0.3
+
+
+class Siblings:
+    """The other slaves, as one slave asks and tells them.
+
+    Args:
+        tables: see :class:`TellsActed`.
+
+    Attributes:
+        living: gives the living members without ourselves, by id.
+    """
+
+    def __init__(self, client: RemotingClient, role: RoleState, address: str, tables: TellsActed) -> None:
+        self._client = client
+        self._role = role
+        self._address = address
+        self._tables = tables
+        self.living: Callable[[], Awaitable[Mapping[int, str]]] = _nobody
+
+    async def ask(self, members: Mapping[int, str]) -> None:
+        """Take over what the living slaves among these did that we were not told. Bounded."""
+        await self._each(members, self._take)
+
+    async def go(self, members: Mapping[int, str]) -> None:
+        """Before a clean stop: let the slaves among these take what no master was told. Bounded."""
+        if self._tables.acted():
+            await self._each(members, lambda address: self._request(address, GOES, self._address))
+
+    async def answer(self, question: Command) -> bytes:
+        """The body of the answer to a question of another slave; empty for all other questions."""
+        goes = question.ext.get(GOES)
+        if goes and self._role.role is Role.SLAVE and goes in (await self.living()).values():
+            await self._within_limit(goes, self._take)
+        return self._tables.acted() if ASKS in question.ext else b""
+
+    async def _each(self, members: Mapping[int, str], work: Callable[[str], Awaitable[object]]) -> None:
+        slaves = [address for broker_id, address in members.items() if broker_id != MASTER_ID]
+        await asyncio.gather(*(self._within_limit(address, work) for address in slaves))
+
+    async def _within_limit(self, address: str, work: Callable[[str], Awaitable[object]]) -> None:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await work(address)
+        except (TransportError, ExchangeError, LinkError, TimeoutError) as error:
+            log.warning("what one slave did while it acted is not told, %s and this one: %r", address, error)
+
+    async def _take(self, address: str) -> None:
+        told = await self._request(address, ASKS, "true")
+        if told:
+            await self._tables.hear_acted(address, told)
+            log.info("the slave at %s told what it did while it acted", address)
+
+    async def _request(self, address: str, field: str, value: str) -> bytes:
+        question = ExchangeBrokerHaInfoRequest().command()
+        question.ext[field] = value
+        answer = await self._client.request(address, question, int(LIMIT_S * 1000))
+        return bytes(answer.body)
+
+
+async def _nobody() -> Mapping[int, str]:
+    return {}

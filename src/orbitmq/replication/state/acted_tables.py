@@ -1,0 +1,61 @@
+"""What a slave did while it acted, as the body of an answer: for another slave, with which it has no link."""
+
+from __future__ import annotations
+
+import msgspec
+
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, LOCKS, TOPICS, ChangeFeed
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.state.acted import Acted
+from orbitmq.replication.state.exchange import StateExchange
+from orbitmq.replication.state.outbox import SendingLink, everything
+
+# Locks have one heir, whoever else knows them. The others have no progress in them, and can be many.
+_LEFT_OUT = frozenset({LOCKS, TOPICS, GROUPS, FORBIDDEN})
+
+
+class _Told:
+    """Stands for the link that there is not: what it would bring came with an answer."""
+
+    is_master = False
+    broker_id = -1
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def send(self, kind: Kind, payload: bytes) -> None:
+        """Nobody waits for acknowledgements."""
+
+
+class ActedTables:
+    """See ``TellsActed``."""
+
+    def __init__(self, feed: ChangeFeed, exchange: StateExchange, acted: Acted) -> None:
+        self._feed = feed
+        self._exchange = exchange
+        self._acted = acted
+
+    def acted(self) -> bytes:
+        """See ``TellsActed``."""
+        if not self._acted.term:
+            return b""
+        entries = [entry for entry in everything(self._feed) if entry.table not in _LEFT_OUT]
+        frames = SendingLink().frames(
+            self._exchange.terms.term,
+            self._feed.sequence,
+            entries,
+            begins=True,
+            ends=True,
+            asked=True,
+            acted_in=self._acted.term,
+        )
+        return msgspec.msgpack.encode(list(frames))
+
+    async def hear_acted(self, address: str, told: bytes) -> None:
+        """See ``TellsActed``."""
+        try:
+            frames = msgspec.msgpack.decode(told, type=list[bytes])
+        except msgspec.DecodeError as error:
+            raise LinkError(f"what {address} did cannot be read: {error}") from error
+        await self._exchange.hear(_Told(address), frames)
