@@ -50,7 +50,7 @@ async def send_without_the_first_slave(world: World, topic: str, count: int) -> 
 
 
 @pytest.mark.orbitmq(replicas=3, settings={**STRICT, "flushIntervalCommitLog": "500"})
-@pytest.mark.behaviour("PO-40")
+@pytest.mark.behaviour("PO-39")
 @pytest.mark.parametrize("disk", ["lost", "not flushed"])
 async def test_a_master_copies_back_what_only_a_slave_has_that_did_not_act(
     orbitmq_world: World, disk: str
@@ -79,7 +79,7 @@ async def test_a_master_copies_back_what_only_a_slave_has_that_did_not_act(
 
 
 @pytest.mark.orbitmq(replicas=3, settings=STRICT)
-@pytest.mark.behaviour("PO-41")
+@pytest.mark.behaviour("PO-40")
 async def test_a_new_disk_gets_topics_and_offsets_that_only_a_slave_has_that_did_not_act(
     orbitmq_world: World,
 ) -> None:
@@ -175,7 +175,7 @@ def times_stored(world: World, *names: str) -> Counter[int]:
 
 
 @pytest.mark.orbitmq(brokers=2, replicas=3, settings=ESCAPING)
-@pytest.mark.behaviour("PO-42")
+@pytest.mark.behaviour("PO-41")
 @pytest.mark.parametrize("how", ["the first stops", "the first comes back"])
 async def test_a_slave_that_acts_next_repeats_nothing(orbitmq_world: World, how: str) -> None:
     world = orbitmq_world
@@ -212,7 +212,7 @@ async def test_a_slave_that_acts_next_repeats_nothing(orbitmq_world: World, how:
 
 
 @pytest.mark.orbitmq(replicas=3, settings=ACTING)
-@pytest.mark.behaviour("PO-42")
+@pytest.mark.behaviour("PO-41")
 async def test_a_slave_that_does_not_answer_holds_up_the_next_one_for_a_moment_only(
     orbitmq_world: World,
 ) -> None:

@@ -224,7 +224,7 @@ async def test_who_lost_its_disk_takes_tables_of_any_version(runtime: SimulatedR
         assert master.exchange.terms.term > before > 0
 
 
-@pytest.mark.behaviour("PO-41")
+@pytest.mark.behaviour("PO-40")
 async def test_who_lost_its_disk_adds_what_older_tables_have_alone(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:
         master, acted, other = pair.master, pair.slave, Side(runtime, Role.SLAVE)
