@@ -11,7 +11,7 @@ from orbitmq import ConsumeFrom, MessageQueue, PullConsumer, ReceivedMessage, Se
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.sysflag import PullFlag
-from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 
 QUEUE = MessageQueue("t", "a", 0)
 LITE, PLAIN = RequestCode.LITE_PULL_MESSAGE, RequestCode.PULL_MESSAGE
@@ -169,6 +169,25 @@ async def test_what_is_settled_right_before_the_next_poll_is_sent_back_once(worl
         ("id1", "-1"),
         ("id2", "5"),
     ]
+
+
+@pytest.mark.behaviour("CR-13")
+@pytest.mark.parametrize("pause_s", [1, 30])
+async def test_what_no_broker_takes_back_comes_again_here(world: Any, pause_s: float) -> None:
+    """It counted as done, and the poll behind it raised, when it had been put aside already."""
+    broker = filled(world, 3)
+    backs = (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_MESSAGE)
+    broker.script = lambda command: (
+        command.reply(ResponseCode.SYSTEM_ERROR, "no") if command.code in backs else "default"
+    )
+    async with pull_consumer(world) as consumer:
+        consumer.subscribe("t")
+        got = await consumer.poll(timeout_ms=5000)
+        assert numbers(got) == [0, 1, 2]
+        assert got[1].retry() is Settled.DONE
+        await world.runtime.clock.sleep(pause_s)
+        again = [each for _ in range(4) for each in await consumer.poll(timeout_ms=5000)]
+    assert numbers(again)[0] == 1
 
 
 async def test_what_comes_again_is_polled_under_its_own_topic(world: Any) -> None:

@@ -236,3 +236,24 @@ async def test_in_order_a_moved_queue_is_not_unlocked_before_the_handler_of_befo
         assert 0 < unlocked_s - handler.ended_s < 0.1
     assert len(handler.seen) == 11
     assert broker.offsets["cg", "t", 0] == 5
+
+
+@pytest.mark.behaviour("CR-22")
+async def test_in_order_a_loop_that_was_left_holds_up_no_reset(world: Any) -> None:
+    """Its last message is not settled, and nobody works on it: the queue stood still for 15 minutes."""
+    scripted(world, 20)
+    consumer = consumer_of(world, ordered=True)
+    consumer.subscribe("t")
+    async with consumer:
+        async for message in consumer.messages():
+            if message.body == b"10":
+                break
+        await consumer._queues.move({SCRIPTED: 5})
+        begin = world.runtime.clock.monotonic()
+        got: list[int] = []
+        async for message in consumer.messages():
+            got.append(int(message.body))
+            if len(got) == 15:
+                break
+        assert world.runtime.clock.monotonic() - begin < 5
+    assert got == list(range(5, 20))

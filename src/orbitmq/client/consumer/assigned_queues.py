@@ -104,15 +104,17 @@ class AssignedQueues:
                 log.info("another member still holds the lock of %s", queue)
                 return False
             offset = await self._start(queue)
-            own = self._offsets.claim(queue)
+            own = self._offsets.kept(queue)
             # A queue that ends before it is another one: its broker lost all, or the topic was made anew.
             if own > offset and own <= await self._calls.max_offset(queue) and self._taking[queue] is None:
                 self._taking[queue] = own
         except OrbitError as error:
+            offset = None  # with less than all of it messages would come again
             log.info("cannot begin with %s now: %s", queue, error)
         # All of it may have changed meanwhile.
         locked = self._locks is None or self._locks.holds(queue)
         if offset is not None and locked and queue.topic in self._intake:
+            self._offsets.forget([queue])
             other = self._taking[queue]
             if other is not None:
                 offset = other
@@ -190,7 +192,7 @@ class AssignedQueues:
         """Go on elsewhere in the queue: what is held and in flight of it counts no longer."""
         new = self._open(old.queue, offset)
         self._offsets.update(old.queue, offset, increase_only=False)
-        if self._delivery.ordered and old.in_flight:
+        if self._delivery.ordered and old.at_work:
             # The offset is moved and messages are pulled, but a queue is with one handler at a time (CR-18).
             old.drop()
             new.before, new.busy = old, True
@@ -206,7 +208,7 @@ class AssignedQueues:
         """
         clock = self._client.runtime.clock
         until = clock.monotonic() + self._consume_timeout_s
-        while old.in_flight and not old.released and clock.monotonic() < until:
+        while old.at_work and not old.released and clock.monotonic() < until:
             await clock.sleep(LET_GO_CHECK_S)
         old.drop(released=True)
         new.before = None

@@ -159,6 +159,7 @@ class Delivery(ABC):
         """Do what the verdict says, without a handler to wait for unless it is done anyway."""
         loose = message.queue_offset in process_queue.loose
         process_queue.loose.discard(message.queue_offset)
+        process_queue.left.discard(message.queue_offset)
         if message.verdict is not None and message.verdict.ending is Ending.ACK:
             self.done(process_queue, message)
             if loose and not process_queue.begun:

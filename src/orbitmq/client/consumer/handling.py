@@ -277,7 +277,9 @@ async def in_batches(
 def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
     """The loop was left: what is open may be settled later; what is settled is carried out now."""
     process_queue.loose.add(message.queue_offset)
-    if not is_open(message):
+    if is_open(message):
+        process_queue.left.add(message.queue_offset)
+    else:
         delivery.settle_now(process_queue, message)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from orbitmq.client.core.broker_calls import BrokerCalls
-from orbitmq.errors import OrbitError
+from orbitmq.errors import OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.paths import folder_of, joined
 from orbitmq.runtime.seam import Host, Runtime
+from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies.stats import ResetOffsetBody
 from orbitmq.wire.errors import WireError
 
@@ -51,10 +52,10 @@ class Offsets(Protocol):
         ...
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Other members have these queues, and go on from what is committed."""
+        """Other members have these queues, or we have them again with what was kept."""
         ...
 
-    def claim(self, queue: MessageQueue) -> int:
+    def kept(self, queue: MessageQueue) -> int:
         """How far we were on a queue that is ours again, if its broker may have missed that; else -1."""
         ...
 
@@ -112,34 +113,37 @@ class OffsetStore(_Known):
         self._group = group
         # How far we were on queues whose broker went away.
         self._uncommitted: dict[MessageQueue, int] = {}
+        # Queues whose broker nobody answered for when they were to be committed last.
+        self._unreached: set[MessageQueue] = set()
         self._round = 0
 
     def release(self, queue: MessageQueue, *, away: bool = False) -> None:
         """Forget a queue.
 
-        Progress that its broker missed is kept for :meth:`claim` when the broker is away, since nobody goes
+        Progress that its broker missed is :meth:`kept` when the broker is away, since nobody goes
         on with the queue then. What is not committed when another member gets it comes again there.
         """
         self.follow(queue, None)
         offset = self._offsets.pop(queue, None)
-        missed = away and queue in self._changed
+        missed = (away or queue in self._unreached) and queue in self._changed
+        self._unreached.discard(queue)
         if missed and offset is not None and len(self._uncommitted) < _MAX_UNCOMMITTED:
             self._uncommitted[queue] = offset
         self._changed.discard(queue)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Other members have these queues: a smaller offset that comes back is a reset."""
+        """What was kept of these is taken up, or others have them: a smaller offset is a reset then."""
         if self._uncommitted:
             for queue in queues:
                 self._uncommitted.pop(queue, None)
 
-    def claim(self, queue: MessageQueue) -> int:
+    def kept(self, queue: MessageQueue) -> int:
         """How far we were when the queue's broker went away, -1 when it had all, or others went on since.
 
         A broker that died and came back has lost the commits of its last seconds, and missed those made while
         it was away; without this the messages of that time would come again.
         """
-        return self._uncommitted.pop(queue, -1)
+        return self._uncommitted.get(queue, -1)
 
     async def commit_periodically(self) -> None:
         """One-way, what changed since the last time."""
@@ -164,9 +168,12 @@ class OffsetStore(_Known):
         self._changed.discard(queue)
         try:
             await self._calls.commit(self._group, queue, offset, wait=wait)
+            self._unreached.discard(queue)
         except OrbitError as error:
             if queue in self._offsets:
                 self._changed.add(queue)
+                if isinstance(error, ConnectError | TopicNotFoundError):
+                    self._unreached.add(queue)
             log.warning("offset %d of %s is not committed yet: %s", offset, queue, error)
 
 
@@ -231,7 +238,7 @@ class LocalOffsets(_Known):
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """Nothing: queues are not shared."""
 
-    def claim(self, queue: MessageQueue) -> int:
+    def kept(self, queue: MessageQueue) -> int:
         """-1: the file is the only truth."""
         return -1
 

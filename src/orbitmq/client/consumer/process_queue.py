@@ -44,6 +44,7 @@ class ProcessQueue:
         released: what is still in flight may not move the offset any more either (CR-11).
         begun: messages that are with the user's code now, by offset: since which round of the expiry.
         loose: those of them that no handler of ``run`` holds: what settles them is done at once.
+        left: those of them whose loop was left: they may be settled later, and nobody works on them.
         line: for ordered consuming: unfinished messages in order.
         busy: for ordered consuming: the queue is with a handler, is about to be, or pauses.
         redelivery: who takes its messages back when they failed; None: the consumer's usual way.
@@ -62,6 +63,8 @@ class ProcessQueue:
         "busy",
         "dropped",
         "last_pull_ms",
+        "last_stored_ms",
+        "left",
         "line",
         "loose",
         "next_offset",
@@ -86,9 +89,11 @@ class ProcessQueue:
         self.dropped = False
         self.released = False
         self.last_pull_ms = 0
+        self.last_stored_ms = 0
         self.before: ProcessQueue | None = None
         self.begun: dict[int, int] = {}
         self.loose: set[int] = set()
+        self.left: set[int] = set()
         self.line: deque[ReceivedMessage] = deque()
         self.busy = False
         self.pause_s = 0.0
@@ -115,6 +120,11 @@ class ProcessQueue:
     def in_flight(self) -> int:
         """Messages that are with the user's code now, those of before a move included."""
         return len(self.begun) + (self.before.in_flight if self.before is not None else 0)
+
+    @property
+    def at_work(self) -> int:
+        """Messages that the user's code works on now: one handler at a time has a queue in order (CR-18)."""
+        return len(self.begun) - len(self.left) + (self.before.at_work if self.before is not None else 0)
 
     @property
     def span(self) -> int:
@@ -158,6 +168,7 @@ class ProcessQueue:
         self.begun.pop(offset, None)
         if self.loose:
             self.loose.discard(offset)
+            self.left.discard(offset)
         try:
             size = len(message.body)
         except MessageFormatError:
@@ -170,6 +181,7 @@ class ProcessQueue:
         """The user's code is done with it, but the message is not."""
         self.begun.pop(offset, None)
         self.loose.discard(offset)
+        self.left.discard(offset)
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
         """The user settled a message of this queue; on any thread."""

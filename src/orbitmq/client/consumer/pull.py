@@ -107,7 +107,9 @@ class PullConsumer(GroupConsumer):
         given, self._given = self._given, []
         for process_queue, message in given:
             process_queue.loose.discard(message.queue_offset)
-            await self._delivery.returned(process_queue, message)
+            # One that no broker took back was put aside meanwhile, and comes again here.
+            if message.queue_offset in process_queue.begun:
+                await self._delivery.returned(process_queue, message)
 
     async def commit(self) -> None:
         """What :meth:`poll` gave is done; commit that now. Failures are logged."""

@@ -156,6 +156,7 @@ class QueuePuller:
             # Too old for the broker is only what was asked for: what is held can still be handled.
         process_queue.next_offset = pulled.next_offset
         if pulled.messages:
+            process_queue.last_stored_ms = pulled.messages[-1].store_timestamp_ms
             self._deliver(process_queue, process_queue.add(pulled.messages))
         if not len(process_queue):
             # Nothing of this stretch is for us, or there was nothing: that is progress too.
@@ -191,17 +192,34 @@ class QueuePuller:
         process_queue = self.process_queue
         queue = process_queue.queue
         begins = await self._calls.min_offset(queue)
-        if await self._calls.committed(self._options.group, queue) > begins:
-            self._offsets.follow(queue, process_queue)
-        else:
+        if await self._is_another(begins):
             self.process_queue = self._anew(process_queue, begins)
+        else:
+            self._offsets.follow(queue, process_queue)
         self._topic_gone = False
+
+    async def _is_another(self, begins: int) -> bool:
+        """Whether the queue, which begins there now, has nothing of what it had when it was pulled last.
+
+        By the times of its own broker, and only if that is certain: to read a topic again is worse.
+        """
+        queue, stored_ms = self.process_queue.queue, self.process_queue.last_stored_ms
+        if await self._calls.max_offset(queue) < self.process_queue.next_offset:
+            return True
+        return bool(stored_ms) and await self._calls.offset_by_time(queue, stored_ms + 1) <= begins
+
+    def _asked_a_slave(self) -> bool:
+        """Whether the last question may have gone to a slave, which may not have been told of the topic."""
+        queue = self.process_queue.queue
+        route = self._client.route(queue.topic)
+        found = route.reader(queue.broker_name, self._broker_id) if route is not None else None
+        return found is None or found[1] or self._client.acts(queue.broker_name)
 
     async def _recover(self, error: Exception) -> None:
         if (
             isinstance(error, BrokerError)
             and error.code == ResponseCode.TOPIC_NOT_EXIST
-            and not self._broker_id
+            and not self._asked_a_slave()
         ):
             self._topic_gone = True
             # Committed to a topic of the same name, our offset would be taken for the group's.

@@ -25,6 +25,8 @@ RETRY_S = 1.0
 # A queue that another member may have had until now is taken over after this: brokers notify that member of
 # the change at the same moment, and it commits its offsets meanwhile.
 HAND_OVER_S = 0.25
+# Twice what a broker that shares keeps its own view of the routes.
+LATE_ROUTE_S = 10.0
 
 
 class QueueOwner(Protocol):
@@ -75,6 +77,8 @@ class Rebalancer:
         self._popped = popped
         self._allocate = allocate
         self._wake = asyncio.Event()
+        # Since when a broker that shares has not assigned us a queue of the routes.
+        self._left_out: dict[MessageQueue, float] = {}
 
     def soon(self) -> None:
         """The members, a route or a subscription changed: look at once."""
@@ -123,6 +127,7 @@ class Rebalancer:
             await self._client.heartbeat()
             return False
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
+        self._owner.left_to_others(set(route.subscribe) - wanted)
         return await self._change(route, {self._owner: wanted}, shared=len(members) > 1)
 
     async def _take_from_broker(self, topic: str, route: TopicRoute, strategy: str) -> bool:
@@ -139,13 +144,13 @@ class Rebalancer:
             wanted[self._popped] = popped
         elif popped:
             log.warning("the broker wants group %s to pop %s, which this consumer cannot", self._group, topic)
+        self._note_left_out(topic, set(route.subscribe) - pulled)
         return await self._change(route, wanted, shared=True)
 
     async def _change(
         self, route: TopicRoute, wanted: Mapping[QueueOwner, set[MessageQueue]], *, shared: bool
     ) -> bool:
         """Drop what is not wanted, then take what is new; whether all of it could be taken."""
-        self._owner.left_to_others(set(route.subscribe) - wanted[self._owner])
         have = {owner: owner.assigned(route.topic) for owner in wanted}
         await asyncio.gather(
             *(owner.drop(queue) for owner in wanted for queue in sorted(have[owner] - wanted[owner]))
@@ -154,6 +159,15 @@ class Rebalancer:
         if shared and new:
             await self._client.runtime.clock.sleep(HAND_OVER_S)
         return all(await asyncio.gather(*(owner.take(queue) for owner, queue in new)))
+
+    def _note_left_out(self, topic: str, queues: set[MessageQueue]) -> None:
+        """A broker that shares sees a route later than we do: what it leaves out is not always another's."""
+        now = self._client.runtime.clock.monotonic()
+        old = {queue: since for queue, since in self._left_out.items() if queue.topic == topic}
+        for queue in old.keys() - queues:
+            del self._left_out[queue]
+        self._left_out |= {queue: old.get(queue, now) for queue in queues}
+        self._owner.left_to_others(q for q in queues if now - self._left_out[q] > LATE_ROUTE_S)
 
     async def _members(self, route: TopicRoute) -> list[str]:
         """The group's members."""

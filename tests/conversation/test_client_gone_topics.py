@@ -1,0 +1,131 @@
+"""A broker says that it has no such topic, and has it again: what is the same topic is not read again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.conversation.scripted import consumer_of, running, until
+from tests.conversation.test_client_queue_moves import SCRIPTED, scripted
+from tests.conversation.test_client_resets import Busy
+from tests.replicas import ACTING, MASTER, SLAVE
+
+from orbitmq import ConsumeFrom, Message, PullConsumer, ReceivedMessage
+from orbitmq.testing import World
+from orbitmq.testing.machines import Keep
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+pytestmark = pytest.mark.behaviour("CR-25")
+
+
+def says_it_is_gone(broker: Any) -> list[bool]:
+    """The next pull is answered with TOPIC_NOT_EXIST once there is something in the list."""
+    gone: list[bool] = []
+
+    def script(command: Command) -> Command | str:
+        pulls = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+        if gone and command.code in pulls and command.ext["topic"] == "t":
+            gone.clear()
+            return command.reply(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        return "default"
+
+    broker.script = script
+    return gone
+
+
+@pytest.mark.parametrize("consume_from", [ConsumeFrom.FIRST, ConsumeFrom.LAST])
+async def test_a_member_that_commits_nothing_at_the_broker_reads_nothing_again(
+    world: Any, consume_from: ConsumeFrom
+) -> None:
+    broker = scripted(world, 20)
+    gone = says_it_is_gone(broker)
+    handler = Busy(b"")
+    async with running(consumer_of(world, broadcast=True, consume_from=consume_from), handler) as consumer:
+        await until(world, lambda: SCRIPTED in consumer.assignment())
+        await world.runtime.clock.sleep(12)
+        gone.append(True)
+        await world.runtime.clock.sleep(20)
+        broker.store("t", b"20")
+        await world.runtime.clock.sleep(5)
+    first = 0 if consume_from is ConsumeFrom.FIRST else 20
+    assert handler.got == [b"%d" % number for number in range(first, 21)]
+
+
+async def test_who_keeps_the_offsets_elsewhere_reads_nothing_again(world: Any) -> None:
+    gone = says_it_is_gone(scripted(world, 20))
+    consumer = PullConsumer(
+        "cg",
+        name_servers=world.name_servers,
+        runtime=world.runtime,
+        consume_from=ConsumeFrom.FIRST,
+        auto_commit=False,
+    )
+    consumer.subscribe("t")
+    got: list[bytes] = []
+    async with consumer:
+        await until(world, lambda: SCRIPTED in consumer.assignment())
+        await consumer.seek(SCRIPTED, 15)
+        for turn in range(10):
+            got += [message.body for message in await consumer.poll(timeout_ms=3000)]
+            if turn == 4:
+                gone.append(True)
+                await world.runtime.clock.sleep(20)
+    assert got == [b"%d" % number for number in range(15, 20)]
+
+
+async def test_the_oldest_message_may_be_in_flight(world: Any) -> None:
+    gone = says_it_is_gone(scripted(world, 20))
+    handler = Busy(b"0")
+    async with running(consumer_of(world), handler):
+        await until(world, lambda: len(handler.got) == 20)
+        await world.runtime.clock.sleep(12)
+        gone.append(True)
+        await world.runtime.clock.sleep(20)
+        handler.let_go.set()
+        await world.runtime.clock.sleep(2)
+    assert len(handler.got) == 20
+
+
+@pytest.mark.parametrize("broadcast", [True, False])
+@pytest.mark.parametrize("acting", [True, False])
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, "slaveReadEnable": "true"})
+async def test_a_slave_that_was_not_told_of_the_topic_says_nothing(
+    orbitmq_world: World, broadcast: bool, acting: bool
+) -> None:
+    world = orbitmq_world
+    await world.sleep(20)
+    hosts = [world.machines[name].host for name in (SLAVE, MASTER)]
+    world.runtime.network.partition(hosts[:1], hosts[1:])
+    async with world.admin() as admin:
+        await admin.create_topic("T", queues=1)
+    async with world.producer() as producer:
+        for number in range(20):
+            await producer.send(Message("T", b"%d" % number))
+    got: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        if not broadcast and len(got) == 1:
+            await world.sleep(90)
+
+    consumer = world.consumer("cg", broadcast=broadcast)
+    consumer.subscribe("T")
+    async with consumer:
+        running_task = asyncio.ensure_future(consumer.run(handle))
+        await world.until(lambda: len(got) == 20)
+        await world.sleep(15)
+        if acting:
+            world.crash(MASTER, Keep.ANY)
+        else:
+            await world.stop_broker(MASTER)
+        await world.sleep(20)
+        world.heal()
+        await world.start_broker(MASTER)
+        await world.sleep(90)
+        async with world.producer() as producer:
+            await producer.send(Message("T", b"20"))
+        await world.sleep(10)
+    await running_task
+    assert got == [b"%d" % number for number in range(21)]
