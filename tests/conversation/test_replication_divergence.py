@@ -20,6 +20,8 @@ from tests.replicas import (
 
 from orbitmq.replication.link.cutting import Cutting
 from orbitmq.runtime.memory_files import Keep
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.log.flush import Flusher
 from orbitmq.testing import World
 
 pytestmark = pytest.mark.orbitmq(
@@ -98,6 +100,36 @@ async def test_a_tail_that_cannot_be_cut_off_leaves_no_copies(orbitmq_world: Wor
     disk.heal()
     await world.until(lambda: same_end(world))
     assert len(aside(world)) == (fault != "flush")
+
+
+@pytest.mark.behaviour("HL-10")
+async def test_what_a_cut_that_fails_half_way_removed_is_in_its_copy(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of the log were gone already, and the only copy of them went as one that was not needed."""
+    world = orbitmq_world
+    cut, sync = CommitLog.cut, Flusher.sync_now
+
+    def fails(_self: Flusher, _segments: object) -> None:
+        raise OSError(errno.EIO, "the device")
+
+    def cut_half(self: CommitLog, to: int) -> None:
+        monkeypatch.setattr(Flusher, "sync_now", fails)
+        try:
+            cut(self, to)
+        finally:
+            monkeypatch.setattr(Flusher, "sync_now", sync)
+
+    monkeypatch.setattr(CommitLog, "cut", cut_half)
+    tail = await lose_the_tail(world, 30, 300)
+    await world.sleep(60)
+    (kept,) = aside(world).values()
+    assert kept == tail
+    world.crash(SLAVE)
+    monkeypatch.setattr(CommitLog, "cut", cut)
+    await world.start_broker(SLAVE)
+    await world.until(lambda: same_end(world))
+    assert log_of(world, MASTER) == log_of(world, SLAVE)
 
 
 @pytest.mark.behaviour("QW-14")

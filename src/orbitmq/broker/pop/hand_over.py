@@ -169,7 +169,9 @@ class CheckPoints:
     def _read(self, queue_id: int) -> None:
         """Take up the check points and acknowledgements of one queue that were not read yet."""
         end = self._store.max_offset(self._topic, queue_id)
-        for offset in range(self._next[queue_id], end):
+        # A queue that begins late, or goes on where another broker's ends, has nothing before that.
+        begin = max(self._next[queue_id], self._store.min_offset(self._topic, queue_id))
+        for offset in range(begin, end):
             record = record_of(self._store, self._topic, queue_id, offset)
             if record is None:
                 continue

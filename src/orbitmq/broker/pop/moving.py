@@ -14,7 +14,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
 from orbitmq.broker.pop.ordered import OrderedPops
-from orbitmq.broker.role import LEADING, RoleChanged
+from orbitmq.broker.role import LEADING, Role, RoleChanged
 from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ class Moving:
         self._orders = orders
         # Queues without messages in flight where others commit, and where those are, by the queues' keys.
         self._idle: dict[str, tuple[PopQueue, int]] = {}
+        self._acts = False
         offsets.deal(in_flight.queues, self)
         events.subscribe(OffsetsReset, self._reset)
         events.subscribe(TableSaved, self._saved)
@@ -63,8 +64,11 @@ class Moving:
         queue.next = max(queue.next, offset)
 
     def _saved(self, event: TableSaved) -> None:
-        """Forget queues of which the offset says all. Not earlier: a crash must not leave neither of them."""
-        if event.table != OFFSETS or not self._idle:
+        """Forget queues of which the offset says all. Not earlier: a crash must not leave neither of them.
+
+        Not while this broker acts: its master, which has the queue yet, would go on at its own place there.
+        """
+        if event.table != OFFSETS or not self._idle or self._acts:
             return
         for key in event.keys:
             queue, offset = self._idle.pop(key, (None, 0))
@@ -87,6 +91,7 @@ class Moving:
     # -- what the store has ----------------------------------------------------------------------------
 
     def _role_changed(self, changed: RoleChanged) -> None:
+        self._acts = changed.after is Role.ACTING_MASTER
         if changed.after in LEADING and changed.before not in LEADING:
             self.into_bounds()
 

@@ -48,7 +48,9 @@ class Cutting:
             await self._store.truncate(start)
         except (OSError, StoreError):
             # The link is tried again for ever: each time a copy would stay, until the disk is full.
-            await self._runtime.threads.run(self._remove, path)
+            # A cut that failed half way is final, and the copy may be all there is of what it removed.
+            if self._store.flusher.error is None:
+                await self._runtime.threads.run(self._remove, path)
             raise
         self.times += 1
         self.size_bytes += end - start

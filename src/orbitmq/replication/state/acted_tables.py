@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, LOCKS, TOPICS, ChangeFeed
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, LOCKS, QUEUE_ENDS, TOPICS, ChangeFeed
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.state.acted import Acted
@@ -12,7 +12,8 @@ from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.outbox import SendingLink, everything
 
 # Locks have one heir, whoever else knows them. The others have no progress in them, and can be many.
-_LEFT_OUT = frozenset({LOCKS, TOPICS, GROUPS, FORBIDDEN})
+# Where queues end that have no message is the word of whose log is copied: others delete by their own disk.
+_LEFT_OUT = frozenset({LOCKS, TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS})
 
 
 class _Told:

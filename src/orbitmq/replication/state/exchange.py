@@ -96,6 +96,7 @@ class StateExchange(Component):
         self._accepts = Acceptance(feed, role, self.terms, self.acted, self._tell_own, lambda: self.follows())
         self._outbox = Outbox(feed)
         self._handed_out = HandedOut()
+        self._started = False
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
@@ -118,6 +119,7 @@ class StateExchange(Component):
         return (Table(ACTED, self.acted),)
 
     async def start(self) -> None:
+        self._started = True
         self._spawn(self._make_changes(), "changes")
 
     async def end_work(self) -> None:
@@ -216,7 +218,8 @@ class StateExchange(Component):
         return {link: sending for link, sending in self._sending.items() if not link.is_master}
 
     def _changed(self, table: str, key: str, value: object) -> None:
-        self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
+        if self._started:  # what a start reads from the journal was made in an earlier run
+            self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
         if self._sending and self._role.takes_messages:
             self._outbox.note(table, key, value)
             at_once = table in METADATA

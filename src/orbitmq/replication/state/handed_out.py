@@ -27,15 +27,16 @@ class HandedOut:
         """
         if table not in _TABLES:
             return
-        if own and value is not None:
-            self._made_at[table, key] = sequence
-        else:
+        if value is None:
             self._made_at.pop((table, key), None)
+        else:
+            self._made_at[table, key] = sequence if own else 0
 
     def heard(self, broker_id: int, sequence: int) -> None:
         """A follower has made all changes up to ``sequence``."""
         self._heard[broker_id] = sequence
 
     def knew(self, broker_id: int, table: str, key: str) -> bool:
-        """Whether a follower has known this reset or batch."""
-        return table in _TABLES and self._made_at.get((table, key), 0) <= self._heard.get(broker_id, 0)
+        """Whether a follower has known this reset or batch; of one of an earlier run that is not known."""
+        made_at = self._made_at.get((table, key))
+        return made_at is not None and made_at <= self._heard.get(broker_id, 0)

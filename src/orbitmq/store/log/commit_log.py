@@ -316,13 +316,21 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def cut(self, to: int) -> None:
-        """Remove all records from ``to`` on, durably; the log goes on there. Nothing reads it meanwhile."""
-        while self.files.end - self.files.file_bytes > to:
-            self.files.remove_last()
-        if self.files.segment(to) is None:
-            self.files.add()
-        wipe(self.files, to, self.files.start_of(to) + self.files.file_bytes)
-        self._flusher.sync_now(self.files.between(to, to + 1))
+        """Remove all records from ``to`` on, durably; the log goes on there. Nothing reads it meanwhile.
+
+        Raises:
+            OSError: the disk refused half way. That is final until a new start.
+        """
+        try:
+            while self.files.end - self.files.file_bytes > to:
+                self.files.remove_last()
+            if self.files.segment(to) is None:
+                self.files.add()
+            wipe(self.files, to, self.files.start_of(to) + self.files.file_bytes)
+            self._flusher.sync_now(self.files.between(to, to + 1))
+        except OSError as error:
+            self._flusher.give_up(error)
+            raise
         self.received = to
         self._use_segment(to)
         for wake in self.wakers:

@@ -197,6 +197,10 @@ class Flusher:
             self._fail(error)
             raise
 
+    def give_up(self, error: OSError) -> None:
+        """What is on the device is unknown from now on, as after a flush that failed."""
+        self._fail(error)
+
     def _fail(self, error: BaseException) -> None:
         # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.
         if self.error is not None:

@@ -47,6 +47,8 @@ PAUSE_S = 0.2
 # Clients that close beside brokers that do not answer wait for some time-outs.
 CLOSE_LIMIT_S = 60.0
 LOOK_S = 0.05
+# What is behind it in a body makes it longer.
+FILLED = b" "
 # How many messages are sent in one request, and how many timers for one time.
 BATCHES = (1, 1, 1, 3)
 AT_ONCE = (1, 2, 4)
@@ -201,7 +203,7 @@ class Load:
 
     def _filler(self) -> bytes:
         """Records of all sizes, so that they lie across the borders of log files and pieces."""
-        return b" " * self._dice.choice((0, 0, 10, 100, 3000))
+        return FILLED + self._dice.randbytes(self._dice.choice((0, 0, 10, 100, 3000, 9000)))
 
     async def _ordered(self, producer: Producer, key: int) -> None:
         queue = MessageQueue(ORDERED, GROUPS[key % len(GROUPS)], key % QUEUES)
@@ -329,7 +331,7 @@ class Load:
 
     def _delivered(self, group: str, member: str, message: ReceivedMessage) -> Delivered:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        body = bytes(message.body).rstrip()
+        body = bytes(message.body).partition(FILLED)[0]
         again = message.reconsume_times > 0
         return self._history.deliver(group, member, body, queue, message.queue_offset, again=again)
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from orbitmq.admin import Admin
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
+from orbitmq.message.compression import decompress
 from orbitmq.message.record import iter_records
 from orbitmq.message.reserved import dead_letter_topic, retry_topic
+from orbitmq.message.sysflag import COMPRESSED, compression_of
 from orbitmq.runtime.simulated import seeded, simulated_runtime
 from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 from orbitmq.store import MessageStore
@@ -21,6 +23,7 @@ from orbitmq.testing.simulation.faults import Faults
 from orbitmq.testing.simulation.history import History, Line, Stored, Violation
 from orbitmq.testing.simulation.load import (
     CONSUMERS,
+    FILLED,
     PRODUCERS,
     PULLING_GROUPS,
     QUEUES,
@@ -305,6 +308,9 @@ def _read_on(store: MessageStore, group: str, topic: str, queue_id: int, known: 
     at = known[-1].offset + 1 if known else 0
     while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
         for record in records:
-            body = bytes(record.body).rstrip()
+            plain = record.body
+            if record.sys_flag & COMPRESSED:
+                plain = decompress(plain, compression_of(record.sys_flag))
+            body = bytes(plain).partition(FILLED)[0]
             known.append(Stored(body, group, topic, queue_id, record.queue_offset, record.physical_offset))
         at = records[-1].queue_offset + 1
