@@ -16,6 +16,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.dead_letters.forms import Ranges
 from orbitmq.broker.messaging.retry import mark_dead
+from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.role import Role
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record, iter_records
@@ -348,9 +349,11 @@ def test_a_dead_letter_says_what_it_has_room_for() -> None:
     assert (properties["DLQ_REASON"], properties["DLQ_CLIENT"]) == ("later", "client@2")
     full = {"RETRY_TOPIC": "t", "big": "x" * 32_690}
     mark_dead(full, "because", "c")
+    assert fitted(full) == encode_properties(full)
     assert (full["DLQ_ORIGIN_TOPIC"], "DLQ_REASON" in full) == ("t", True)
     fuller = {"RETRY_TOPIC": "t", "big": "x" * 32_735}
     mark_dead(fuller, "because", "c")
+    assert fitted(fuller) == encode_properties(fuller)
     assert set(fuller) == {"RETRY_TOPIC", "big"}
 
 
