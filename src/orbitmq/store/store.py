@@ -325,14 +325,6 @@ class MessageStore:
         """Return when all that is written by now is on the device, or the disk failed."""
         await self.flusher.flush()
 
-    def check_flushed(self) -> None:
-        """Refuse to go on behind a flush that failed.
-
-        Raises:
-            StoreClosedError: one did: what is on the device is unknown until a new start.
-        """
-        self.flusher.check()
-
     async def stored(self, end_offset: int) -> None:
         """Wait until the log is safe up to ``end_offset`` by the rules of the flush mode, without a limit.
 

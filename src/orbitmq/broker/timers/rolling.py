@@ -30,16 +30,16 @@ class Rolling:
 
     def drop(self, key_hash: int | None) -> None:
         """One less."""
-        if key_hash is not None and self.has_named(key_hash):
+        if key_hash is not None and self._has_named(key_hash):
             assert self._counts is not None
             self._counts[key_hash % PLACES] -= 1
         elif self._nameless:
             self._nameless -= 1
 
-    def has_named(self, key_hash: int) -> bool:
+    def _has_named(self, key_hash: int) -> bool:
         """Whether one with this hash was added by its key."""
         return self._counts is not None and self._counts[key_hash % PLACES] > 0
 
     def may_have(self, key_hash: int) -> bool:
         """Whether a message with this key may be among them."""
-        return bool(self._nameless) or self.has_named(key_hash)
+        return bool(self._nameless) or self._has_named(key_hash)

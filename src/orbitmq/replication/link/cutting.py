@@ -40,7 +40,7 @@ class Cutting:
         Raises:
             OSError, StoreError: the disk refused; nothing is removed before it is set aside.
         """
-        self._store.check_flushed()
+        self._store.flusher.check()
         path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
         try:
             await self._runtime.threads.run(self._copy, path, start, end)

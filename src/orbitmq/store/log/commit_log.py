@@ -329,7 +329,7 @@ class CommitLog:
             wipe(self.files, to, self.files.start_of(to) + self.files.file_bytes)
             self._flusher.sync_now(self.files.between(to, to + 1))
         except OSError as error:
-            self._flusher.give_up(error)
+            self._flusher.fail(error)
             raise
         self.received = to
         self._use_segment(to)

@@ -116,14 +116,14 @@ class Flusher:
         try:
             self._runtime.threads.sync(self._segments(self.flushed, target), partial(self._ended, target))
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
         else:
             self._running = True
 
     def _ended(self, target: int, error: BaseException | None) -> None:
         self._running = False
         if error is not None:
-            self._fail(error)
+            self.fail(error)
         elif self.error is None:
             carried = target - self.flushed
             self.flushed = max(self.flushed, target)
@@ -169,7 +169,7 @@ class Flusher:
             else:
                 sync_all(segments)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
 
     def _write_again(self, segments: list[Segment]) -> None:
         """Bring files to the device while a run is under way, of which only the loop hears how it ended.
@@ -194,14 +194,11 @@ class Flusher:
         try:
             sync_all(segments)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
-    def give_up(self, error: OSError) -> None:
-        """What is on the device is unknown from now on, as after a flush that failed."""
-        self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """What is on the device is unknown from now on, until a new start."""
         # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.
         if self.error is not None:
             return
