@@ -118,7 +118,12 @@ class Redrives(Component):
 
     def all(self) -> list[Redrive]:
         """The last job of each group."""
-        return [self._jobs[group].copy() for group in sorted(self._jobs)]
+        jobs = [self._jobs[group].copy() for group in sorted(self._jobs)]
+        if self._tools.role.role not in self.runs_as:
+            for job in jobs:
+                if job.state is RedriveState.RUNNING:
+                    job.problem = f"it waits: this broker is {self._tools.role.role.value}"
+        return jobs
 
     async def change(self, group: str, action: RedriveAction) -> Redrive:
         """Pause, resume or stop a group's job.
