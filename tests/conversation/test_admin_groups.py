@@ -185,6 +185,36 @@ async def test_a_group_that_gets_anothers_offsets_goes_on_there(orbitmq_world: W
     await task
 
 
+@pytest.mark.behaviour("SB-19")
+async def test_a_group_that_is_made_again_does_not_handle_its_old_retries_again(
+    orbitmq_world: World,
+) -> None:
+    """Without offsets it began its retry topic anew: all that it had ever handled there came again."""
+    world = orbitmq_world
+    await filled(world, count=1)
+    seen: list[int] = []
+
+    async def fail_once(message: ReceivedMessage) -> None:
+        seen.append(message.reconsume_times)
+        if not message.reconsume_times:
+            raise RuntimeError("not now")
+
+    async def life() -> None:
+        async with world.consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("t")
+            task = asyncio.create_task(consumer.run(fail_once))
+            await world.sleep(60)
+        await task
+
+    async with world.admin() as admin:
+        await life()
+        assert seen == [0, 1]
+        await admin.delete_group("g", clean_offsets=True)
+        assert not [one for one in world.brokers.values() if "g" in one.services.groups]
+        await life()
+        assert seen == [0, 1, 0, 1]  # the message as a new group gets it
+
+
 async def test_what_a_queue_does_not_have_is_refused_before_anything_moves(orbitmq_world: World) -> None:
     await filled(orbitmq_world)
     async with orbitmq_world.admin() as admin:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
 from orbitmq.broker.events import Events, OffsetsReset
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
+from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
@@ -251,8 +252,9 @@ class ConsumerOffsets:
         return offset
 
     def drop_group(self, group: str) -> None:
-        """Forget a group in all topics."""
-        self._drop([(topic, group) for topic in self._topics_by_group.get(group, ())])
+        """Forget a group in all topics but its retry topics: made again, it would handle all of these again."""
+        topics = self._topics_by_group.get(group, ())
+        self._drop([(topic, group) for topic in topics if not topic.startswith(RETRY_PREFIX)])
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic for all groups."""
