@@ -230,6 +230,8 @@ def _connect(s: Services) -> None:
 
     def settings_changed(event: SettingsChanged) -> None:
         s.offsets.version_step = s.config.offset_version_step
+        if "autoCreateTopicEnable" in event.keys:
+            s.topics.add_system_topics()
         if "namesrvAddr" in event.keys:
             s.registration.name_servers_changed()
         if "brokerPermission" in event.keys:

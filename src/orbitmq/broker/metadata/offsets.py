@@ -252,7 +252,7 @@ class ConsumerOffsets:
         return offset
 
     def drop_group(self, group: str) -> None:
-        """Forget a group in all topics but its retry topics: made again, it would handle all of these again."""
+        """Forget a group in all topics but its retry topics, which it would handle again when made again."""
         topics = self._topics_by_group.get(group, ())
         self._drop([(topic, group) for topic in topics if not topic.startswith(RETRY_PREFIX)])
 
