@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, TOPICS
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, RESETS, TOPICS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -21,7 +21,7 @@ class MetadataTables(Component):
         self._tables = (
             Table(TOPICS, topics),
             Table(GROUPS, groups, parts=(FORBIDDEN,)),
-            Table(OFFSETS, offsets),
+            Table(OFFSETS, offsets, parts=(RESETS,)),
         )
 
     def tables(self) -> Sequence[Table]:
