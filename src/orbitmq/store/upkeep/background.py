@@ -91,6 +91,8 @@ class Upkeep:
         self._no_checkpoint = asyncio.Event()
         self._no_checkpoint.set()
         self._checkpointing = asyncio.Lock()
+        # The queues were built anew, and no checkpoint says yet that they are complete.
+        self._rebuilt = False
         self._keeping: asyncio.Task[None] | None = None
         # Counts what makes a checkpoint under way worthless.
         self._drops = 0
@@ -105,7 +107,8 @@ class Upkeep:
     def resume(self, opened: Opened) -> None:
         """Go on from what was found on disk."""
         self.safe_offset = opened.start
-        if opened.positions_name >= 0:
+        self._rebuilt = opened.recovered.rebuilt
+        if opened.positions_name >= 0 and not self._rebuilt:
             self._positions_offset = opened.checkpoint.positions_offset
             self._positions_crc = opened.checkpoint.positions_crc
             self._positions_bytes = opened.positions_bytes
@@ -295,7 +298,10 @@ class Upkeep:
         self.safe_offset = min(self.safe_offset, offset)
         # Without an offset the next start goes by the times: then they must not say that all is safe.
         now = self._appender.now_ms if self.safe_offset >= 0 else 0
-        self._write_checkpoint(_Written(Checkpoint(now, now, 0, 0, 0, self.safe_offset), None, forgets=True))
+        queues = 0 if self._rebuilt else now
+        self._write_checkpoint(
+            _Written(Checkpoint(now, queues, 0, 0, 0, self.safe_offset), None, forgets=True)
+        )
 
     def _write_checkpoint(self, written: _Written) -> None:
         root, checkpoint = self.config.root, written.checkpoint
@@ -312,6 +318,8 @@ class Upkeep:
         checkpoint.positions_offset = self._positions_offset
         checkpoint.positions_crc = self._positions_crc
         write_checkpoint(self._runtime, f"{root}/checkpoint", checkpoint)
+        if checkpoint.queue_timestamp:
+            self._rebuilt = False
 
     # -- cleaning --------------------------------------------------------------------------------------
 
