@@ -281,8 +281,10 @@ class SystemFiles:
             # One that a JVM's lock of this byte excludes too, unlike flock; and it belongs to this open file,
             # so that a second store of the same process is kept out.
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, str(os.getpid()).encode(), 0)
+            # For who looks; a full disk refuses even that.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, str(os.getpid()).encode(), 0)
         except OSError as error:
             os.close(fd)
             if isinstance(error, BlockingIOError):

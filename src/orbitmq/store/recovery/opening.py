@@ -11,7 +11,7 @@ from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreLockedError
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.files import LogFiles, place_in
+from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles, place_in
 from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
@@ -22,6 +22,9 @@ from orbitmq.store.recovery.checkpoint import Checkpoint, read_checkpoint, write
 from orbitmq.store.recovery.recovery import Recovered, Recovery, StartCancelledError
 
 logger = logging.getLogger(__name__)
+
+# What a start may need on the disk: blocks ahead of the log, consume queues, tables.
+ROOM_BYTES = 4 * ALLOCATE_AHEAD_BYTES
 
 
 def lock(runtime: Runtime, root: str) -> Callable[[], None]:
@@ -111,7 +114,10 @@ class Opening:
         start = -1 if lost else self._load_positions(checkpoint)
         if start < 0:
             start = self._start(checkpoint, crashed)
+            self._make_room(start)
             self._load_folders(start, crashed)
+        else:
+            self._make_room(start)
         self._bring_to_device(self._durable(checkpoint, start), again=crashed)
         recovery = Recovery(
             self._files,
@@ -154,6 +160,19 @@ class Opening:
             slot = self._queues.register(positions.topics[owner], queue_id)
             if slot >= 0:
                 self._queues.go_on_at(slot, following)
+
+    def _make_room(self, border: int) -> None:
+        """Delete old log files below ``border`` when the disk has no room for what a start writes.
+
+        Cleaning does so in a running store; without this one that was stopped would start no more.
+        """
+        files = self._files
+        wanted = min(2 * files.file_bytes, ROOM_BYTES)
+        lacking = wanted - self._runtime.files.disk_bytes(self._config.commit_log_path)[1]
+        # Counted, not looked at again: some file systems give the room free later.
+        for _ in range(-(-lacking // files.file_bytes)):
+            if files.count > 1 and files.first + files.file_bytes <= border:
+                logger.warning("the disk is full: deleted commit log file %s", files.remove_first())
 
     def _durable(self, checkpoint: Checkpoint, start: int) -> int:
         """The end of what a flush that passed has brought to the device, as far as that is known."""
