@@ -142,6 +142,25 @@ def test_expired_files_go_at_each_hour_of_deleting() -> None:
     simulated(main)
 
 
+@pytest.mark.behaviour("ST-05")
+def test_a_clock_that_was_ahead_for_a_while_keeps_no_file_for_longer() -> None:
+    async def main(runtime: SimulatedRuntime) -> None:
+        runtime.clock.set_wall(1000 * 3600)
+        store = await opened(runtime, config())
+        await fill(store, 40)
+        await store.stop()
+        runtime.clock.set_wall(-1000 * 3600)
+        store = await opened(runtime, config(delete_hours=frozenset(range(24))))
+        await fill(store, 40)
+        await asyncio.sleep(3600)
+        assert store.min_offset("T", 0) == 0
+        await asyncio.sleep(2 * 3600)
+        assert store.min_offset("T", 0) > 40
+        await store.stop()
+
+    simulated(main)
+
+
 @pytest.mark.behaviour("ST-06")
 def test_the_disk_of_a_log_in_another_folder_counts_too() -> None:
     async def main(runtime: SimulatedRuntime) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import struct
 from typing import Any
 
 import pytest
 
+from orbitmq.message.tags import tags_code
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
-from orbitmq.store import MessageStore, NewMessage, StoreConfig
+from orbitmq.store import MessageFilter, MessageStore, NewMessage, StoreConfig
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
@@ -148,3 +150,30 @@ async def test_expired_queues_go_on_where_they_ended(kills: int) -> None:
     assert ends(store, "a") == [(13, 14), (13, 14)]
     assert readable(store, "a") == [1, 1]
     await store.stop()
+
+
+@pytest.mark.behaviour("ST-11")
+async def test_tags_that_a_java_broker_keeps_in_files_of_their_own_are_read_from_the_log() -> None:
+    runtime = simulated_runtime(3)
+    store = await opened(runtime, "a")
+    for number in range(20):
+        result = store.put(NewMessage("a", 0, b"x", b"TAGS\x01t%d\x02" % (number % 2), tags_code=number % 2))
+        await store.stored(result.end_offset)
+    await store.stop()
+    # With enableConsumeQueueExt=true an entry has a place in consumequeue_ext instead of the tag's hash.
+    for name in runtime.files.list_dir(f"{QUEUES}/a/0"):
+        segment = runtime.files.open_segment(f"{QUEUES}/a/0/{name}", 200)
+        for place in range(10):
+            segment.pwrite((-(1 << 63) + place).to_bytes(8, "big", signed=True), 20 * place + 12)
+        segment.close()
+    runtime.files.make_dirs(f"{ROOT}/consumequeue_ext/a/0")
+    checkpoint = bytearray(runtime.files.read_bytes(f"{ROOT}/checkpoint"))
+    struct.pack_into(">q", checkpoint, 32, 4711)
+    runtime.files.write_atomic(f"{ROOT}/checkpoint", bytes(checkpoint))
+    for rebuilt in (True, False):
+        store = await opened(runtime, "a")
+        assert store.recovered is not None
+        assert store.recovered.rebuilt is rebuilt
+        found = store.get("a", 0, 0, 32, filter=MessageFilter([tags_code("t1")]))
+        assert (found.count, found.next_offset) == (5, 10)  # of one file
+        await store.stop()

@@ -87,7 +87,7 @@ class MessageStore:
         self.map_entries = self.queues.map_entries
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
         self._writer = Writer(
-            config, self.queues, self.log, self.appender, self.acceptance, self.update_clock
+            config, self.queues, self.log, self.appender, self.acceptance, self.update_clock, self._now_ms
         )
         self._upkeep = Upkeep(
             runtime,

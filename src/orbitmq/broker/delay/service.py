@@ -15,7 +15,7 @@ from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.delivered import before_lost
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress
-from orbitmq.broker.delay.search import DeliverySearch
+from orbitmq.broker.delay.search import CLOCKS_APART_MS, DeliverySearch
 from orbitmq.broker.events import DeliveriesLost, Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import copied
@@ -245,8 +245,9 @@ class ScheduleService(Component):
                 level.look_at_ms = _FAR_AWAY_MS
                 return last
             physical, _, due = entry
-            # A time further away than the delay comes from a clock set back or a changed level (DL-05).
-            if now < due <= now + self.levels.delay_ms(level.number):
+            # A time further away than the delay comes from a clock set back or a changed level (DL-05); one
+            # that is a little further away comes from another broker's clock, and is waited for.
+            if now < due <= now + self.levels.delay_ms(level.number) + CLOCKS_APART_MS:
                 level.look_at_ms = due
                 return last
             if len(level.unsettled) >= MAX_UNSETTLED:

@@ -109,8 +109,7 @@ class Opening:
         crashed = self._runtime.files.exists(f"{root}/abort")
         self._files.load()
         checkpoint = read_checkpoint(self._runtime, f"{root}/checkpoint")
-        # Deleting the folder consumequeue requests a rebuild from the commit log.
-        lost = not self._runtime.files.is_dir(self._config.consume_queue_path) or self._unfinished(checkpoint)
+        lost = self._queues_lost(checkpoint)
         start = -1 if lost else self._load_positions(checkpoint)
         if start < 0:
             start = self._start(checkpoint, crashed)
@@ -134,11 +133,17 @@ class Opening:
             self._keep_ends(checkpoint)
         return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
 
-    def _unfinished(self, checkpoint: Checkpoint) -> bool:
-        """Whether the queues were being rebuilt when the last run ended."""
-        return checkpoint.queue_timestamp == 0 and self._runtime.files.exists(
-            f"{self._config.root}/checkpoint"
-        )
+    def _queues_lost(self, checkpoint: Checkpoint) -> bool:
+        """Whether the queues have to be made anew from the log, whatever their files say."""
+        files, root = self._runtime.files, self._config.root
+        # Deleting the folder consumequeue requests that.
+        if not files.is_dir(self._config.consume_queue_path):
+            return True
+        # They were being rebuilt when the last run ended.
+        if not checkpoint.queue_timestamp and files.exists(f"{root}/checkpoint"):
+            return True
+        # A Java broker with enableConsumeQueueExt keeps the tags' codes in files of their own.
+        return checkpoint.safe_offset < 0 and files.is_dir(f"{root}/consumequeue_ext")
 
     def _note_rebuild(self, checkpoint: Checkpoint) -> None:
         """Write down that the queues are not complete until the next checkpoint.

@@ -378,7 +378,8 @@ class Upkeep:
                 continue
             stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:
-                following = stored
+                # A clock that was ahead for a while must not keep the files from then until its time comes.
+                following = stored if following is None else min(stored, following)
             if following is not None and start <= self._flusher.flushed:
                 times.append(following)
         return times[::-1]
