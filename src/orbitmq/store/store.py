@@ -161,6 +161,11 @@ class MessageStore:
         """Say whether the next start is to know of the crash before this one, though this stop is clean."""
         self._lifecycle.crash_counts = counts and self.crashed
 
+    def stop_as_crash(self) -> None:
+        """Let the next start look for what was delivered, however clean this stop is: what tells of it is not
+        on the disk."""
+        self._lifecycle.crash_counts = True
+
     @property
     def config(self) -> StoreConfig:
         """May be replaced while the store runs, as far as times, limits and addresses go."""

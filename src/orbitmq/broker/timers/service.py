@@ -138,9 +138,13 @@ class TimerService(Component):
             self._unsettled.clear()
             await self.written.close()
             if own and not self._log.empty:
-                await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
+                # What is written down, not what was handed over: the disk may have refused that.
+                await self._threads.run(
+                    self.pending.hand_over, self._files, self._wheel_path, self.written.saved
+                )
         except (OSError, BrokenChainError) as error:
             log.error("the progress of timers is not on the device: %s", error)
+            self._store.stop_as_crash()
         self.pending.close()
 
     def _save_settled(self) -> None:
