@@ -1,4 +1,4 @@
-"""Clean stops while the disk refuses one kind of file: what was delivered is known afterwards."""
+"""Clean stops of brokers that could not write or look at what was delivered: it is known afterwards."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
 from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machines import PowerMachine
 from orbitmq.wire.codes import ResponseCode
 
 
@@ -87,3 +88,34 @@ async def test_what_was_delivered_while_progress_was_refused_does_not_come_twice
     await peer.leave()
     await broker.stop()
     assert not runtime.files.exists("/store/abort")
+
+
+@pytest.mark.behaviour("ST-13")
+async def test_a_start_behind_a_kill_that_is_stopped_at_once_leaves_the_search_to_the_next(
+    runtime: SimulatedRuntime,
+) -> None:
+    machine = PowerMachine(runtime.machine("10.0.0.1"))
+
+    async def started() -> Broker:
+        broker = Broker(machine.runtime, broker_config(broker_ip1="10.0.0.1"))
+        await broker.start()
+        return broker
+
+    await started()
+    peer = BrokerPeer(runtime, "10.0.0.1:10911")
+    for number in range(3):
+        await put(peer, b"timer %d" % number, TIMER_DELAY_MS=4900 + 10 * number)
+        await put(peer, b"level %d" % number, DELAY=2)
+    await asyncio.sleep(5.05)
+    assert len(await bodies(peer)) == 6
+    machine.kill()
+    for _ in range(2):
+        broker = await started()
+        await broker.stop()
+    broker = await started()
+    await asyncio.sleep(10)
+    found = await bodies(peer)
+    assert (len(found), found.total()) == (6, 6)
+    await peer.leave()
+    await broker.stop()
+    assert not machine.disk.exists("/store/abort")

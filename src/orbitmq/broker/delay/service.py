@@ -110,6 +110,8 @@ class ScheduleService(Component):
         self._anew = True
         # Whether another broker may have delivered what no progress tells of, or this one before a crash.
         self._unknown = False
+        # Whether the log was searched since the start.
+        self._searched = False
 
     # -- working ---------------------------------------------------------------------------------------
 
@@ -124,6 +126,8 @@ class ScheduleService(Component):
     async def stop(self) -> None:
         """See what was delivered stored, and count it."""
         await self.end_work()
+        if self._store.crashed and not self._searched:
+            self._store.stop_as_crash()
         if self._any_unsettled():
             await self._outlet.settle()
             self.settle()
@@ -147,7 +151,7 @@ class ScheduleService(Component):
             self.settle()
         if self._unknown:
             await self._search.run()
-        self._anew = self._unknown = False
+        self._anew, self._unknown, self._searched = False, False, True
         for level in self._levels:
             level.unsettled.clear()
             level.look_at_ms = 0

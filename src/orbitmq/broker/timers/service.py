@@ -102,6 +102,8 @@ class TimerService(Component):
         self._ready = False
         # Whether messages may have been delivered that no progress tells of, and those that were.
         self._unknown = False
+        # Whether those of before a crash were dealt with.
+        self._searched = False
         self._already = Done()
         self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
@@ -126,6 +128,8 @@ class TimerService(Component):
     async def stop(self) -> None:
         """See what was delivered stored, and write the progress down."""
         await self.end_work()
+        if self._store.crashed and not self._searched:
+            self._store.stop_as_crash()
         # After a change of role what is due may be another broker's already: it does not count as delivered.
         own, self._ready = self._ready, False
         try:
@@ -213,6 +217,7 @@ class TimerService(Component):
                 log.error("%s: it is made again from the timer topic", error)
                 self.pending.rebuild(self._progress)
                 continue
+            self._searched = True
             wait_ms = self._next_look_ms() - self._clock.now_ms()
             if wait_ms > 0:
                 with contextlib.suppress(TimeoutError):
