@@ -126,7 +126,9 @@ def assemble(
     """Put a broker together that is reached at ``port``; nothing is started or read yet."""
     services = _services(runtime, config, port)
     services_of_doors = ports(services)
-    files = TableFiles(services.persistence, config.flush_offset_interval_ms / 1000)
+    files = TableFiles(
+        services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
+    )
     shared = _components(services, doors, files)
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
