@@ -13,7 +13,9 @@ from tests.conversation.scripted import consumer_of, never, start, until
 
 from orbitmq import AssignedConsumer, Consumer, Message, Producer, PullConsumer, ReceivedMessage
 from orbitmq.client.consumer.simple import SimpleConsumer
+from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.transactional import TransactionProducer
+from orbitmq.errors import ClientStateError
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode
 
@@ -135,6 +137,53 @@ async def test_a_close_that_is_cancelled_at_once_closes_all_the_same(world: Any)
     closing.cancel()
     await asyncio.wait([closing])
     await until(world, lambda: producer._client._closed, 1)
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+@pytest.mark.parametrize("kind", ["push", "pull", "simple"])
+async def test_a_consumer_that_is_stopped_while_it_starts_is_no_member(
+    world: Any, kind: str, how: str
+) -> None:
+    """It kept its share of the queues without reading them, as long as its client was in use."""
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda command: (
+        never(command) if command.code == RequestCode.CHECK_CLIENT_CONFIG else "default"
+    )
+    shared = ClientInstance(world.runtime, world.name_servers)
+    async with Producer("pg", client=shared):
+        consumer = KINDS[kind]("g", client=shared)
+        consumer.subscribe("t", sql="a > 1")
+        starting = asyncio.ensure_future(consumer.start())
+        await world.runtime.clock.sleep(1)
+        if how == "cancelled":
+            starting.cancel()
+        else:
+            await consumer.close()
+        await asyncio.wait([starting])
+        assert shared.consumer("g") is None
+        if how == "closed":
+            assert isinstance(starting.exception(), ClientStateError)
+        await consumer.close()
+        again = KINDS[kind]("g", client=shared)
+        async with again:
+            assert shared.consumer("g") is not None
+
+
+@pytest.mark.behaviour("SH-05")
+async def test_brokers_that_another_group_has_yet_to_be_told_to_hear_of_a_close(world: Any) -> None:
+    """They kept the member for two minutes, and its queues were read by nobody."""
+    world.topics["t"] = {"a": 1}
+    shared = ClientInstance(world.runtime, world.name_servers)
+    leaving, coming = Consumer("g", client=shared), Consumer("other", client=shared)
+    leaving.subscribe("t")
+    await leaving.start()
+    await until(world, leaving.assignment)
+    await coming.start()
+    await leaving.close()
+    told = world.brokers["a"].requests(RequestCode.UNREGISTER_CLIENT)
+    assert [command.ext["consumerGroup"] for command in told] == ["g"]
+    await coming.close()
 
 
 async def test_several_handlers_may_close_their_consumer(world: Any) -> None:

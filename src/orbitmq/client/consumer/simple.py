@@ -112,7 +112,8 @@ class SimpleConsumer(InBlock):
         """Make the consumer known. Subscriptions may be made before or after.
 
         Raises:
-            ClientStateError: it was started before, or the client has a consumer of the group already.
+            ClientStateError: it was started before, was closed meanwhile, or the client has a consumer of the
+                group already.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.move(State.RUNNING)
@@ -125,6 +126,7 @@ class SimpleConsumer(InBlock):
         await self._client.start()
         try:
             await self._filter_checks.check_all(self._filters)
+            self._life.check_running()  # it may have been closed meanwhile
         except BaseException:
             await self.close()
             raise
