@@ -186,6 +186,68 @@ async def test_brokers_that_another_group_has_yet_to_be_told_to_hear_of_a_close(
     await coming.close()
 
 
+@pytest.mark.behaviour("SH-05")
+async def test_an_acknowledgement_that_a_close_gives_up_is_told(orbitmq_world: World) -> None:
+    """Who waited for it waited for ever."""
+    world = orbitmq_world
+    await four_queues(world)
+    await send(world, 1)
+    consumer = world.simple_consumer("g", invisible_s=600, close_timeout_s=3)
+    consumer.subscribe("T")
+    async with consumer:
+        (message,) = await consumer.receive(1)
+        world.partition("broker-a")
+        acknowledging = asyncio.ensure_future(consumer.ack(message))
+        await world.sleep(1)
+    with pytest.raises(ClientStateError, match="closed before a broker answered"):
+        async with asyncio.timeout(1):
+            await acknowledging
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("topics", [1, 2])
+async def test_a_request_for_messages_ends_with_its_consumer(orbitmq_world: World, topics: int) -> None:
+    """It asked on until its deadline."""
+    world = orbitmq_world
+    async with world.admin() as admin:
+        for number in range(topics):
+            await admin.create_topic(f"T{number}", queues=1)
+    consumer = world.simple_consumer("g")
+    for number in range(topics):
+        consumer.subscribe(f"T{number}")
+    async with consumer:
+        receiving = asyncio.ensure_future(consumer.receive())
+        await world.sleep(1)
+    with pytest.raises(ClientStateError):
+        async with asyncio.timeout(1):
+            await receiving
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("kind", ["run", "poll", "receive", "subscribe"])
+async def test_who_waits_for_the_check_of_a_filter_hears_of_the_close(world: Any, kind: str) -> None:
+    """It was cancelled, though nobody had cancelled it."""
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda command: (
+        never(command) if command.code == RequestCode.CHECK_CLIENT_CONFIG else "default"
+    )
+    clients = {"poll": PullConsumer, "receive": SimpleConsumer}
+    consumer: Any = clients.get(kind, Consumer)("g", name_servers=world.name_servers, runtime=world.runtime)
+
+    async def work() -> None:
+        if kind == "subscribe":
+            await consumer.subscribe("t", sql="a > 2")
+        else:
+            await getattr(consumer, kind)(*([print] if kind == "run" else []))
+
+    async with consumer:
+        consumer.subscribe("t", sql="a > 1")
+        waiting = asyncio.ensure_future(work())
+        await world.runtime.clock.sleep(1)
+    with pytest.raises(ClientStateError):
+        await waiting
+
+
 async def test_several_handlers_may_close_their_consumer(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     for number in range(4):
