@@ -48,6 +48,8 @@ class ScriptedBrokers(Brokers):
         self.behind = [0]
         self.routes_away = 0
         self.slaves: set[str] = set()
+        # Whom the name servers do not show any more.
+        self.gone: set[str] = set()
         self.largest = 0
         self.sends = 0
         # Attempts that may not write any more are refused; without this the brokers are RocketMQ's.
@@ -73,7 +75,7 @@ class ScriptedBrokers(Brokers):
         if self.routes_away:
             self.routes_away -= 1
             raise UnreachableError("name server away")
-        table = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
+        table = {q: at for q in QUEUES if (at := f"{q.broker_name}:1") not in self.gone}
         masters = frozenset(set(table.values()) - self.slaves)
         return QueueAddresses(table, {q: a for q, a in table.items() if a in masters}, masters)
 

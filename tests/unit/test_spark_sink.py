@@ -564,6 +564,25 @@ def test_other_rows_in_a_replay_fail_with_counts(brokers: ScriptedBrokers, tmp_p
         play(brokers, state, "d", [list(range(1000, 1095))])
 
 
+@pytest.mark.behaviour("SP-01")
+def test_a_broker_that_every_restart_finds_away_is_waited_for(
+    brokers: ScriptedBrokers, tmp_path: Path
+) -> None:
+    state = FolderState(str(tmp_path))
+    brokers.failures = [""] * 3 + ["lose request"] * 1000
+    with pytest.raises(UnreachableError, match="messages were not taken"):
+        play(brokers, state, "a", [list(range(95))], retry_timeout_ms=50)
+    brokers.failures = []
+    assert brokers.stored[QUEUES[2]], "some rows are at broker-b"
+    brokers.gone = {"broker-b:1"}
+    for run in ("b", "c", "d"):  # each restart notes where the queues end that are there
+        with pytest.raises(UnreachableError, match=r"cannot be read: the master of .*broker-b.* is away"):
+            play(brokers, state, run, [list(range(95))], retry_timeout_ms=50)
+    brokers.gone = set()
+    play(brokers, state, "e", [list(range(95))])
+    assert brokers.bodies() == list(range(95))
+
+
 # -- the state -----------------------------------------------------------------------------------------
 
 
@@ -576,7 +595,7 @@ def test_state_is_kept_by_attempt(tmp_path: Path) -> None:
     assert state.begin(TaskId("query", 7, 2, "ab", 3), "%RETRY%t", ends) == ends, "the same task again"
     fewer = Offsets({QUEUES[0]: 3})
     assert state.begin(other, "%RETRY%t", fewer) == ends
-    lowest = Offsets({QUEUES[0]: 3})
+    lowest = {QUEUES[0]: 3, QUEUES[1]: None, QUEUES[2]: None}
     assert state.begin(TaskId("query", 7, 0, "ef", 1), "%RETRY%t", ends) == lowest, "unknown: from the first"
     assert state.begin(TaskId("query", 7, 0, "ef", 1), "u", ends) is None
     assert state.begun("query", 7, {0: "ef.1"}) == {"%RETRY%t": lowest, "u": ends}

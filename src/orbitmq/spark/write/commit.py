@@ -24,7 +24,7 @@ from orbitmq.spark.write.rows import DELAYING
 from orbitmq.spark.write.scan import StoredRows, patiently
 from orbitmq.spark.write.send import TaskSender
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import TaskId
+from orbitmq.spark.write.task import Since, TaskId
 from orbitmq.spark.write.transactions import Committed, Transactions, packed
 
 log = logging.getLogger("orbitmq.spark")
@@ -170,7 +170,7 @@ class BatchCommit:
         sent = reconciliation.reconcile(self._successful, matched, self._rows)
         self._metrics = added_up([self._metrics, sent])
 
-    def _begun(self) -> Mapping[str, Offsets]:
+    def _begun(self) -> Mapping[str, Since]:
         """Where to look for messages of attempts without success; nothing when there was none."""
         task = self.task
         if self._state is not None:
@@ -212,7 +212,7 @@ class BatchCommit:
         task = self.task
         transactions = Transactions(self._options, self._brokers, task.query_id, task.batch_id)
         transactions.commit(committed, again=again)
-        begun: Mapping[str, Offsets] = {}
+        begun: Mapping[str, Since] = {}
         if self._state is not None:
             attempts = {partition: attempt for partition, attempt, _ in committed.parts}
             begun = self._state.begun(task.query_id, task.batch_id, attempts)

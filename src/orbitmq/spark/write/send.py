@@ -24,7 +24,7 @@ from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import Replay
 from orbitmq.spark.write.rows import DELAYING, QUEUE_ID, Portion, RowLoader
 from orbitmq.spark.write.scan import StoredRows, patiently
-from orbitmq.spark.write.task import SPARK_ID, TaskId, id_mark, row_of_key
+from orbitmq.spark.write.task import SPARK_ID, Since, TaskId, id_mark, row_of_key
 from orbitmq.spark.write.transactions import half_properties, retention_s
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.frame import MAX_FRAME_BYTES
@@ -41,7 +41,7 @@ MAX_ITEMS = 256
 
 # Notes where a topic's queues end before a task sends there; gives the place from which to look for earlier
 # messages, if there can be any.
-Begin = Callable[[str, Offsets], Offsets | None]
+Begin = Callable[[str, Offsets], Since | None]
 
 
 @dataclass(slots=True)

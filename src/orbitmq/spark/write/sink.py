@@ -32,7 +32,7 @@ from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.scan import patiently
 from orbitmq.spark.write.send import Begin, TaskSender, columns_of
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import TaskId, new_run
+from orbitmq.spark.write.task import Since, TaskId, new_run
 from orbitmq.spark.write.transactions import Transactions
 
 log = logging.getLogger("orbitmq.spark")
@@ -159,7 +159,7 @@ def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
 def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
     """Note in the folder where an attempt begins; for transactions also where the half queues end."""
 
-    def begin(topic: str, ends: Offsets) -> Offsets | None:
+    def begin(topic: str, ends: Offsets) -> Since | None:
         if options.delivery == TRANSACTIONAL:
             transactions = Transactions(options, _brokers(options), task.query_id, task.batch_id)
             halves = patiently(options.retry_timeout_ms, partial(transactions.half_ends, topic))
