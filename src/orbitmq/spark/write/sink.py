@@ -20,6 +20,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
@@ -114,7 +116,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         # Made once on the driver and pickled into every task.
         self._run = _token()
         self._started_ms = this_worker().clock.now_ms()
-        _folder(options)
+        self._known = _queues_now(options) if _folder(options) is None else frozenset()
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -135,7 +137,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return _begin_in(self._options, state, task)
         if self._options.delivery != EXACTLY_ONCE:
             return _nothing_earlier  # half messages of earlier attempts are never committed
-        ledger = JobLedger(_brokers(self._options), self._started_ms)
+        ledger = JobLedger(_brokers(self._options), self._started_ms, self._known)
         limit_ms = self._options.retry_timeout_ms
         return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))
 
@@ -171,6 +173,17 @@ def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
 
 def _brokers(options: WriteOptions) -> Brokers:
     return Brokers(options.name_servers, options.request_timeout_ms)
+
+
+def _queues_now(options: WriteOptions) -> frozenset[MessageQueue]:
+    """The queues of the option topic; none when it is not given, or nobody tells them now."""
+    if options.topic is None or options.delivery != EXACTLY_ONCE:
+        return frozenset()
+    try:
+        return frozenset(_brokers(options).route(options.topic).readable)
+    except OrbitError as error:
+        log.info("the queues of %s are not known to the driver: %s", options.topic, error)
+        return frozenset()
 
 
 def _folder(options: WriteOptions) -> FolderState | None:

@@ -15,8 +15,8 @@ SPARK_ID = "ORBITMQ_SPARK_ID"
 # Messages that the driver sends when a batch is reconciled are of no partition.
 DRIVER = -1
 
-# Where to look for what earlier attempts stored: all queues that one of them knew, from an offset on; ``None``:
-# from the first message.
+# Where to look for what earlier attempts stored: all queues that one of them knew, from an offset on;
+# ``None``: from the first message.
 Since: TypeAlias = Mapping[MessageQueue, int | None]
 
 
