@@ -48,6 +48,9 @@ class ScriptedBrokers(Brokers):
         self.behind = [0]
         self.routes_away = 0
         self.slaves: set[str] = set()
+        # Who is shown in the place of a master, without write permission.
+        self.acting: set[str] = set()
+        self.read_only: set[str] = set()
         # Whom the name servers do not show any more.
         self.gone: set[str] = set()
         self.largest = 0
@@ -77,7 +80,8 @@ class ScriptedBrokers(Brokers):
             raise UnreachableError("name server away")
         table = {q: at for q in QUEUES if (at := f"{q.broker_name}:1") not in self.gone}
         masters = frozenset(set(table.values()) - self.slaves)
-        return QueueAddresses(table, {q: a for q, a in table.items() if a in masters}, masters)
+        writable = masters - self.acting - self.read_only
+        return QueueAddresses(table, {q: a for q, a in table.items() if a in writable}, masters)
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         return [self.answer(address, command) for command in commands]
@@ -86,6 +90,9 @@ class ScriptedBrokers(Brokers):
         if command.code == RequestCode.GET_BROKER_RUNTIME_INFO:
             behind = self.behind.pop(0) if len(self.behind) > 1 else self.behind[0]
             return command.reply(body=KVTable({"dispatchBehindBytes": str(behind)}).encode())
+        if command.code == RequestCode.GET_BROKER_CONFIG:
+            role = "SLAVE" if address in self.acting else "ASYNC_MASTER"
+            return command.reply(body=f"brokerRole={role}\n".encode())
         if command.code in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):
             return self._take(address, command)
         if command.code == RequestCode.BIND_WRITER:

@@ -63,7 +63,10 @@ class ScriptedBrokers:
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         addresses = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
-        return QueueAddresses(addresses, {}, frozenset(addresses.values() if self.master else ()))
+        return QueueAddresses(addresses, {}, frozenset(addresses.values()))
+
+    def is_master(self, topic: str, address: str) -> bool:
+        return self.master
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         self.rounds += 1

@@ -583,6 +583,26 @@ def test_a_broker_that_every_restart_finds_away_is_waited_for(
     assert brokers.bodies() == list(range(95))
 
 
+@pytest.mark.behaviour("SP-02")
+def test_a_slave_that_acts_for_its_master_is_no_place_to_look(
+    brokers: ScriptedBrokers, tmp_path: Path
+) -> None:
+    state = FolderState(str(tmp_path))
+    brokers.failures = [""] * 3 + ["lose request"] * 1000
+    with pytest.raises(UnreachableError, match="messages were not taken"):
+        play(brokers, state, "a", [list(range(95))], retry_timeout_ms=50)
+    brokers.failures = []
+    at_master = brokers.stored[QUEUES[2]]
+    brokers.stored[QUEUES[2]] = []  # it has not copied them
+    brokers.acting = {"broker-b:1"}
+    with pytest.raises(UnreachableError, match=r"cannot be read: the master of .*broker-b.* is away"):
+        play(brokers, state, "b", [list(range(95))], retry_timeout_ms=50)
+    brokers.stored[QUEUES[2]] = at_master
+    brokers.acting, brokers.read_only = set(), {"broker-b:1"}
+    play(brokers, state, "c", [list(range(95))])  # a master that takes no messages any more
+    assert brokers.bodies() == list(range(95))
+
+
 # -- the state -----------------------------------------------------------------------------------------
 
 

@@ -175,13 +175,12 @@ class StoredRows:
             if topic in self._homes and not named:
                 return {}
             raise
-        masters: dict[MessageQueue, str] = {}
-        for queue in sorted({*named, *route.writable}):
-            address = route.readable.get(queue, "")
-            if address not in route.masters:
+        owners = {queue: route.readable.get(queue, "") for queue in sorted({*named, *route.writable})}
+        masters = {address for address in set(owners.values()) if self._brokers.is_master(topic, address)}
+        for queue, address in owners.items():
+            if address not in masters:
                 raise UnreachableError(f"the master of {queue} is away")
-            masters[queue] = address
-        return masters
+        return owners
 
     def _check_dispatched(self, addresses: set[str]) -> None:
         calls = [partial(self._behind, address) for address in sorted(addresses)]
