@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
 from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 
@@ -601,6 +603,37 @@ def test_a_slave_that_acts_for_its_master_is_no_place_to_look(
     brokers.acting, brokers.read_only = set(), {"broker-b:1"}
     play(brokers, state, "c", [list(range(95))])  # a master that takes no messages any more
     assert brokers.bodies() == list(range(95))
+
+
+@pytest.mark.behaviour("SP-03")
+@pytest.mark.parametrize("delivery", [EXACTLY_ONCE, TRANSACTIONAL])
+def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
+    brokers: ScriptedBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    chosen = options(state_location=str(tmp_path), delivery=delivery)
+    state = FolderState(str(tmp_path))
+    for batch in (7, 8):
+        state.commit("query", batch, "ab", {"rows": 10})
+
+    def run(batch: int, numbers: Sequence[int]) -> None:
+        local = {"sql.streaming.queryId": "query", "streaming.sql.batchId": str(batch)}
+        context = SimpleNamespace(
+            partitionId=lambda: 0, taskAttemptId=lambda: 1, getLocalProperty=lambda name: local[name]
+        )
+        monkeypatch.setattr(TaskContext, "get", lambda: context)
+        writer = StreamWriter(chosen, StructType().add("body", StringType()))
+        writer.commit([writer.write(iter([rows(numbers)]))], batch)
+
+    with pytest.raises(SinkStateError, match=f"batch 8 begun before.*older.*remove {tmp_path}/query"):
+        run(7, range(100, 110))
+    with pytest.raises(SinkStateError, match=r"committed with 10 rows and has 15 now.*remove"):
+        run(8, range(100, 115))
+    run(8, range(10))
+    assert brokers.bodies() == [], "Spark did not note the commit: all is there"
+    shutil.rmtree(tmp_path / "query")
+    if delivery == EXACTLY_ONCE:
+        run(7, range(100, 110))
+        assert brokers.bodies() == list(range(100, 110))
 
 
 # -- the state -----------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         task = TaskId(query_id, int(batch_id), context.partitionId(), self._run, context.taskAttemptId())
         state = _folder(self._options)
         if state is not None and state.is_committed(query_id, task.batch_id):
+            state.check_last(query_id, task.batch_id)
             return Written(task, sum(batch.num_rows for batch in iterator))
         begin = self._begin(task, state)
         return written_by(TaskSender(self._options, task, self._columns, begin), iterator)

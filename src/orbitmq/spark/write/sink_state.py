@@ -65,6 +65,23 @@ class FolderState:
         """Whether the batch was committed as a whole."""
         return self.commit_record(query_id, batch_id) is not None
 
+    def check_last(self, query_id: str, batch_id: int) -> None:
+        """Whether Spark can be running a committed batch again: only the last one of a query can be.
+
+        Raises:
+            SinkStateError: a later batch has begun, so the checkpoint is an older one, and the batch another.
+        """
+        if self._names(self._folder(query_id, batch_id + 1)):
+            raise SinkStateError(
+                f"batch {batch_id} was committed and batch {batch_id + 1} begun before: the checkpoint is "
+                f"older than what {self.location} says. {self.remedy(query_id)}"
+            )
+
+    def remedy(self, query_id: str) -> str:
+        """What somebody may do who wants batches to be sent whatever was committed."""
+        folder = f"{self.location.rstrip('/')}/{query_id}"
+        return f"To send the rows, again those that were sent already, remove {folder}"
+
     def commit_record(self, query_id: str, batch_id: int) -> dict[str, Any] | None:
         """What the commit of a batch noted; ``None``: it is not committed."""
         folder = self._folder(query_id, batch_id)
