@@ -30,7 +30,7 @@ from tests.unit.spark_cluster import (
     scripted,
 )
 
-from orbitmq.errors import TopicNotFoundError
+from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
@@ -43,6 +43,7 @@ from orbitmq.spark.read.source import BatchReader
 from orbitmq.spark.read.stream_reader import StreamReader
 from orbitmq.spark.schema import message_schema
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
 
 
 @pytest.fixture
@@ -91,6 +92,20 @@ def test_a_broker_that_finds_the_wrong_message_by_time_is_corrected(
     for wanted, expected in ((42, {A0: 42, A1: 42}), (60, {A0: 60, A1: 60}), (-5, {A0: 0, A1: 10})):
         found = reader(startingTimestamp=str(FIRST_MS + wanted)).initialOffset()
         assert places(found) == expected
+
+
+@pytest.mark.behaviour("SP-04")
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.PULL_NOT_FOUND])
+def test_a_busy_broker_is_no_message_too_old(cluster: ScriptedCluster, code: int) -> None:
+    cluster.pull_failures = [Command(code, remark="later") for _ in range(3)]
+    patient = reader(startingTimestamp=str(FIRST_MS + 42), offsetTimeout="10s")
+    assert places(patient.initialOffset()) == {A0: 42, A1: 42}
+    cluster.pull_failures = [Command(code, remark="later") for _ in range(1000)]
+    with pytest.raises(UnreachableError, match=f"does not show offset .*: {code} later"):
+        begin(reader(startingTimestamp=str(FIRST_MS + 42)))
+    cluster.pull_failures = [Command(ResponseCode.NO_PERMISSION, remark="no")] * 9
+    with pytest.raises(BrokerError, match="no"):
+        begin(reader(startingTimestamp=str(FIRST_MS + 42)))
 
 
 def test_topics_by_pattern_and_queues_by_number(cluster: ScriptedCluster) -> None:

@@ -111,7 +111,8 @@ class Positions:
             at_ms = max(1, bound - CLOCK_MARGIN_MS if is_low else bound + CLOCK_MARGIN_MS)
             first = {queue: item.low for queue, item in left.items()}
             last = {queue: item.high for queue, item in left.items()}
-            found = self._times.first_at(owners, dict.fromkeys(left, at_ms), first, last)
+            times = dict.fromkeys(left, at_ms)
+            found = self._patiently(partial(self._times.first_at, owners, times, first, last))
             cut = (
                 QueueRange(q, found[q], item.high) if is_low else QueueRange(q, item.low, found[q])
                 for q, item in left.items()
