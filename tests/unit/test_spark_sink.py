@@ -21,7 +21,15 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 
 from orbitmq.errors import BrokerError
@@ -448,12 +456,24 @@ def test_a_row_that_cannot_be_sent_is_named(
     assert not brokers.sends
 
 
+@pytest.mark.behaviour("SP-07")
 @pytest.mark.parametrize(
     ("columns", "topic", "words"),
     [
         ({"id": LongType(), "body": StringType()}, "t", "column 'id' cannot be written; known: topic, body"),
         ({"body": LongType()}, "t", "body has type bigint, must be binary or string"),
         ({"tags": StringType()}, "t", "column body is missing"),
+        (
+            {"body": StringType(), "properties": MapType(StringType(), IntegerType())},
+            "t",
+            "properties has type map<string,int>, must be map<string,string>",
+        ),
+        (
+            {"body": StringType(), "keys": ArrayType(LongType())},
+            "t",
+            "keys has type array<bigint>, must be string or array<string>",
+        ),
+        ({"body": StringType(), "Body": StringType()}, "t", "a column is there twice: body, Body"),
         ({"body": StringType()}, None, "name the topic"),
         (
             {"body": StringType(), "sharding_key": StringType(), "queue_id": IntegerType()},
