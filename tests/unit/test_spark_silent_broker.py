@@ -31,6 +31,7 @@ from tests.unit.spark_cluster import (
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError, UnreachableError
 from orbitmq.spark.read.stream_reader import StreamReader
@@ -262,6 +263,26 @@ def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(
     cluster.away = {"broker-a:1", "broker-b:1"}
     with pytest.raises(UnreachableError, match="away"):
         reader().prepareForTriggerAvailableNow()
+
+
+@pytest.mark.behaviour("SP-08")
+def test_available_now_does_not_end_while_a_new_queue_is_silent(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 7, 50
+    for away in ({"broker-b:1"}, {"broker-a:1", "broker-b:1"}):
+        stream = reader()
+        stream.prepareForTriggerAvailableNow()
+        cluster.away = set(away)
+        with monkeypatch.context() as patch:
+            patch.setattr(Patience, "pause", lambda _: cluster.away.clear())
+            end = stream.latestOffset(at(), ReadAllAvailable())
+        assert rows_of(stream.partitions(at(), end))[B0] == (7, 50), "it came back meanwhile"
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    cluster.error = UnreachableError("no name server")
+    with pytest.raises(UnreachableError, match="no name server"):
+        stream.latestOffset(at(), ReadAllAvailable())
 
 
 def test_a_first_start_at_the_first_messages_does_without_a_silent_broker(

@@ -99,17 +99,9 @@ class Stream:
         if not begin.is_first:
             # Spark asks when the batch that ended here is done, the last one of an AvailableNow run too.
             self._progress.publish(begin)
-        try:
-            end = self._end(begin)
-        except (UnreachableError, TopicNotFoundError, BrokerError) as error:
-            # Also an unknown topic: a name server that just started does not know any yet.
-            if self._away.is_over:
-                raise
-            log.warning("the latest offsets are not known, the query waits: %s", error)
-            self._retries += 1
-            self._away.pause()
+        end = self._end_in_time(begin)
+        if end is None:
             return begin.to_json()
-        self._away.succeeded()
         if not everything:
             end = self._limited(begin, end, max_rows)
         rows = sum(backlog(begin, end).values())
@@ -118,6 +110,27 @@ class Stream:
         self._waiting_since = None
         count = tasks_for(self._positions, list(batch_ranges(begin, end)))
         return Offsets(end, begins=end.begins, tasks=count).to_json()
+
+    def _end_in_time(self, begin: Offsets) -> Offsets | None:
+        """Where the queues end now; ``None`` while the cluster is away, for Spark to ask again.
+
+        A run with AvailableNow would take that for its end, as if all were read, so it is waited for here.
+        """
+        while True:
+            try:
+                end = self._end(begin)
+            except (UnreachableError, TopicNotFoundError, BrokerError) as error:
+                # Also an unknown topic: a name server that just started does not know any yet.
+                if self._away.is_over:
+                    raise
+                log.warning("the latest offsets are not known, the query waits: %s", error)
+                self._retries += 1
+                self._away.pause()
+                if self._target is None:
+                    return None
+            else:
+                self._away.succeeded()
+                return end
 
     def _limited(self, begin: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
         """An end with at most as many rows and bytes as the options allow, and one row at least."""
@@ -176,6 +189,8 @@ class Stream:
         }
         unknown = {queue for queue in latest if queue not in begin and queue not in begins}
         first = {**self._positions.first_of(unknown), **begins}
+        for queue in sorted(unknown - first.keys()) if self._target is not None else ():
+            raise UnreachableError(f"the first message of {queue} is not known")
         return next_end(begin, latest, first, given_up)
 
     def _has_lost_its_end(self, shrunk: Shrunk) -> bool:
