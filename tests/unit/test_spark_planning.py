@@ -202,6 +202,17 @@ def test_prorated_ends_move_on_and_stay_inside(start: Offsets, latest: Offsets, 
     assert set(limited) == set(end)
 
 
+@pytest.mark.behaviour("SP-09")
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 10, 1000])
+def test_a_small_queue_is_read_beside_a_large_backlog(max_rows: int) -> None:
+    queues = [MessageQueue("t", "b", number) for number in range(4)]
+    place, latest = Offsets(dict.fromkeys(queues, 0)), Offsets(dict.fromkeys(queues, 3) | {queues[1]: 10**6})
+    for _ in range(12):
+        place = prorate(place, latest, max_rows)
+    assert all(place[queue] == 3 for queue in queues if queue != queues[1]), "3 rows, at worst each 4th batch"
+    assert place.total() == 12 * max_rows
+
+
 _ranges = st.lists(
     st.builds(
         lambda q, low, rows: QueueRange(q, low, low + rows), _queues, st.integers(0, 99), st.integers(0, 9000)

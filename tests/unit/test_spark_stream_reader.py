@@ -72,6 +72,22 @@ def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
         begin(reader(startingOffsets=Offsets({B0: 3}).text()))
 
 
+@pytest.mark.behaviour("SP-02")
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_place_that_a_slave_has_not_got_yet_is_waited_for(cluster: ScriptedCluster, loss: str) -> None:
+    cluster.slaves, cluster.group = {"broker-a:1"}, {A0: 120}
+    for place in (
+        {"startingOffsets": "group", "groupId": "g"},
+        {"startingOffsets": Offsets({A0: 120}).text()},
+    ):
+        with pytest.raises(
+            UnreachableError, match=r"a slave has not got offset 120 of .* yet, it ends at 100"
+        ):
+            begin(reader(failOnDataLoss=loss, **place))
+    cluster.last[A0] = 130
+    assert places(reader(startingOffsets="group", groupId="g").initialOffset())[A0] == 120
+
+
 def test_a_time_after_the_last_message_is_a_mistake_unless_allowed(cluster: ScriptedCluster) -> None:
     assert places(reader(startingTimestamp=str(FIRST_MS + 70)).initialOffset()) == {A0: 70, A1: 60}
     late = str(FIRST_MS + 200)

@@ -182,7 +182,8 @@ class Positions:
         Raises:
             OffsetError: they name a queue that does not exist.
             DataLossError: they name a message that is gone or never came, and ``failOnDataLoss`` is on.
-            UnreachableError: the cluster was away for longer than the planning of a query waits.
+            UnreachableError: the cluster was away, or only a slave there that is behind, for longer than the
+                planning of a query waits.
         """
         return self._patiently(lambda: self._resolve(self.options.starting, Start.EARLIEST))
 
@@ -332,6 +333,8 @@ class Positions:
                 return offset  # the task that reads there finds the gap
             self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}", first - offset)
             return first
+        if not self.is_told_by_master(queue):
+            raise UnreachableError(f"a slave has not got offset {offset} of {queue} yet, it ends at {last}")
         self.lost(f"offset {offset} of {queue} is not there, the queue ends at {last}", offset - last)
         return last
 
