@@ -221,9 +221,11 @@ def test_a_time_in_a_row_is_one_of_the_machine_s_zone(monkeypatch: pytest.Monkey
     time.tzset()
     try:
         schema = StructType([StructField("deliver_at", TimestampType())])
-        rows = [Row(deliver_at=datetime(2026, 7, 1, 8)), Row(deliver_at=None)]
+        twice = datetime(2026, 11, 1, 1, 30, fold=1)  # when clocks were set back
+        rows = [Row(deliver_at=at) for at in (datetime(2026, 7, 1, 8), twice, None)]
         (batch,) = record_batches(iter(rows), schema)
-        assert batch.column(0).to_pylist() == [datetime(2026, 7, 1, 12, tzinfo=UTC), None]
+        hours = [datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 11, 1, 6, 30, tzinfo=UTC)]
+        assert batch.column(0).to_pylist() == [*hours, None]
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -31,15 +30,15 @@ def record_batches(rows: Iterable[Row], schema: StructType) -> Iterator[pa.Recor
         yield pa.RecordBatch.from_arrays(columns, schema=kinds)
 
 
-def _utc(local: datetime) -> datetime:
-    """Spark hands times over in the zone of the machine, without saying so."""
-    return local.astimezone(UTC)
+def _with_zone(local: Any) -> Any:
+    """Spark hands times over in the zone of the machine, without saying so; Arrow would take that for UTC."""
+    return local.astimezone()
 
 
 # What Arrow would not take as Spark means it.
 _FORMS: dict[type[DataType], Callable[[Any], Any]] = {
     MapType: lambda pairs: list(pairs.items()),
-    TimestampType: _utc,
+    TimestampType: _with_zone,
 }
 
 
