@@ -54,6 +54,8 @@ class ScriptedBrokers(Brokers):
         # Whom the name servers do not show any more.
         self.gone: set[str] = set()
         self.largest = 0
+        # The first message of each queue that has not expired.
+        self.first = 0
         self.sends = 0
         # Attempts that may not write any more are refused; without this the brokers are RocketMQ's.
         self.fences = True
@@ -109,7 +111,7 @@ class ScriptedBrokers(Brokers):
         if command.code == RequestCode.GET_MAX_OFFSET:
             return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
         if command.code == RequestCode.GET_MIN_OFFSET:
-            return GetMaxOffsetResponse(offset=0).reply_to(command)
+            return GetMaxOffsetResponse(offset=self.first).reply_to(command)
         if command.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
             self.searched_ms.append(SearchOffsetByTimestampRequest.from_ext(command.ext).timestamp)
             return SearchOffsetByTimestampResponse(offset=0).reply_to(command)
@@ -122,8 +124,10 @@ class ScriptedBrokers(Brokers):
             for i, item in enumerate(log[low : low + 32])
         )
         header = PullMessageResponse(
-            suggest_which_broker_id=0, next_begin_offset=low, min_offset=0, max_offset=len(log)
+            suggest_which_broker_id=0, next_begin_offset=low, min_offset=self.first, max_offset=len(log)
         )
+        if low < self.first:
+            return header.reply_to(command, code=ResponseCode.PULL_OFFSET_MOVED)
         return header.reply_to(command, body=body)
 
     def _group_offset(self, queue: MessageQueue, command: Command) -> Command:

@@ -605,6 +605,23 @@ def test_a_broker_that_every_restart_finds_away_is_waited_for(
     assert brokers.bodies() == list(range(95))
 
 
+@pytest.mark.behaviour("SP-01")
+def test_a_batch_whose_messages_have_expired_says_what_to_do(
+    brokers: ScriptedBrokers, tmp_path: Path
+) -> None:
+    state = FolderState(str(tmp_path))
+    brokers.failures = ["", "", ""] + ["lose request"] * 1000
+    values: dict[str, Any] = {"retry_timeout_ms": 50, "state_location": str(tmp_path)}
+    with pytest.raises(UnreachableError, match="messages were not taken"):
+        play(brokers, state, "a", [list(range(95))], **values)
+    brokers.failures, brokers.first = [], 2
+    words = (
+        rf"which rows of the batch 't' has taken: offsets 0 to 1 of .* not there any more\. .*in {tmp_path}$"
+    )
+    with pytest.raises(SinkStateError, match=words):
+        play(brokers, state, "b", [list(range(95))], **values)
+
+
 @pytest.mark.behaviour("SP-02")
 def test_a_slave_that_acts_for_its_master_is_no_place_to_look(
     brokers: ScriptedBrokers, tmp_path: Path

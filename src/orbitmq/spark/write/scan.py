@@ -14,8 +14,8 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets
-from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.options import ReadOptions, WriteOptions
+from orbitmq.spark.errors import DataLossError, SinkStateError, UnreachableError
+from orbitmq.spark.options import CLUSTER, ReadOptions, WriteOptions
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.read.pull import RangeReader
@@ -103,7 +103,7 @@ class StoredRows:
 
         Raises:
             UnreachableError: the master of a queue was away for longer than ``retryTimeout``.
-            SinkStateError: a message is of an earlier version of this format.
+            SinkStateError: a message is of an earlier version of this format, or some have expired.
         """
         seen: set[tuple[int, str, int]] = set()
         for block in self._blocks(topic, since, []):
@@ -134,8 +134,22 @@ class StoredRows:
             offset_timeout_ms=self._options.retry_timeout_ms,
         )
         maker = BatchMaker(message_schema([names.PROPERTIES, *more], properties="raw"))
-        for batch in RangeReader(self._brokers, options).batches(ranges, maker):
-            yield [column.to_pylist() for column in batch.columns]
+        try:
+            for batch in RangeReader(self._brokers, options).batches(ranges, maker):
+                yield [column.to_pylist() for column in batch.columns]
+        except DataLossError as error:
+            raise SinkStateError(
+                f"nobody can tell any more which rows of the batch {topic!r} has taken: "
+                f"{str(error).partition(';')[0]}. {self._way_on()}"
+            ) from error
+
+    def _way_on(self) -> str:
+        """How to get over a batch whose messages have expired."""
+        place = self._options.state_location
+        if place is None:
+            return "Start the job anew: it sends all of its rows"
+        folder = "give the query a new checkpoint" if place == CLUSTER else f"remove its folder in {place}"
+        return f"To send all of them, {folder}"
 
     def _ends_now(self, topic: str) -> Offsets:
         found: dict[MessageQueue, int] = {}
