@@ -103,6 +103,22 @@ def test_a_broker_that_the_name_servers_took_out_is_told_as_well(
     assert not caplog.messages, "who takes a broker out for good restarts the query"
 
 
+@pytest.mark.behaviour("SP-11")
+def test_a_queue_that_its_topic_lost_is_told(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = reader()
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    del cluster.last[A1]
+    cluster.last[A0] = 101
+    after = stream.latestOffset(end, ReadAllAvailable())
+    assert places(after) == {A0: 101, A1: 60}, "it keeps its place"
+    assert f"{A1} is no queue of its topic any more" in caplog.text
+    caplog.clear()
+    assert reader().latestOffset(after, ReadAllAvailable()) == after
+    assert not caplog.text, "a restart ends the warnings"
+
+
 def test_a_topic_that_went_with_its_only_broker_waits_and_the_others_go_on(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

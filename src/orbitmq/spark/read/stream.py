@@ -37,6 +37,7 @@ class Stream:
         self._away = Patience(options.offset_timeout_ms)
         self._retries = 0
         self._routed: set[str] = set()
+        self._shown: set[MessageQueue] = set()
         self._warned = -WARNING_SECONDS
         self._waiting_since: float | None = None
         self._no_begin: OrbitError | None = None
@@ -180,7 +181,8 @@ class Stream:
             latest, silent, missing = self._positions.latest_where_possible()
             self._retries += len(silent)
             gone = self._gone(begin, {queue.broker_name for queue in latest} | silent.keys())
-            self._tell_silent([*map(str, silent.values()), *map(str, missing.values()), *gone])
+            hidden = self._hidden(begin, latest)
+            self._tell_silent([*map(str, silent.values()), *map(str, missing.values()), *gone, *hidden])
             if silent and not latest:
                 raise next(iter(silent.values()))
             self._latest = Offsets({**begin, **latest})
@@ -211,6 +213,18 @@ class Stream:
         self._routed |= routed
         gone = {queue.broker_name for queue in begin} & self._routed - routed
         return [f"the name servers do not show {name} any more" for name in sorted(gone)]
+
+    def _hidden(self, begin: Offsets, latest: Mapping[MessageQueue, int]) -> list[str]:
+        """What to tell of queues that a broker showed since the query was started, and does not show now.
+
+        A topic was given fewer queues: nobody reads what is left in the others.
+        """
+        self._shown |= latest.keys()
+        brokers = {(queue.topic, queue.broker_name) for queue in latest}
+        hidden = [
+            q for q in begin if q in self._shown - latest.keys() and (q.topic, q.broker_name) in brokers
+        ]
+        return [f"{queue} is no queue of its topic any more" for queue in hidden]
 
     def _tell_silent(self, reasons: Sequence[str]) -> None:
         """One warning a minute about queues that wait."""
