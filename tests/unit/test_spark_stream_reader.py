@@ -218,6 +218,18 @@ def test_a_slave_that_is_behind_has_lost_nothing(cluster: ScriptedCluster) -> No
     assert reader().latestOffset(end, ReadAllAvailable()) == end
 
 
+@pytest.mark.behaviour("SP-02")
+def test_an_end_of_available_now_that_a_slave_told_is_no_loss(cluster: ScriptedCluster) -> None:
+    cluster.slaves, cluster.last[A0] = {"broker-a:1"}, 90
+    stream = reader(failOnDataLoss="false")
+    stream.prepareForTriggerAvailableNow()
+    cluster.slaves, cluster.last[A0] = set(), 130  # its master is back
+    place = Offsets({A0: 100, A1: 60}).to_json()
+    assert stream.latestOffset(place, ReadAllAvailable()) == place
+    cluster.last[A0] = 95
+    assert places(stream.latestOffset(place, ReadAllAvailable()))[A0] == 95, "now it is"
+
+
 def test_a_batch_is_replayed_from_its_end_alone(cluster: ScriptedCluster) -> None:
     """Spark keeps ends only, asks for the first place anew, and may run on a machine with other cores."""
     cluster.last[B0], cluster.first[B0] = 9000, 5

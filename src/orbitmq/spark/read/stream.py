@@ -186,9 +186,14 @@ class Stream:
             if silent and not latest:
                 raise next(iter(silent.values()))
             self._latest = Offsets({**begin, **latest})
-        given_up = {
-            lost.queue: lost.ends_at for lost in shrunk_queues(begin, latest) if self._has_lost_its_end(lost)
-        }
+        shrunk = shrunk_queues(begin, latest)
+        if shrunk and self._target is not None:
+            # A slave that was behind may have told that when the run was planned.
+            now = self._positions.latest_where_possible().offsets
+            shrunk = shrunk_queues(
+                begin, {lost.queue: now[lost.queue] for lost in shrunk if lost.queue in now}
+            )
+        given_up = {lost.queue: lost.ends_at for lost in shrunk if self._has_lost_its_end(lost)}
         unknown = {queue for queue in latest if queue not in begin and queue not in begins}
         first = {**self._positions.first_of(unknown), **begins}
         for queue in sorted(unknown - first.keys()) if self._target is not None else ():
@@ -221,10 +226,8 @@ class Stream:
         """
         self._shown |= latest.keys()
         brokers = {(queue.topic, queue.broker_name) for queue in latest}
-        hidden = [
-            q for q in begin if q in self._shown - latest.keys() and (q.topic, q.broker_name) in brokers
-        ]
-        return [f"{queue} is no queue of its topic any more" for queue in hidden]
+        hidden = {q for q in self._shown - latest.keys() if (q.topic, q.broker_name) in brokers}
+        return [f"{queue} is no queue of its topic any more" for queue in begin if queue in hidden]
 
     def _tell_silent(self, reasons: Sequence[str]) -> None:
         """One warning a minute about queues that wait."""
