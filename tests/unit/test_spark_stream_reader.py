@@ -35,8 +35,9 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
+from orbitmq.spark.jobs.archive_source import ArchiveReader
 from orbitmq.spark.loss import Gap
-from orbitmq.spark.options import read_options
+from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read.partitions import CORES_VARIABLE
 from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.source import BatchReader
@@ -209,6 +210,16 @@ def test_a_queue_that_lost_its_end_is_loss(cluster: ScriptedCluster) -> None:
     cluster.last[A0] = 95
     following = lenient.latestOffset(after, ReadAllAvailable())
     assert rows_of(lenient.partitions(after, following)) == {A0: (90, 95)}
+
+
+@pytest.mark.behaviour("SP-12")
+def test_an_archive_never_takes_an_offset_twice(cluster: ScriptedCluster) -> None:
+    options = read_options({"topic": "t", "failOnDataLoss": "false"}, Reading.STREAM)
+    stream = ArchiveReader(options, {})
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    cluster.last[A0] = 5
+    with pytest.raises(DataLossError, match=r"ends at 5, but was read up to 100: .*; .*to another folder"):
+        stream.latestOffset(end, ReadAllAvailable())
 
 
 def test_a_slave_that_is_behind_has_lost_nothing(cluster: ScriptedCluster) -> None:

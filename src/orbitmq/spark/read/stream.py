@@ -14,7 +14,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
 from orbitmq.spark.cluster.places import Start
-from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, lost_ends, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
@@ -41,6 +41,7 @@ class Stream:
         self._warned = -WARNING_SECONDS
         self._waiting_since: float | None = None
         self._no_begin: OrbitError | None = None
+        self._instead: str | None = None
 
     def initial(self) -> dict[str, Any]:
         """Where the query begins while no batch is committed; no queue at all when that cannot be told.
@@ -81,6 +82,14 @@ class Stream:
                 asked about others.
         """
         self._target = target
+
+    def refuse_lost_ends(self, instead: str) -> None:
+        """A queue that lost its end is an error whatever ``failOnDataLoss`` says: no offset may come twice.
+
+        Args:
+            instead: what to do, for people.
+        """
+        self._instead = instead
 
     def latest(
         self, start: dict[str, Any], *, everything: bool = False, max_rows: int | None = None
@@ -203,11 +212,13 @@ class Stream:
     def _has_lost_its_end(self, shrunk: Shrunk) -> bool:
         if not self._positions.is_told_by_master(shrunk.queue):
             return False  # a slave that is behind
-        self._positions.lost(
+        text = (
             f"{shrunk.queue} ends at {shrunk.ends_at}, but was read up to {shrunk.read_to}: "
-            f"its topic was made again, or its broker came back without its last messages",
-            shrunk.read_to - shrunk.ends_at,
+            f"its topic was made again, or its broker came back without its last messages"
         )
+        if self._instead is not None:
+            raise DataLossError(f"{text}; {self._instead}")
+        self._positions.lost(text, shrunk.read_to - shrunk.ends_at)
         return True
 
     def _gone(self, begin: Offsets, routed: set[str]) -> list[str]:
