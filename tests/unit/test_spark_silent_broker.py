@@ -281,6 +281,20 @@ def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(
         reader().prepareForTriggerAvailableNow()
 
 
+@pytest.mark.behaviour("SP-11")
+def test_available_now_names_a_broker_that_nobody_shows(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Offsets({A0: 0, A1: 10, B0: 5}).to_json()
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    for _ in range(2):
+        place = stream.latestOffset(place, ReadAllAvailable())
+    assert places(place) == {A0: 100, A1: 60, B0: 5}
+    told = "the name servers do not show broker-b, its queues are left to the next run (availableNow)"
+    assert caplog.messages == [told]
+
+
 @pytest.mark.behaviour("SP-08")
 def test_available_now_does_not_end_while_a_new_queue_is_silent(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch

@@ -24,6 +24,8 @@ from orbitmq.spark.read.silence import WARNING_SECONDS
 
 log = logging.getLogger("orbitmq.spark")
 
+_LEFT = "are left to the next run (availableNow)"
+
 
 class Stream:
     """Plans the batches of one streaming query. It resumes from Spark's checkpoint; a group is only told."""
@@ -42,6 +44,8 @@ class Stream:
         self._waiting_since: float | None = None
         self._no_begin: OrbitError | None = None
         self._instead: str | None = None
+        # Whom the user knows to be left out of an AvailableNow run; None: it is no such run.
+        self._left: set[str] | None = None
 
     def initial(self) -> dict[str, Any]:
         """Where the query begins while no batch is committed; no queue at all when that cannot be told.
@@ -71,7 +75,8 @@ class Stream:
     def prepare_available_now(self) -> None:
         """What comes from now on is no part of this run, nor what a silent broker has."""
         told = self._positions.where_in_time(max_offset)
-        _tell_left(told, "are left to the next run (availableNow)")
+        _tell_left(told, _LEFT)
+        self._left = set(told.silent)
         self.end_at(told.offsets)
 
     def end_at(self, target: Offsets) -> None:
@@ -186,6 +191,7 @@ class Stream:
         if self._target is not None:
             # Queues that came after the query began are not part of it.
             latest, begins = self._target, self._target.begins
+            self._tell_not_shown(begin)
         else:
             latest, silent, missing = self._positions.latest_where_possible()
             self._retries += len(silent)
@@ -229,6 +235,15 @@ class Stream:
         self._routed |= routed
         gone = {queue.broker_name for queue in begin} & self._routed - routed
         return [f"the name servers do not show {name} any more" for name in sorted(gone)]
+
+    def _tell_not_shown(self, begin: Offsets) -> None:
+        """Warn once of brokers that the query reads, and that no name server showed when the run began."""
+        if self._left is None or self._target is None:
+            return
+        there = {queue.broker_name for queue in self._target} | self._left
+        for name in sorted({queue.broker_name for queue in begin} - there):
+            self._left.add(name)
+            log.warning("the name servers do not show %s, its queues %s", name, _LEFT)
 
     def _hidden(self, begin: Offsets, latest: Mapping[MessageQueue, int]) -> list[str]:
         """What to tell of queues that a broker showed since the query was started, and does not show now.
