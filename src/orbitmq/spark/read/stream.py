@@ -28,9 +28,14 @@ _LEFT = "are left to the next run (availableNow)"
 
 
 class Stream:
-    """Plans the batches of one streaming query. It resumes from Spark's checkpoint; a group is only told."""
+    """Plans the batches of one streaming query. It resumes from Spark's checkpoint; a group is only told.
 
-    def __init__(self, options: ReadOptions) -> None:
+    Args:
+        may_end: the run may be one with AvailableNow, and Spark does not tell.
+    """
+
+    def __init__(self, options: ReadOptions, *, may_end: bool = False) -> None:
+        self._may_end = may_end
         self._options = options
         self._positions = Positions(options)
         self._target: Offsets | None = None
@@ -141,7 +146,7 @@ class Stream:
                 log.warning("the latest offsets are not known, the query waits: %s", error)
                 self._retries += 1
                 self._away.pause()
-                if self._target is None:
+                if self._target is None and not self._may_end:
                     return None
             else:
                 self._away.succeeded()
