@@ -259,6 +259,15 @@ def test_a_masters_end_below_the_promised_one_is_loss() -> None:
     assert lenient == expected([QueueRange(QUEUES[0], 990, 1000)])
 
 
+@pytest.mark.behaviour("SP-02")
+@pytest.mark.parametrize("on_loss", list(Loss))
+def test_a_slave_that_began_to_copy_later_proves_no_loss(on_loss: Loss) -> None:
+    young = ScriptedBrokers(minimum=100)
+    young.master = False
+    with pytest.raises(UnreachableError, match=r"offset 0 of .*: it begins at 100 for 0.06 s"):
+        read(young, [QueueRange(QUEUES[0], 0, 200)], offset_timeout_ms=60, on_loss=on_loss)
+
+
 @pytest.mark.parametrize("on_loss", list(Loss))
 def test_busy_or_behind_is_never_loss(on_loss: Loss) -> None:
     behind = ScriptedBrokers()

@@ -85,6 +85,8 @@ def test_a_place_that_a_slave_has_not_got_yet_is_waited_for(cluster: ScriptedClu
             UnreachableError, match=r"a slave has not got offset 120 of .* yet, it ends at 100"
         ):
             begin(reader(failOnDataLoss=loss, **place))
+    with pytest.raises(UnreachableError, match=r"a slave has not got offset 3 of .*, it begins at 10"):
+        begin(reader(failOnDataLoss=loss, startingOffsets=Offsets({A1: 3}).text()))
     cluster.last[A0] = 130
     assert places(reader(startingOffsets="group", groupId="g").initialOffset())[A0] == 120
 

@@ -331,6 +331,10 @@ class Positions:
         if offset < first:
             if self.options.on_loss is Loss.ROWS:
                 return offset  # the task that reads there finds the gap
+            if not self.is_told_by_master(queue):
+                raise UnreachableError(
+                    f"a slave has not got offset {offset} of {queue}, it begins at {first}"
+                )
             self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}", first - offset)
             return first
         if not self.is_told_by_master(queue):

@@ -285,7 +285,7 @@ class RangeReader:
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             cursor.retry(part)
             # Also told when an administrator has moved the group, which makes no message go away.
-            if header.min_offset <= part.low:
+            if header.min_offset <= part.low or not self._is_master(queue, flight.address):
                 return False
             self._lost(cursor, part.low, min(header.min_offset, part.high))
             return True
@@ -327,18 +327,26 @@ class RangeReader:
         """
         for (cursor, part), answer in flight.empty:
             told = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
-            end = PullMessageResponse.from_ext(answer.ext).max_offset if told and answer.ext else None
-            topic = cursor.wanted.queue.topic
-            if end is None or end > part.low or not self._brokers.is_master(topic, flight.address):
-                state = (
-                    f"ends at {end}" if end is not None else f"answers {answer.code} {answer.remark or ''}"
-                )
+            header = PullMessageResponse.from_ext(answer.ext) if told and answer.ext else None
+            queue = cursor.wanted.queue
+            if header is None or header.max_offset > part.low or not self._is_master(queue, flight.address):
+                state = f"answers {answer.code} {answer.remark or ''}"
+                if header is not None:
+                    behind = header.min_offset > part.low
+                    state = f"begins at {header.min_offset}" if behind else f"ends at {header.max_offset}"
                 seconds = self._options.offset_timeout_ms / 1000
                 raise UnreachableError(
-                    f"{flight.address} does not send offset {part.low} of {cursor.wanted.queue}: it {state} "
+                    f"{flight.address} does not send offset {part.low} of {queue}: it {state} "
                     f"for {seconds:g} s (offsetTimeout)"
                 )
             self._lost(cursor, part.low, part.high)
+
+    def _is_master(self, queue: MessageQueue, address: str) -> bool:
+        """Whether the broker proves what is gone. A slave may be behind, or have begun to copy later."""
+        try:
+            return self._brokers.is_master(queue.topic, address)
+        except UnreachableError:
+            return False
 
     def _address(self, queue: MessageQueue) -> str:
         """Where to read the queue."""
