@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
+from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, dies
+from orbitmq.testing.simulation.load import FIFO_GROUP, LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, dies
+from orbitmq.testing.simulation.moves import moved, settings
 from orbitmq.testing.simulation.plan import (
     FORGETS,
     GROUPS,
@@ -20,6 +22,7 @@ from orbitmq.testing.simulation.plan import (
     group_of,
     partner,
 )
+from orbitmq.testing.simulation.pops import dealt_too_soon, done_again
 
 # What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
 UNSYNCED_S = 2.0
@@ -45,6 +48,10 @@ def judge(plan: Plan, history: History) -> None:
         recalled,
         twice,
         transactions,
+        done_again,
+        dealt_too_soon,
+        moved,
+        settings,
     ):
         check(plan, history)
 
@@ -76,9 +83,14 @@ def lost(plan: Plan, history: History) -> None:
     """What was acknowledged is there, by the mode's promise."""
     stored = {topic: _bodies(history, topic) for topic in TOPICS}
     for sent in expected(history):
-        if sent.body not in stored[sent.topic] and not may_be_lost(plan, history, sent):
+        if sent.body not in stored[sent.topic] and not may_be_gone(plan, history, sent):
             text = f"{sent.body.decode()} was acknowledged at {sent.acked_s:.3f} s and is nowhere"
             history.violate("no acknowledged message is lost", text, sent.body)
+
+
+def may_be_gone(plan: Plan, history: History, sent: Sent) -> bool:
+    """Whether this message may be nowhere at the end: its mode may lose it, or it is expired."""
+    return may_be_lost(plan, history, sent) or (plan.mode.expires and may_have_expired(plan, history, sent))
 
 
 def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
@@ -248,18 +260,19 @@ def _by_key(history: History) -> dict[str, list[Sent]]:
 
 
 def order_of_deliveries(_plan: Plan, history: History) -> None:
-    """An ordered group gets the messages of a queue for the first time in their order."""
+    """Ordered groups get the messages of a queue for the first time in their order."""
     places = {body: min(r.offset for r in records) for body, records in _bodies(history, "ordered").items()}
-    highest: dict[tuple[str, int], tuple[int, bytes]] = {}
-    seen: set[bytes] = set()
+    highest: dict[tuple[str, str, int], tuple[int, bytes]] = {}
+    seen: set[tuple[str, bytes]] = set()
     for one in history.delivered:
-        if one.group != ORDERED_GROUP or one.body in seen or one.body not in places:
+        known = one.group, one.body
+        if one.group not in (ORDERED_GROUP, FIFO_GROUP) or known in seen or one.body not in places:
             continue
-        seen.add(one.body)
-        place = (one.queue.broker_name, one.queue.queue_id)
+        seen.add(known)
+        place = (one.group, one.queue.broker_name, one.queue.queue_id)
         offset, before = highest.get(place, (-1, b""))
         if places[one.body] < offset:
-            text = f"{one.body.decode()} comes to {ORDERED_GROUP} after {before.decode()}, which is behind it"
+            text = f"{one.body.decode()} comes to {one.group} after {before.decode()}, which is behind it"
             history.violate("order in each queue", text, one.body)
         highest[place] = max((places[one.body], one.body), (offset, before))
 
