@@ -21,7 +21,7 @@ from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.queue_locks import ReplicatedLocks
 from orbitmq.replication.replicas import EVERYTHING
-from orbitmq.store import NewMessage, PutStatus
+from orbitmq.store import MessageStore, NewMessage, PutStatus
 from orbitmq.store.log import commit_log
 from orbitmq.store.upkeep.background import Upkeep
 from orbitmq.testing.simulation import site
@@ -227,6 +227,11 @@ def test_a_reset_that_is_told_twice_is_found(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_setting_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SubscriptionGroups, "update", lambda *_: None)
     assert found(SAFE) == {"settings are kept"}
+
+
+def test_messages_that_come_back_with_their_topic_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MessageStore, "drop_topic", lambda *_: None)
+    assert "what is deleted does not come back" in found(SAFE)
 
 
 def test_a_queue_that_is_dealt_out_while_something_is_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,16 @@ from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
 from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.load import FIFO_GROUP, LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, dies
-from orbitmq.testing.simulation.moves import moved, settings
+from orbitmq.testing.simulation.load import (
+    FIFO_GROUP,
+    LATER,
+    ORDERED_GROUP,
+    REMADE,
+    SUBSCRIPTIONS,
+    TOPICS,
+    dies,
+)
+from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
 from orbitmq.testing.simulation.plan import (
     FORGETS,
     GROUPS,
@@ -52,6 +60,7 @@ def judge(plan: Plan, history: History) -> None:
         dealt_too_soon,
         moved,
         settings,
+        deleted,
     ):
         check(plan, history)
 
@@ -70,6 +79,8 @@ def expected(history: History) -> Iterator[Sent]:
     transactions that were asked for as often as a broker asks: it sets them aside then (TX-07).
     """
     for sent in history.sent.values():
+        if sent.topic == REMADE and sent.at_s < history.remade_s:
+            continue
         if sent.acked_s is None or sent.commits is False or len(sent.asked) >= MOST_ASKED:
             continue
         if sent.recall_s is None:
@@ -184,6 +195,8 @@ def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
             if copy.offset <= gone.get((group, copy.broker, copy.topic, copy.queue_id), -1)
         }
         for topic in topics:
+            if topic == REMADE and gone_with_a_topic(plan, history):
+                continue
             for one in history.stored.get(topic, ()):
                 behind = one.offset > gone.get((group, one.broker, topic, one.queue_id), -1)
                 if one.body not in done and behind and not _copy_may_be_lost(plan, history, group, one):
@@ -216,6 +229,8 @@ def _handled_and_gone(history: History) -> dict[tuple[str, str, str, int], int]:
     gone: dict[tuple[str, str, str, int], int] = {}
     for one in history.delivered:
         if one.again and one.group not in history.retried:
+            continue
+        if one.queue.topic == REMADE and one.at_s < history.remade_s:
             continue
         topic = retry_topic(one.group) if one.again else one.queue.topic
         queue = (one.queue.broker_name, topic, one.queue.queue_id)

@@ -116,6 +116,21 @@ class Changed:
     done_s: float | None = None
 
 
+@dataclass(slots=True)
+class Remade:
+    """A topic is deleted and made again.
+
+    Attributes:
+        at_s: when the first request to delete it was sent; nobody sends messages to it then.
+        deleted_s: when all groups had deleted it.
+        made_s: when all groups had it again, and producers go on.
+    """
+
+    at_s: float
+    deleted_s: float = inf
+    made_s: float = inf
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """One record at the end of a run: what a consumer can read.
@@ -169,6 +184,7 @@ class History:
         dealt: what members that pop got.
         moves, changes: what an operator did.
         committed: what a group that is moved had committed when, by broker group, topic@group and queue.
+        remade: when an operator deleted a topic and made it again.
         settings: at the end, what the masters have of what an operator changed.
         stored: at the end, by topic.
         retried: at the end, what is in the retry topics of groups that pull, by group.
@@ -191,6 +207,7 @@ class History:
         self.changes: list[Changed] = []
         self.committed: dict[tuple[str, str, int], list[tuple[float, int]]] = {}
         self.settings: dict[str, int] = {}
+        self.remade: list[Remade] = []
         self.by_group: dict[str, set[bytes]] = {}
         self._lines: list[tuple[float, str, str]] = []
         self.violations: list[Violation] = []
@@ -224,6 +241,16 @@ class History:
             self._told.add((checker, once))
         self.violations.append(Violation(checker, text, body))
         self.note("CHECK", f"{checker}: {text}")
+
+    @property
+    def remaking(self) -> bool:
+        """Whether a topic is being deleted and made again."""
+        return bool(self.remade) and self.remade[-1].made_s == inf
+
+    @property
+    def remade_s(self) -> float:
+        """Since when a topic that is deleted and made again is what it is at the end."""
+        return self.remade[-1].made_s if self.remade else 0.0
 
     def leads_again_s(self, group: str, since_s: float) -> float:
         """When the master of a group leads again after this time."""

@@ -24,7 +24,10 @@ from orbitmq.testing.simulation.site import LEVELS, Site
 if TYPE_CHECKING:
     from random import Random
 
-PLAIN, ORDERED, LATER, TRADES = TOPICS = ("plain", "ordered", "later", "trades")
+PLAIN, ORDERED, LATER, TRADES = LASTING = ("plain", "ordered", "later", "trades")
+# A topic that an operator deletes and makes again.
+REMADE = "remade"
+TOPICS = (*LASTING, REMADE)
 QUEUES = 2
 # What each consumer group subscribes to.
 PUSH_GROUP, ORDERED_GROUP, POP_GROUP, FIFO_GROUP = "push", "in-order", "pop", "pop-in-order"
@@ -35,7 +38,7 @@ PULLING_GROUPS = (PUSH_GROUP, ORDERED_GROUP, MOVED_GROUP)
 SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
     PUSH_GROUP: TOPICS,
     ORDERED_GROUP: (ORDERED,),
-    POP_GROUP: (PLAIN, LATER),
+    POP_GROUP: (PLAIN, LATER, REMADE),
     FIFO_GROUP: (ORDERED,),
     MOVED_GROUP: (PLAIN,),
 }
@@ -175,7 +178,7 @@ class Load:
             sends += [(0.25, partial(self._ordered, plain, key)) for key in range(3)]
             sends += [(0.5, partial(self._delayed, plain)), (0.5, partial(self._timer, plain))]
             sends += [(1.0, partial(self._recall, plain))]
-            sends += [(0.6, partial(self._trade, trades))]
+            sends += [(0.6, partial(self._trade, trades)), (0.3, partial(self._remade, plain))]
             self._sending = [group.create_task(self._keep(runtime, *each)) for each in sends]
             group.create_task(self._stay())
 
@@ -218,6 +221,11 @@ class Load:
 
     def _filler(self) -> bytes:
         return FILLED + self._dice.randbytes(self._dice.choice(self._fillers))
+
+    async def _remade(self, producer: Producer) -> None:
+        if not self._history.remaking:
+            sent = self._sent("remade", REMADE)
+            self._acknowledged(sent, await producer.send(Message(REMADE, sent.body)))
 
     async def _ordered(self, producer: Producer, key: int) -> None:
         queue = MessageQueue(ORDERED, GROUPS[key % len(GROUPS)], key % QUEUES)

@@ -1,14 +1,15 @@
-"""Judges what an operator did: a reset is done once and not undone, a setting that was taken is kept."""
+"""Judges what an operator did: a reset is done once, settings are kept, what is deleted stays away."""
 
 from __future__ import annotations
 
 from orbitmq.testing.simulation.history import Delivered, History, Moved, Stored
-from orbitmq.testing.simulation.load import MOVED_GROUP, PLAIN
+from orbitmq.testing.simulation.load import MOVED_GROUP, PLAIN, REMADE
 from orbitmq.testing.simulation.plan import Plan
 from orbitmq.testing.simulation.pops import may_be_unknown
 
 # What was committed so long before counts for who takes a queue over.
 COUNTS_S = 1.0
+AROUND_S = 10.0
 
 
 def moved(plan: Plan, history: History) -> None:
@@ -76,3 +77,27 @@ def settings(plan: Plan, history: History) -> None:
             if not may_be_unknown(plan, group, change.done_s, history.now_s()):
                 text = f"{group} took {change.value} at {change.done_s:.3f} s, and has {value}"
                 history.violate("settings are kept", text, once=group)
+
+
+def deleted(plan: Plan, history: History) -> None:
+    """What was in a topic that is deleted does not come back when it is made again."""
+    for remade in history.remade:
+        for record in history.stored.get(REMADE, ()):
+            sent = history.sent[record.body]
+            if sent.at_s >= remade.at_s or may_be_unknown(
+                plan, record.broker, remade.deleted_s, history.now_s()
+            ):
+                continue
+            text = (
+                f"{record.body.decode()} is in topic {REMADE}, which was deleted at {remade.deleted_s:.3f} s"
+            )
+            history.violate("what is deleted does not come back", text, record.body)
+
+
+def gone_with_a_topic(plan: Plan, history: History) -> bool:
+    """Whether a group may not have seen that a topic was deleted, and skips some of the new one (CR-25)."""
+    return any(
+        fault.at_s <= remade.made_s + AROUND_S and remade.at_s - AROUND_S <= fault.end_s
+        for fault in plan.faults
+        for remade in history.remade
+    )

@@ -31,7 +31,7 @@ ROLLS_S, ROLLS_SLOT_MS = 6.0, 100
 # What a quorum does when a slave is not in sync: mostly it refuses, else it goes on with the master alone.
 NEEDS = ("", "", "enableAutoInSyncReplicas", "allAckInSyncStateSet")
 STRICT_LOCKS = 0.25
-EXPIRES = 0.25
+EXPIRES, CHANGES = 0.25, 0.25
 # So many of the faults of clients kill them.
 HARD = 0.6
 # A fault comes so many steps of the event loop after its moment: at any await.
@@ -76,7 +76,8 @@ class Mode:
         rolls: timers that wait for long are stored again on their way (TW-17).
         need: of a quorum: the setting by which fewer brokers are enough while fewer are in sync; empty: none.
         strict_locks: both brokers of a group have to grant a queue lock (LK-05).
-        expires: log files are small and go some seconds after they are full, while the run lasts.
+        expires: log files go some seconds after they are full, while the run lasts.
+        changes: each start of a broker has other settings, of those that the promises do not go by.
     """
 
     name_servers: int
@@ -87,6 +88,7 @@ class Mode:
     need: str = ""
     strict_locks: bool = False
     expires: bool = False
+    changes: bool = False
 
     @property
     def keeps_two(self) -> bool:
@@ -102,7 +104,8 @@ class Mode:
         need = f", {self.need}" if self.need else ""
         locks = ", strict locks" if self.strict_locks else ""
         expires = ", messages expire" if self.expires else ""
-        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}"
+        changes = ", settings change at starts" if self.changes else ""
+        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}{changes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,7 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
         need, strict_locks = dice.choice(NEEDS), dice.random() < STRICT_LOCKS
         need = need if mode.quorum and first is None else ""
         mode = replace(mode, need=need, strict_locks=strict_locks)
-        mode = replace(mode, expires=dice.random() < EXPIRES)
+        mode = replace(mode, expires=dice.random() < EXPIRES, changes=dice.random() < CHANGES)
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 

@@ -51,6 +51,8 @@ SETTINGS: Mapping[str, str] = {
 }
 # How long after its last message a file goes, where brokers that people run count hours.
 RESERVED_S, CLEAN_S = 10.0, 1.0
+# What timerPrecisionMs may be.
+SLOTS_MS = (100, 200, 500, 1000)
 # A process that cannot start is started again, as a supervisor does.
 START_AGAIN_S = 1.0
 MOST_STARTS = 100
@@ -187,13 +189,34 @@ class Site:
             ha_port=HA_PORT,
             root="/store",
             name_servers=self.name_servers,
-            more=self.settings,
+            more=self.settings | (self._changed(server) if self._mode.changes else {}),
             host=server.machine.host,
         )
         config, warnings = BrokerConfig().updated(settings)
         if warnings:
             raise StartError("; ".join(warnings))
         return config
+
+    def _changed(self, server: Server) -> dict[str, str]:
+        """Settings of this start: at least as much is promised, and a roll window stays as long as it was."""
+        dice = server.machine.random
+        slot_ms = dice.choice(SLOTS_MS)
+        more = {
+            "timerPrecisionMs": str(slot_ms),
+            "transactionTimeOut": str(dice.choice((1000, 2000, 3000))),
+            "mappedFileSizeTimerLog": str(dice.choice((16, 64)) * 1024),
+            "maxIndexNum": str(dice.choice((200, 400, 800))),
+        }
+        if self._mode.rolls:
+            more["timerRollWindowSlot"] = str(round(ROLLS_S * 1000 / slot_ms))
+        if not self._mode.sync_flush:
+            more["flushDiskType"] = dice.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
+        if not self._mode.quorum:
+            more["brokerRole"] = dice.choice(("SYNC_MASTER", "ASYNC_MASTER"))
+            more["inSyncReplicas"] = dice.choice("12")
+        if not self._mode.strict_locks:
+            more["lockInStrictMode"] = dice.choice(("true", "false"))
+        return more
 
     async def stop(self, name: str) -> None:
         """A clean stop (SIGTERM); then the process has ended."""

@@ -12,7 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import TAKES_MESSAGES, Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
 from orbitmq.testing.simulation.history import History, PlannedError, Takeover
-from orbitmq.testing.simulation.load import MOVED_GROUP, ORDERED_GROUP, PUSH_GROUP, QUEUES, TOPICS
+from orbitmq.testing.simulation.load import LASTING, MOVED_GROUP, ORDERED_GROUP, PUSH_GROUP, QUEUES, REMADE
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
 from orbitmq.testing.simulation.reign import Reign
 from orbitmq.testing.simulation.site import Server, Site
@@ -152,7 +152,7 @@ class Watch:
         if broker is None or broker.services.role.role not in COUNTS:
             return
         store = broker.services.store
-        for topic, queue_id in ((topic, queue_id) for topic in TOPICS for queue_id in range(QUEUES)):
+        for topic, queue_id in ((topic, queue_id) for topic in LASTING for queue_id in range(QUEUES)):
             place = (group, topic, queue_id)
             begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             self._begins[place] = before = max(begin, self._begins.get(place, 0))
@@ -165,7 +165,8 @@ class Watch:
         if broker is None or not server.serves or broker.services.role.role not in COUNTS:
             return
         for key, queues in broker.services.offsets.table().items():
-            if key.rpartition("@")[2] in WATCHED_GROUPS:
+            topic, _, consumers = key.rpartition("@")
+            if consumers in WATCHED_GROUPS and topic != REMADE:
                 for queue_id, offset in queues.items():
                     yield (group_of(server.name), key, queue_id), offset
 
