@@ -21,14 +21,12 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.testing.simulation.history import History
 from orbitmq.testing.simulation.plan import (
-    BROKERS,
     CLIENTS,
     GROUPS,
     NAME_SERVERS,
     ROLLS_S,
     ROLLS_SLOT_MS,
     Mode,
-    partner,
 )
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
@@ -94,7 +92,7 @@ class Site:
         self._mode = mode
         self._history = history
         self.clock: Clock = runtime.clock
-        names = (*NAME_SERVERS[: mode.name_servers], *BROKERS, *CLIENTS)
+        names = (*NAME_SERVERS[: mode.name_servers], *mode.brokers, *CLIENTS)
         self.machines = {
             name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
         }
@@ -107,8 +105,10 @@ class Site:
             machine.skew_ms = self.ahead_ms[name]
         self.names = {machine.host: name for name, machine in self.machines.items()}
         self.servers = {name: Server(name, self.machines[name]) for name in names if name not in CLIENTS}
-        self._pairs = {group: [self.servers[group], self.servers[partner(group)]] for group in GROUPS}
-        self._members = {member.name: member for member in members(len(GROUPS), 2)}
+        self._groups = {
+            group: [self.servers[name] for name in (group, *mode.slaves(group))] for group in GROUPS
+        }
+        self._members = {member.name: member for member in members(len(GROUPS), mode.replicas)}
 
     @property
     def name_servers(self) -> str:
@@ -130,11 +130,11 @@ class Site:
         if self._mode.rolls:
             slots = round(ROLLS_S * 1000 / ROLLS_SLOT_MS)
             more |= {"timerPrecisionMs": str(ROLLS_SLOT_MS), "timerRollWindowSlot": str(slots)}
-        return settings_of_all(2, more)
+        return settings_of_all(self._mode.replicas, more)
 
     def brokers(self, group: str) -> list[Server]:
-        """The two servers of a group, the master first."""
-        return self._pairs[group]
+        """The servers of a group, the master first."""
+        return self._groups[group]
 
     # -- starting and stopping -------------------------------------------------------------------------
 
