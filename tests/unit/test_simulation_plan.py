@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.testing.simulation.plan import APART_MS, LONGEST_S, NEEDS, Kind, Mode, Plan, make_plan
+from orbitmq.testing.simulation.plan import (
+    APART_MS,
+    BROKERS,
+    LONGEST_S,
+    MOST_MORE_FAULTS,
+    NEEDS,
+    Kind,
+    Mode,
+    Plan,
+    make_plan,
+)
 from orbitmq.testing.simulation.shrink import smallest
+
+THIRD = {"broker-a-2", "broker-b-2"}
 
 
 def test_a_seed_makes_one_plan() -> None:
@@ -23,13 +35,23 @@ def test_a_seed_makes_one_plan() -> None:
     assert len({(plan.mode.expires, plan.mode.changes) for plan in plans}) == 4
     assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
     for plan in plans:
-        assert 1 <= len(plan.faults) <= 7
+        assert 1 <= len(plan.faults) <= 7 + (plan.mode.replicas > 2) * MOST_MORE_FAULTS
         assert list(plan.faults) == sorted(plan.faults, key=lambda fault: fault.at_s)
         for fault in plan.faults:
             assert 0 <= fault.at_s < 20
             assert 0 <= fault.lasts_s <= LONGEST_S
             assert fault.other != fault.target
+            assert not set(fault.machines) & THIRD or plan.mode.replicas == 3
             assert "nameserver-1" not in fault.machines or plan.mode.name_servers == 2
+
+
+def test_groups_of_three_meet_faults_of_their_own() -> None:
+    plans = [plan for plan in map(make_plan, range(150)) if plan.mode.replicas == 3]
+    assert 30 < len(plans) < 70
+    faults = [fault for plan in plans for fault in plan.faults]
+    assert {name for fault in faults for name in fault.machines} >= {*BROKERS, *THIRD}
+    assert {fault.kind for fault in faults if fault.target in THIRD} >= {Kind.LOSE_DISK, Kind.CUT, Kind.KILL}
+    assert any({"broker-a-1", "broker-a-2"} == set(fault.machines) for fault in faults)
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -68,6 +90,10 @@ def test_a_mode_can_be_given() -> None:
     mode = Mode(name_servers=1, quorum=True, sync_flush=True)
     assert make_plan(9, mode=mode).mode == mode
     assert str(mode) == "SYNC_FLUSH, quorum of 2, 1 name server"
+    assert mode.brokers == BROKERS
+    three = replace(mode, replicas=3)
+    assert three.brokers[:3] == ("broker-a", *three.slaves("broker-a")) == (*BROKERS[:2], "broker-a-2")
+    assert str(three) == "SYNC_FLUSH, quorum of 2, 1 name server, three replicas"
     degrading = replace(mode, need="enableAutoInSyncReplicas", strict_locks=True)
     assert str(degrading) == "SYNC_FLUSH, quorum of 2, enableAutoInSyncReplicas, 1 name server, strict locks"
 

@@ -25,9 +25,9 @@ MOST_SHOWN = 20
 app = make_app(
     "simulate",
     "Run brokers, name servers and clients in memory through faults, and check every promise.\n\n"
-    "Two groups of two brokers with acting masters, one or two name servers, producers (plain, ordered, "
-    "transactional), consumers (push, ordered, pop), delays and timers: the code that serves you, on a "
-    "simulated network, disk and clock. The seed decides on everything, so a run repeats exactly.",
+    "Two groups of two or three brokers with acting masters, one or two name servers, producers (plain, "
+    "ordered, transactional), consumers (push, ordered, pop), delays and timers: the code that serves you, "
+    "on a simulated network, disk and clock. The seed decides on everything, so a run repeats exactly.",
     """
 orbitmq simulate                          a run of a seed by chance
 orbitmq simulate --seed 42 --trace        the same run each time, with all that happened

@@ -12,33 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
+from orbitmq.testing.simulation.forgotten import ANSWER_S, LOOK_S, REGISTERED_S, forgotten
 from orbitmq.testing.simulation.history import History, Sent, Stored
 from orbitmq.testing.simulation.load import LATER, PRODUCERS, TOPICS, TRADES
-from orbitmq.testing.simulation.plan import GROUPS, ROLLS_S, Fault, Kind, Plan, partner
+from orbitmq.testing.simulation.plan import GROUPS, ROLLS_S, Fault, Kind, Plan
 
-# A look of the watch, and what a log is written before it ends there.
-LOOK_S = 0.05
-# So long after its cause an answer is there, when nothing is slow.
-ANSWER_S = 0.1
-# So long after a name server began anew all have registered at it again.
-REGISTERED_S = 2.0
 MOST_ASKED = 15
 
-# What can end a slave's knowledge of what it delivered (a disk that fails keeps no note of it, and its
-# process begins anew), or keep its master from asking it.
-_SILENCES = frozenset(
-    {
-        Kind.KILL,
-        Kind.POWER,
-        Kind.LOSE_DISK,
-        Kind.FAIL_DISK,
-        Kind.STOP,
-        Kind.FREEZE,
-        Kind.CUT,
-        Kind.ONE_WAY,
-        Kind.ISOLATE,
-    }
-)
 # What can let an answer come late or never.
 _LOSES_ANSWERS = frozenset(Kind) - {Kind.CLOCK, Kind.NAME_SERVER}
 
@@ -87,13 +67,13 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
     if own and not (
         _lacked(history, own[0])
         or (rolled and _lacked_some(history, home, away[0]))
-        or _forgotten(plan, home, brought_s(away[0]), history.second_of(home, own[0].place))
+        or forgotten(plan, history, home, brought_s(away[0]), history.second_of(home, own[0].place))
         or _unanswered(plan, home, brought_s(away[0]), away[0])
     ):
         return False
     return all(
         _unanswered(plan, home, brought_s(one), one)
-        or _forgotten(plan, home, brought_s(one), other)
+        or forgotten(plan, history, home, brought_s(one), other)
         or (rolled and _lacked_some(history, home, one))
         for one, other in pairwise(away)
     )
@@ -122,35 +102,16 @@ def _lacked_some(history: History, home: str, by_s: float) -> bool:
     return False
 
 
-def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
-    """Whether nobody may have known later what the acting slave of a group did first."""
-    slave = partner(home)
-    return any(
-        fault.kind in _SILENCES
-        and (fault.target == slave or _between(fault, home, slave))
-        and fault.at_s <= until_s
-        and since_s <= fault.end_s
-        for fault in plan.faults
-    )
-
-
 def _handed_on_s(history: History, home: str, by_s: float) -> float:
     """Since when an acting slave may have handed on what waited in the other group, too, until ``by_s``."""
     began_s = (take.at_s for take in history.takeovers if take.group == home and take.at_s <= by_s)
     return max(began_s, default=by_s)
 
 
-def _between(fault: Fault, master: str, slave: str) -> bool:
-    """Whether a fault keeps the two of a group from each other."""
-    if fault.kind is Kind.ISOLATE:
-        return fault.target in (master, slave)
-    return {master, slave} == set(fault.machines)
-
-
 def _unanswered(plan: Plan, home: str, since_s: float, at_s: float) -> bool:
     """Whether an acting slave may not have heard that the other group got its message in this time."""
     (other,) = set(GROUPS) - {home}
-    machines = {partner(home), other, partner(other)}
+    machines = {*plan.mode.slaves(home), other, *plan.mode.slaves(other)}
     return any(machines & set(fault.machines) for fault in _around(plan, since_s - LOOK_S, at_s + ANSWER_S))
 
 
@@ -204,7 +165,7 @@ def _may_be_asked_again(
     (told_s, group), (asked_s, asking) = one, other
     if _not_shown(plan, told_s):
         return True
-    machines = {PRODUCERS, group, partner(group)}
+    machines = {PRODUCERS, group, *plan.mode.slaves(group)}
     if not (history.led(group, told_s) and history.led(group, told_s + ANSWER_S)):
         # A master without the right to lead ends no transaction (seed 198).
         return True
@@ -217,8 +178,8 @@ def _may_be_asked_again(
         if group == asking:
             return _unanswered(plan, home, brought_s, told_s)
         if group != home:
-            return _forgotten(plan, home, brought_s, asked_s)
-        if _forgotten(plan, home, brought_s, told_s) or _unanswered(plan, home, brought_s, told_s):
+            return forgotten(plan, history, home, brought_s, asked_s)
+        if forgotten(plan, history, home, brought_s, told_s) or _unanswered(plan, home, brought_s, told_s):
             return True  # its master asked first, and knew nothing of that (seeds 4295, 1418)
     return any(
         take.group == group

@@ -10,6 +10,7 @@ from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
 from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
+from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget
 from orbitmq.testing.simulation.load import (
     FIFO_GROUP,
     LATER,
@@ -20,28 +21,12 @@ from orbitmq.testing.simulation.load import (
     dies,
 )
 from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
-from orbitmq.testing.simulation.plan import (
-    FORGETS,
-    GROUPS,
-    NAME_SERVERS,
-    Fault,
-    Kind,
-    Plan,
-    group_of,
-    partner,
-)
+from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Fault, Kind, Plan
 from orbitmq.testing.simulation.pops import dealt_too_soon, done_again
 
-# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
-UNSYNCED_S = 2.0
 EARLY_S = 0.010
-# So long after a fault a slave is surely in sync again.
-IN_SYNC_S = 10.0
 # So long after a member got it, a message that was not handled has been stored once more.
 REDELIVERY_S = 12.0
-
-# What keeps the two brokers of a group from each other.
-_PARTS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.RESET}
 
 
 def judge(plan: Plan, history: History) -> None:
@@ -107,7 +92,7 @@ def may_be_gone(plan: Plan, history: History, sent: Sent) -> bool:
 def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
     """Whether the mode does not promise to keep this message through the faults of the plan.
 
-    SYNC_FLUSH keeps what its master acknowledged, a quorum what one of the two still has and can give back.
+    SYNC_FLUSH keeps what its master acknowledged, a quorum what a slave still has and can give back.
     An acting master may have brought it to another group (ES-03), which keeps it as its mode promises.
     """
     assert sent.acked_s is not None
@@ -119,9 +104,9 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
             continue
         if fault.target != own:
             # It left its group no earlier than it was due.
-            if any(fault.end_s >= moment for moment in later) and _may_forget(plan, history, fault):
+            if any(fault.end_s >= moment for moment in later) and may_forget(plan, history, fault):
                 return True
-        elif _near(fault, sent.acked_s) and _may_forget(plan, history, fault):
+        elif _near(fault, sent.acked_s) and may_forget(plan, history, fault, sent.acked_s):
             return True
     return False
 
@@ -131,41 +116,6 @@ def _near(fault: Fault, acked_s: float) -> bool:
     if fault.kind is Kind.LOSE_DISK:
         return acked_s <= fault.end_s
     return fault.at_s <= acked_s + UNSYNCED_S and acked_s <= fault.end_s + UNSYNCED_S
-
-
-def _may_forget(plan: Plan, history: History, fault: Fault) -> bool:
-    """Whether the mode lets a master forget for good what this fault takes from it."""
-    if plan.mode.sync_flush and fault.kind is not Kind.LOSE_DISK:
-        return False
-    two = plan.mode.keeps_two or (plan.mode.quorum and not _alone(plan, fault))
-    return not (two and _given_back(plan, history, fault))
-
-
-def _alone(plan: Plan, fault: Fault) -> bool:
-    """Whether the slave may have been out of sync before this fault, and its master gone on without it."""
-    pair = {fault.target, partner(fault.target)}
-    return any(
-        other is not fault
-        and pair & set(other.machines)
-        and other.at_s <= fault.end_s
-        and fault.at_s <= other.end_s + IN_SYNC_S
-        for other in plan.faults
-    )
-
-
-def _given_back(plan: Plan, history: History, fault: Fault) -> bool:
-    """Whether the other broker of the group could give back what this one has lost."""
-    pair = {fault.target, partner(fault.target)}
-    back_s = history.leads_again_s(group_of(fault.target), fault.end_s)
-    for other in plan.faults:
-        if other is fault:
-            continue
-        reaches = pair & set(other.machines) or other.target in NAME_SERVERS or other.other in NAME_SERVERS
-        if reaches and other.kind in _PARTS and other.at_s <= back_s and other.end_s >= fault.end_s:
-            return False
-        if pair & set(other.machines) and other.kind in FORGETS and other.end_s >= fault.at_s - UNSYNCED_S:
-            return False
-    return True
 
 
 # ---- at least once
@@ -212,7 +162,7 @@ def _copy_may_be_lost(plan: Plan, history: History, group: str, one: Stored) -> 
     for fault in plan.faults:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
             continue
-        if not _may_forget(plan, history, fault):
+        if not may_forget(plan, history, fault):
             continue
         if any(fault.at_s <= at_s + REDELIVERY_S and at_s <= fault.end_s + UNSYNCED_S for at_s in given):
             return True
@@ -330,7 +280,8 @@ def recalled(plan: Plan, history: History) -> None:
 def _recall_may_be_lost(plan: Plan, history: History, sent: Sent, recalled_s: float) -> bool:
     """Whether a broker that went on with the work may not have known that this message was taken back.
 
-    That is a message too: it can be lost as others, and reach an asynchronous slave after its master is gone.
+    That is a message too: it can be lost as others, and reach a slave that does not have to have it after
+    its master is gone.
     """
     assert sent.queue is not None
     if recalled_s > sent.at_s + sent.delay_s - plan.wrong_s:
@@ -338,7 +289,8 @@ def _recall_may_be_lost(plan: Plan, history: History, sent: Sent, recalled_s: fl
     if may_be_lost(plan, history, replace(sent, acked_s=recalled_s)):
         return True
     group = sent.queue.broker_name
-    return not plan.mode.keeps_two and any(
+    all_have_it = plan.mode.keeps_two and plan.mode.replicas == 2
+    return not all_have_it and any(
         take.group == group
         and recalled_s <= take.at_s
         and history.second_of(group, take.end, take.at_s) <= recalled_s

@@ -10,6 +10,7 @@ from orbitmq.broker.role import Role
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
+from orbitmq.testing.simulation.plan import group_of
 
 # A run that says more than this is wrong already.
 MOST_LINES = 20_000
@@ -258,6 +259,19 @@ class History:
             (at for at, name, role in self.roles if name == group and role is Role.MASTER and at >= since_s),
             inf,
         )
+
+    def acted(self, group: str, since_s: float, until_s: float) -> tuple[str, ...]:
+        """The slaves of a group that may have acted in this time, as far as the watch saw their roles."""
+        last: dict[str, Role] = {}
+        found: dict[str, None] = {}
+        for at_s, name, role in self.roles:
+            if group_of(name) != group or at_s > until_s:
+                continue
+            if at_s > since_s and last.get(name) is Role.ACTING_MASTER:
+                found[name] = None
+            last[name] = role
+        found |= {name: None for name, role in last.items() if role is Role.ACTING_MASTER}
+        return tuple(found)
 
     def led(self, group: str, at_s: float) -> bool:
         """Whether the master of a group led then, and was not fenced, as far as it was there."""

@@ -32,6 +32,9 @@ ROLLS_S, ROLLS_SLOT_MS = 6.0, 100
 NEEDS = ("", "", "enableAutoInSyncReplicas", "allAckInSyncStateSet")
 STRICT_LOCKS = 0.25
 EXPIRES, CHANGES = 0.25, 0.25
+# How many of the runs have a second slave in each group; they have so many faults more at most.
+THREE_REPLICAS = 1 / 3
+MOST_MORE_FAULTS = 3
 # So many of the faults of clients kill them.
 HARD = 0.6
 # A fault comes so many steps of the event loop after its moment: at any await.
@@ -75,9 +78,10 @@ class Mode:
         apart_ms: how far the wall clocks of two machines are apart from the beginning, at most.
         rolls: timers that wait for long are stored again on their way (TW-17).
         need: of a quorum: the setting by which fewer brokers are enough while fewer are in sync; empty: none.
-        strict_locks: both brokers of a group have to grant a queue lock (LK-05).
+        strict_locks: more than half of the brokers of a group have to grant a queue lock (LK-05).
         expires: log files go some seconds after they are full, while the run lasts.
         changes: each start of a broker has other settings, of those that the promises do not go by.
+        replicas: how many brokers a group has, two or three.
     """
 
     name_servers: int
@@ -89,11 +93,21 @@ class Mode:
     strict_locks: bool = False
     expires: bool = False
     changes: bool = False
+    replicas: int = 2
 
     @property
     def keeps_two(self) -> bool:
         """Whether what is acknowledged is on two brokers, whatever happens."""
         return self.quorum and not self.need
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """All brokers, each group's master first."""
+        return tuple(name for group in GROUPS for name in (group, *self.slaves(group)))
+
+    def slaves(self, group: str) -> tuple[str, ...]:
+        """The slaves of a group, by their ids."""
+        return tuple(f"{group}-{number}" for number in range(1, self.replicas))
 
     def __str__(self) -> str:
         flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
@@ -105,7 +119,8 @@ class Mode:
         locks = ", strict locks" if self.strict_locks else ""
         expires = ", messages expire" if self.expires else ""
         changes = ", settings change at starts" if self.changes else ""
-        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}{changes}"
+        three = ", three replicas" if self.replicas > 2 else ""
+        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}{changes}{three}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +207,7 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
     focus = dice.choice(GROUPS)
     faults: list[Fault] = []
     for _ in range(count):
-        met = dice.choice(faults) if faults and dice.random() < 0.6 else None
-        at_s = dice.random() * LOAD_S
-        if met is not None:
-            at_s = met.at_s + dice.random() * min(MEETS_S, met.lasts_s, LOAD_S - met.at_s)
-        faults.append(_fault(dice, mode, dice.choice(wanted), at_s, focus))
+        faults.append(_next_fault(dice, mode, wanted, focus, faults))
     first = next((fault for fault in faults if fault.kind is Kind.LOSE_DISK), None)
     if first is not None:
         faults = [fault for fault in faults if fault.kind is not Kind.LOSE_DISK or fault is first]
@@ -208,7 +219,22 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
         need = need if mode.quorum and first is None else ""
         mode = replace(mode, need=need, strict_locks=strict_locks)
         mode = replace(mode, expires=dice.random() < EXPIRES, changes=dice.random() < CHANGES)
+        dice = seeded(~seed)  # of its own: what else is drawn changes nothing here, and the other way round
+        if dice.random() < THREE_REPLICAS:
+            mode = replace(mode, replicas=3)
+            more = [kind for kind in wanted if kind is not Kind.LOSE_DISK]
+            for _ in range(dice.randint(1, MOST_MORE_FAULTS) if more else 0):
+                faults.append(_next_fault(dice, mode, more, focus, faults))
+            faults = [_among_three(dice, fault) for fault in faults]
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
+
+
+def _next_fault(dice: Random, mode: Mode, wanted: Sequence[Kind], focus: str, faults: list[Fault]) -> Fault:
+    met = dice.choice(faults) if faults and dice.random() < 0.6 else None
+    at_s = dice.random() * LOAD_S
+    if met is not None:
+        at_s = met.at_s + dice.random() * min(MEETS_S, met.lasts_s, LOAD_S - met.at_s)
+    return _fault(dice, mode, dice.choice(wanted), at_s, focus)
 
 
 def _fault(dice: Random, mode: Mode, kind: Kind, at_s: float, focus: str) -> Fault:
@@ -240,11 +266,20 @@ def _fault(dice: Random, mode: Mode, kind: Kind, at_s: float, focus: str) -> Fau
     return Fault(at_s, lasts_s, kind, target, other, steps, detail)
 
 
+def _among_three(dice: Random, fault: Fault) -> Fault:
+    """A fault of groups of two in groups of three: half of what the slaves meet is the second one's."""
+    moved = {f"{group}-1": f"{group}-{dice.choice((1, 2))}" for group in GROUPS}
+    target, other = (moved.get(name, name) for name in (fault.target, fault.other))
+    if other and group_of(target) == group_of(other) and dice.random() < 0.25:
+        target, other = (f"{group_of(target)}-{number}" for number in dice.sample((1, 2), 2))
+    return replace(fault, target=target, other=other)
+
+
 def partner(broker: str) -> str:
-    """The other broker of the group."""
+    """The other broker of a group of two."""
     return broker.removesuffix("-1") if broker.endswith("-1") else f"{broker}-1"
 
 
 def group_of(broker: str) -> str:
     """The brokerName of a broker."""
-    return broker.removesuffix("-1")
+    return broker.removesuffix("-1").removesuffix("-2")

@@ -6,15 +6,14 @@ from collections import defaultdict
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing.simulation.history import Dealt, History
+from orbitmq.testing.simulation.kept import UNSYNCED_S
 from orbitmq.testing.simulation.load import FIFO_GROUP, POP_INVISIBLE_S
-from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan, partner
+from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan
 
 # What an answer is on its way at most, when no fault is at its client.
 ANSWER_S = 3.0
 # A slave is told what its master knows in so long, when nothing has kept it from it for the time before.
 TOLD_S, HEALTHY_S = 0.5, 10.0
-# What was written so long before a machine lost power may not have been synced.
-UNSYNCED_S = 2.0
 
 
 def done_again(plan: Plan, history: History) -> None:
@@ -72,13 +71,13 @@ def may_be_unknown(
     Args:
         clients_s: whether a fault at a client since then may be why.
     """
-    pair = {home, partner(home)}
+    brokers = {home, *plan.mode.slaves(home)}
     for fault in plan.faults:
         machines = set(fault.machines)
         amid = clients_s is not None and fault.at_s <= until_s and clients_s - ANSWER_S <= fault.end_s
         if amid and machines & set(CLIENTS):
             return True
-        if not machines & pair:
+        if not machines & brokers:
             continue
         if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
             return True

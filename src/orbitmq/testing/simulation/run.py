@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 
 from orbitmq.admin import Admin
 from orbitmq.broker.broker import Broker
@@ -36,7 +37,7 @@ from orbitmq.testing.simulation.load import (
     Load,
 )
 from orbitmq.testing.simulation.operator import Operator
-from orbitmq.testing.simulation.plan import BROKERS, GROUPS, NAME_SERVERS, Plan
+from orbitmq.testing.simulation.plan import GROUPS, NAME_SERVERS, Plan
 from orbitmq.testing.simulation.site import Site
 from orbitmq.testing.simulation.watch import LogLines, Watch
 
@@ -121,6 +122,7 @@ def _collected_at_the_end() -> Iterator[None]:
 class _Run:
     def __init__(self, plan: Plan, history: History) -> None:
         self._plan = plan
+        self._brokers = plan.mode.brokers
         self._history = history
         self._judged: tuple[int, ...] = ()
         # What was read while the run waited for its end: masters' queues only grow then.
@@ -199,17 +201,17 @@ class _Run:
 
     def _roles(self) -> str:
         return ", ".join(
-            f"{name} {getattr(self._site.servers[name].role, 'value', 'down')}" for name in BROKERS
+            f"{name} {getattr(self._site.servers[name].role, 'value', 'down')}" for name in self._brokers
         )
 
     def _in_place(self) -> bool:
-        roles = [self._site.servers[name].role for name in BROKERS]
-        return roles == [Role.MASTER, Role.SLAVE] * len(GROUPS)
+        roles = [self._site.servers[name].role for name in self._brokers]
+        return roles == [Role.MASTER if name in GROUPS else Role.SLAVE for name in self._brokers]
 
     async def _recover(self) -> None:
         """All serve as in the beginning, and consumers have everything."""
         if not await self._until(lambda: self._in_place() and self._same_logs(), DRAIN_LIMIT_S):
-            ends = ", ".join(f"{n} {self._end_of(n)}" for n in BROKERS)
+            ends = ", ".join(f"{n} {self._end_of(n)}" for n in self._brokers)
             text = f"after {DRAIN_LIMIT_S:g} s without faults: {self._roles()}; logs end at {ends}"
             self._history.violate("everything recovers", text)
             return
@@ -227,9 +229,10 @@ class _Run:
             self._history.violate("the slave's log is the master's", "the logs of a group do not become one")
             return
         for group in GROUPS:
-            master, slave = (self._store(server.name) for server in self._site.brokers(group))
-            if master is not None and slave is not None:
-                self._compare(group, master, slave)
+            master, *slaves = (self._store(server.name) for server in self._site.brokers(group))
+            for slave in slaves:
+                if master is not None and slave is not None:
+                    self._compare(group, master, slave)
         await self._until(lambda: not any(map(self._different, GROUPS)), TABLES_LIMIT_S)
         for group in GROUPS:
             for text in self._different(group):
@@ -248,10 +251,11 @@ class _Run:
         return -1 if store is None else store.max_commit_log_offset
 
     def _same_logs(self) -> bool:
-        return all(
-            self._end_of(servers[0].name) == self._end_of(servers[1].name) >= 0
-            for servers in map(self._site.brokers, GROUPS)
-        )
+        for group in GROUPS:
+            ends = {self._end_of(server.name) for server in self._site.brokers(group)}
+            if len(ends) > 1 or min(ends) < 0:
+                return False
+        return True
 
     def _compare(self, group: str, master: MessageStore, slave: MessageStore) -> None:
         begin = max(master.min_commit_log_offset, slave.min_commit_log_offset)
@@ -268,18 +272,16 @@ class _Run:
                 self._history.violate("the slave's log is the master's", text)
 
     def _different(self, group: str) -> list[str]:
-        """What the two of a group do not agree about, at most one line for each table."""
-        master, slave = (self._broker(server.name) for server in self._site.brokers(group))
-        if master is None or slave is None:
-            return []
+        """What a master and its slaves do not agree about, at most one line for each table of a slave."""
+        master, *slaves = (self._broker(server.name) for server in self._site.brokers(group))
         texts: list[str] = []
-        for table in SAME_TABLES:
+        for slave, table in product(slaves, SAME_TABLES):
+            if master is None or slave is None:
+                continue
             one, other = (_content(broker, table) for broker in (master, slave))
             for key in sorted(one.keys() | other.keys()):
                 if one.get(key) != other.get(key):
-                    texts.append(
-                        f"{table} of {group}: {key} is {one.get(key)}, at its slave {other.get(key)}"
-                    )
+                    texts.append(f"{table} of {group}: {key} is {one.get(key)}, at a slave {other.get(key)}")
                     break
         return texts
 
@@ -335,7 +337,7 @@ class _Run:
     async def _stop_all(self, load: Load) -> None:
         for name in (*CONSUMERS, PRODUCERS):
             await load.leave(name)
-        for name in (*reversed(BROKERS), *NAME_SERVERS[: self._plan.mode.name_servers]):
+        for name in (*reversed(self._brokers), *NAME_SERVERS[: self._plan.mode.name_servers]):
             await self._site.stop(name)
 
 

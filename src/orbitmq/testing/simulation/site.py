@@ -21,7 +21,6 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.testing.simulation.history import History
 from orbitmq.testing.simulation.plan import (
-    BROKERS,
     CLIENTS,
     GROUPS,
     NAME_SERVERS,
@@ -29,7 +28,6 @@ from orbitmq.testing.simulation.plan import (
     ROLLS_S,
     ROLLS_SLOT_MS,
     Mode,
-    partner,
 )
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
@@ -99,7 +97,7 @@ class Site:
         self._mode = mode
         self._history = history
         self.clock: Clock = runtime.clock
-        names = (*NAME_SERVERS[: mode.name_servers], *BROKERS, *CLIENTS, OPERATOR)
+        names = (*NAME_SERVERS[: mode.name_servers], *mode.brokers, *CLIENTS, OPERATOR)
         self.machines = {
             name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
         }
@@ -111,9 +109,13 @@ class Site:
         for name, machine in self.machines.items():
             machine.skew_ms = self.ahead_ms[name]
         self.names = {machine.host: name for name, machine in self.machines.items()}
-        self.servers = {name: Server(name, self.machines[name]) for name in names[: -len(CLIENTS) - 1]}
-        self._pairs = {group: [self.servers[group], self.servers[partner(group)]] for group in GROUPS}
-        self._members = {member.name: member for member in members(len(GROUPS), 2)}
+        self.servers = {
+            name: Server(name, self.machines[name]) for name in names if name not in (*CLIENTS, OPERATOR)
+        }
+        self._groups = {
+            group: [self.servers[name] for name in (group, *mode.slaves(group))] for group in GROUPS
+        }
+        self._members = {member.name: member for member in members(len(GROUPS), mode.replicas)}
 
     @property
     def name_servers(self) -> str:
@@ -135,11 +137,11 @@ class Site:
         if self._mode.rolls:
             slots = round(ROLLS_S * 1000 / ROLLS_SLOT_MS)
             more |= {"timerPrecisionMs": str(ROLLS_SLOT_MS), "timerRollWindowSlot": str(slots)}
-        return settings_of_all(2, more)
+        return settings_of_all(self._mode.replicas, more)
 
     def brokers(self, group: str) -> list[Server]:
-        """The two servers of a group, the master first."""
-        return self._pairs[group]
+        """The servers of a group, the master first."""
+        return self._groups[group]
 
     # -- starting and stopping -------------------------------------------------------------------------
 

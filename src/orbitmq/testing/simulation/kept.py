@@ -1,0 +1,85 @@
+"""Judges what a broker group keeps of what its master forgets: its slaves may have it, and give it back."""
+
+from __future__ import annotations
+
+from math import inf
+
+from orbitmq.testing.simulation.history import History
+from orbitmq.testing.simulation.plan import FORGETS, NAME_SERVERS, Fault, Kind, Plan, group_of
+
+# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
+UNSYNCED_S = 2.0
+# So long after a fault a slave is surely in sync again.
+IN_SYNC_S = 10.0
+# So long after it was written a slave that is in sync has it.
+COPIED_S = 0.1
+
+# What keeps the brokers of a group from each other.
+_PARTS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.RESET}
+
+
+def may_forget(plan: Plan, history: History, fault: Fault, acked_s: float = inf) -> bool:
+    """Whether the mode lets a master forget for good what this fault takes from it.
+
+    Args:
+        fault: of a master.
+        acked_s: when what it takes was acknowledged; infinity: that is not known.
+    """
+    if plan.mode.sync_flush and fault.kind is not Kind.LOSE_DISK:
+        return False
+    two = plan.mode.keeps_two or (plan.mode.quorum and not _alone(plan, fault))
+    return not (two and _given_back(plan, history, fault, acked_s))
+
+
+def _alone(plan: Plan, fault: Fault) -> bool:
+    """Whether no slave may have been in sync before this fault, and its master gone on without them."""
+    slaves = plan.mode.slaves(fault.target)
+    return all(_disturbed(plan, fault, slave, fault.at_s - IN_SYNC_S, fault.end_s) for slave in slaves)
+
+
+def _disturbed(plan: Plan, fault: Fault, slave: str, begin_s: float, end_s: float) -> bool:
+    """Whether another fault met this slave or its master in this time."""
+    return any(
+        other is not fault
+        and _meets(other, fault.target, slave)
+        and other.at_s <= end_s
+        and begin_s <= other.end_s
+        for other in plan.faults
+    )
+
+
+def _meets(fault: Fault, master: str, slave: str) -> bool:
+    """Whether a fault is about one of the two; one between the master and another slave is not."""
+    if fault.other and {group_of(name) for name in fault.machines} == {master}:
+        return slave in fault.machines
+    return bool({master, slave} & set(fault.machines))
+
+
+def _given_back(plan: Plan, history: History, fault: Fault, acked_s: float) -> bool:
+    """Whether the slaves of the group could give back what its master has lost.
+
+    That is on one slave at least, and nobody said on which: so either all of them could, or one that was in
+    sync when it was acknowledged, and has it soon, whoever else has it.
+    """
+    slaves = plan.mode.slaves(fault.target)
+    able = [slave for slave in slaves if _gives(plan, history, fault, slave)]
+    return len(able) == len(slaves) or any(
+        acked_s + COPIED_S <= fault.at_s
+        and not _disturbed(plan, fault, slave, acked_s - IN_SYNC_S, fault.at_s)
+        for slave in able
+    )
+
+
+def _gives(plan: Plan, history: History, fault: Fault, slave: str) -> bool:
+    """Whether this slave could give back what it has."""
+    back_s = history.leads_again_s(fault.target, fault.end_s)
+    for other in plan.faults:
+        if other is fault:
+            continue
+        meets = _meets(other, fault.target, slave)
+        reaches = meets or other.target in NAME_SERVERS or other.other in NAME_SERVERS
+        if reaches and other.kind in _PARTS and other.at_s <= back_s and other.end_s >= fault.end_s:
+            return False
+        if meets and other.kind in FORGETS and other.end_s >= fault.at_s - UNSYNCED_S:
+            return False
+    return True

@@ -1,0 +1,97 @@
+"""What the checkers of the one simulation leave out with three replicas, and what they do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from orbitmq.broker.role import Role
+from orbitmq.runtime.virtual_loop import VirtualClock
+from orbitmq.testing.simulation.forgotten import forgotten
+from orbitmq.testing.simulation.history import History
+from orbitmq.testing.simulation.kept import may_forget
+from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
+
+MODE = Mode(name_servers=1, quorum=True, sync_flush=False, replicas=3)
+ONE, OTHER = "broker-b-1", "broker-b-2"
+LOST = Fault(20.0, 3.0, Kind.LOSE_DISK, "broker-b")
+
+
+def history(*roles: tuple[float, str, Role]) -> History:
+    made = History(VirtualClock())
+    made.roles = [*roles, (25.0, "broker-b", Role.MASTER)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fault", "acked_s", "excused"),
+    [
+        (None, inf, False),
+        # The message may be on the slave that is out of reach, when the other one cannot have it yet.
+        (Fault(22.0, 9.0, Kind.ISOLATE, ONE), 19.95, True),
+        (Fault(22.0, 9.0, Kind.ISOLATE, ONE), inf, True),
+        (Fault(22.0, 9.0, Kind.ISOLATE, ONE), 19.5, False),
+        (Fault(19.0, 9.0, Kind.POWER, ONE), 18.0, False),
+        (Fault(19.0, 9.0, Kind.CUT, "broker-b", ONE), 18.0, False),
+        (Fault(19.0, 9.0, Kind.CUT, "broker-b", "broker-a"), 18.0, True),
+        # What comes and goes before the master is back.
+        (Fault(19.0, 2.0, Kind.ISOLATE, ONE), 19.95, False),
+    ],
+)
+def test_what_a_master_loses_is_given_back_by_a_slave_that_has_it(
+    fault: Fault | None, acked_s: float, excused: bool
+) -> None:
+    faults = (LOST,) if fault is None else (LOST, fault)
+    assert may_forget(Plan(1, MODE, faults), history(), LOST, acked_s) == excused
+
+
+def test_a_slave_that_was_away_lately_may_not_have_what_the_other_one_has() -> None:
+    faults = (LOST, Fault(22.0, 9.0, Kind.ISOLATE, ONE), Fault(7.0, 1.0, Kind.FREEZE, OTHER))
+    assert may_forget(Plan(1, MODE, faults), history(), LOST, 15.0)
+    assert not may_forget(Plan(1, MODE, faults), history(), LOST, 19.0)
+
+
+@pytest.mark.parametrize("names", [(ONE,), (ONE, OTHER)])
+def test_a_quorum_that_goes_on_alone_does_so_without_both_slaves(names: tuple[str, ...]) -> None:
+    mode = replace(MODE, need="enableAutoInSyncReplicas")
+    frozen = [Fault(15.0, 1.0, Kind.FREEZE, name) for name in names]
+    assert may_forget(Plan(1, mode, (*frozen, LOST)), history(), LOST, 19.0) == (len(names) == 2)
+
+
+ACTS = (5.0, ONE, Role.ACTING_MASTER)
+NEXT = (8.0, OTHER, Role.ACTING_MASTER)
+STOPPED = Fault(8.0, 2.0, Kind.STOP, ONE)
+
+
+@pytest.mark.parametrize(
+    ("faults", "excused"),
+    [
+        ((), False),
+        ((STOPPED,), False),
+        ((STOPPED, Fault(7.0, 2.0, Kind.SLOW_LINK, OTHER)), True),
+        ((STOPPED, Fault(4.0, 1.0, Kind.SLOW_LINK, OTHER)), False),
+        ((STOPPED, Fault(7.0, 2.0, Kind.SLOW_LINK, "broker-a")), False),
+        ((replace(STOPPED, kind=Kind.KILL),), True),
+        ((Fault(7.0, 2.0, Kind.CUT, ONE, "nameserver"),), True),
+        ((Fault(7.0, 2.0, Kind.CUT, ONE, "consumers-1"),), False),
+        ((Fault(9.0, 0.0, Kind.KILL, OTHER),), False),
+        # It had to be told before it acted.
+        ((Fault(7.5, 0.3, Kind.NAME_SERVER, "nameserver"),), True),
+        ((Fault(4.0, 3.0, Kind.KILL, "broker-b"),), False),
+    ],
+)
+def test_what_one_slave_did_the_next_one_knows(faults: tuple[Fault, ...], excused: bool) -> None:
+    """The first one did it at 6 s, the second one does it again at 9 s."""
+    assert forgotten(Plan(1, MODE, faults), history(ACTS, NEXT), "broker-b", 6.0, 9.0) == excused
+
+
+def test_who_acted_when() -> None:
+    made = history(
+        ACTS, (7.0, ONE, Role.SLAVE), (8.0, OTHER, Role.ACTING_MASTER), (8.5, "broker-a", Role.MASTER)
+    )
+    assert made.acted("broker-b", 0.0, 9.0) == (ONE, OTHER)
+    assert made.acted("broker-b", 7.5, 9.0) == (OTHER,)
+    assert made.acted("broker-b", 6.0, 7.5) == (ONE,)
+    assert made.acted("broker-a", 0.0, 9.0) == ()
