@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from orbitmq.broker.change_feed import OFFSETS, ChangeFeed
@@ -51,6 +53,20 @@ def offsets() -> tuple[ConsumerOffsets, list[tuple[str, object]]]:
 
 
 # -- files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("MO-22")
+def test_resets_that_wait_are_in_the_file_as_a_table_that_rocketmq_can_skip() -> None:
+    table, _ = offsets()
+    table.commit("g", "t", 0, 7)
+    table.reset("g", "t", 0, 3)
+    text = "".join(table.file_text())
+    ours = text[text.index('"pendingResets"') :]
+    # Of standard JSON, unlike offsetTable, whose queue ids are bare numbers.
+    assert json.loads("{" + ours) == {"pendingResets": {"t@g": {"0": 3}}}
+    again, _ = offsets()
+    again.restore(fastjson.loads(text.encode()))
+    assert again.take_reset("g", "t", 0) == 3
 
 
 def test_the_pretty_form_is_fastjsons() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
 from orbitmq.broker.events import Events, OffsetsReset
-from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
+from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value, quoted
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
@@ -343,12 +343,22 @@ class ConsumerOffsets:
             ("dataVersion", version),
             ("offsetTable", self._entries()),
         ]
-        if self._resets:
-            parts.append((RESETS, _entries(self._resets, {})))
+        # With keys that are texts: RocketMQ 5.5.0 cannot skip a table whose keys are bare numbers.
+        resets = {
+            key: {str(queue_id): offset for queue_id, offset in queues.items()}
+            for key, queues in self._resets.items()
+        }
+        if resets:
+            parts.append((RESETS, pretty_value(resets, "\n\t")))
         return file_text(parts)
 
     def _entries(self) -> Iterator[tuple[str, str]]:
-        return _entries(self._table, self._kept)
+        for key in list(self._table):
+            queues = self._table.get(key)
+            if queues is not None:
+                queues = {**queues, **self._kept.get(key, {})}
+                lines = ",\n\t\t\t".join([f"{queue}:{offset}" for queue, offset in sorted(queues.items())])
+                yield quoted(key), f"{{\n\t\t\t{lines}\n\t\t}}" if lines else "{}"
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``consumerOffset.json``."""
@@ -362,18 +372,6 @@ class ConsumerOffsets:
             self._link(group, topic)
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
-
-
-def _entries(
-    table: Mapping[str, dict[int, int]], instead: Mapping[str, dict[int, int]]
-) -> Iterator[tuple[str, str]]:
-    """Offsets by queue as the file has them, with those of ``instead`` in their place."""
-    for key in list(table):
-        queues = table.get(key)
-        if queues is not None:
-            queues = {**queues, **instead.get(key, {})}
-            lines = ",\n\t\t\t".join([f"{queue}:{offset}" for queue, offset in sorted(queues.items())])
-            yield quoted(key), f"{{\n\t\t\t{lines}\n\t\t}}" if lines else "{}"
 
 
 def _key(topic: str, group: str) -> str:
