@@ -33,7 +33,9 @@ from pyspark.sql.types import (
 from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 
 from orbitmq.errors import BrokerError
+from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import decode_properties
+from orbitmq.message.reserved import TRANS_HALF_TOPIC
 from orbitmq.message.tags import java_hash
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
@@ -671,6 +673,21 @@ def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
     if delivery == EXACTLY_ONCE:
         run(7, range(100, 110))
         assert brokers.bodies() == list(range(100, 110))
+
+
+@pytest.mark.behaviour("SP-13")
+def test_half_messages_at_a_broker_that_is_away_end_no_query(
+    brokers: ScriptedBrokers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = FolderState(str(tmp_path))
+    halves = Offsets({MessageQueue(TRANS_HALF_TOPIC, f"broker-{name}", 0): 0 for name in "ab"})
+    state.begin(TaskId("query", 7, 0, "a", 0), "t", halves)  # an attempt that was killed
+    done = [Written(TaskId("query", 7, 0, "b", 1), 0, topics={"t": Offsets({})})]
+    brokers.gone = {"broker-b:1"}
+    for _ in range(2):  # and when Spark did not note the commit
+        BatchCommit(options(delivery=TRANSACTIONAL), frozenset({"body"}), done, state).finish()
+    assert state.is_committed("query", 7)
+    assert "stay until they expire: the master of broker-b is away" in caplog.text
 
 
 # -- the state -----------------------------------------------------------------------------------------
