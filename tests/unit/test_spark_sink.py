@@ -6,7 +6,7 @@ import itertools
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -45,13 +45,12 @@ from orbitmq.spark.write.commit import BatchCommit, Written, written_by
 from orbitmq.spark.write.flights import Flights, Shipment
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.rows import check_columns
-from orbitmq.spark.write.send import TaskSender
-from orbitmq.spark.write.sink import StreamWriter
+from orbitmq.spark.write.send import Begin, TaskSender
+from orbitmq.spark.write.sink import BatchWriter, StreamWriter
 from orbitmq.spark.write.sink_state import FolderState
 from orbitmq.spark.write.task import SPARK_ID, TaskId, new_run, unique_key
 
 START = Offsets(dict.fromkeys(QUEUES, 0))
-Place = Callable[[str, Offsets], Offsets | None]
 
 
 @pytest.fixture
@@ -495,6 +494,16 @@ def test_columns_that_are_not_messages_are_refused(
         check_columns(schema, topic)
 
 
+@pytest.mark.behaviour("SP-07")
+def test_a_send_fits_a_request() -> None:
+    schema = StructType().add("body", StringType())
+    StreamWriter(options(delivery=AT_LEAST_ONCE, batch_bytes=8 << 20), schema)
+    with pytest.raises(OptionError, match=r"batchBytes is above 16646152: a request holds no more"):
+        StreamWriter(options(delivery=AT_LEAST_ONCE, batch_bytes=16 << 20), schema)
+    with pytest.raises(OptionError, match="a request holds no more"):
+        BatchWriter(options(batch_bytes=16 << 20), schema, overwrite=False)
+
+
 def test_a_place_for_the_state_is_needed() -> None:
     schema = StructType().add("body", StringType())
     with pytest.raises(OptionError, match="delivery=exactly-once needs the option checkpointLocation"):
@@ -526,7 +535,7 @@ def play(
     done: list[Written] = []
     for partition, numbers in enumerate(parts):
         task = TaskId("query", 7, partition, run, partition)
-        begin: Place = lambda topic, ends, task=task: state.begin(task, topic, ends)  # noqa: E731
+        begin: Begin = lambda topic, ends, task=task: state.begin(task, topic, ends)  # noqa: E731
         batches = [rows(numbers[at : at + 20]) for at in range(0, len(numbers), 20)]
         done.append(written_by(TaskSender(chosen, task, frozenset({"body"}), begin), iter(batches)))
     commit = BatchCommit(chosen, frozenset({"body"}), done, state)
