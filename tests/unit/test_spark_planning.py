@@ -157,13 +157,6 @@ def test_load_names_the_topic() -> None:
     assert read_options({"path": "orders, payments"}).topics == ("orders", "payments")
 
 
-@pytest.mark.behaviour("SP-07")
-def test_a_send_fits_a_request() -> None:
-    assert write_options({"topic": "t", "batchBytes": "8m"}).batch_bytes == 8 << 20
-    with pytest.raises(OptionError, match="batchBytes is above 16646152: a request holds no more"):
-        write_options({"topic": "t", "batchBytes": "16m"})
-
-
 def test_writer_state_lies_beside_the_checkpoint() -> None:
     assert write_options({"checkpointlocation": "/c/"}).state_location == "/c/orbitmq-sink"
     assert write_options({"stateLocation": "/s", "checkpointLocation": "/c"}).state_location == "/s"

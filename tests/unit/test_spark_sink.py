@@ -6,7 +6,7 @@ import itertools
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -33,7 +33,9 @@ from pyspark.sql.types import (
 from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 
 from orbitmq.errors import BrokerError
+from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import decode_properties
+from orbitmq.message.reserved import TRANS_HALF_TOPIC
 from orbitmq.message.tags import java_hash
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
@@ -43,13 +45,12 @@ from orbitmq.spark.write.commit import BatchCommit, Written, written_by
 from orbitmq.spark.write.flights import Flights, Shipment
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.rows import check_columns
-from orbitmq.spark.write.send import TaskSender
-from orbitmq.spark.write.sink import StreamWriter
+from orbitmq.spark.write.send import Begin, TaskSender
+from orbitmq.spark.write.sink import BatchWriter, StreamWriter
 from orbitmq.spark.write.sink_state import FolderState
 from orbitmq.spark.write.task import SPARK_ID, TaskId, new_run, unique_key
 
 START = Offsets(dict.fromkeys(QUEUES, 0))
-Place = Callable[[str, Offsets], Offsets | None]
 
 
 @pytest.fixture
@@ -493,6 +494,16 @@ def test_columns_that_are_not_messages_are_refused(
         check_columns(schema, topic)
 
 
+@pytest.mark.behaviour("SP-07")
+def test_a_send_fits_a_request() -> None:
+    schema = StructType().add("body", StringType())
+    StreamWriter(options(delivery=AT_LEAST_ONCE, batch_bytes=8 << 20), schema)
+    with pytest.raises(OptionError, match=r"batchBytes is above 16646152: a request holds no more"):
+        StreamWriter(options(delivery=AT_LEAST_ONCE, batch_bytes=16 << 20), schema)
+    with pytest.raises(OptionError, match="a request holds no more"):
+        BatchWriter(options(batch_bytes=16 << 20), schema, overwrite=False)
+
+
 def test_a_place_for_the_state_is_needed() -> None:
     schema = StructType().add("body", StringType())
     with pytest.raises(OptionError, match="delivery=exactly-once needs the option checkpointLocation"):
@@ -524,7 +535,7 @@ def play(
     done: list[Written] = []
     for partition, numbers in enumerate(parts):
         task = TaskId("query", 7, partition, run, partition)
-        begin: Place = lambda topic, ends, task=task: state.begin(task, topic, ends)  # noqa: E731
+        begin: Begin = lambda topic, ends, task=task: state.begin(task, topic, ends)  # noqa: E731
         batches = [rows(numbers[at : at + 20]) for at in range(0, len(numbers), 20)]
         done.append(written_by(TaskSender(chosen, task, frozenset({"body"}), begin), iter(batches)))
     commit = BatchCommit(chosen, frozenset({"body"}), done, state)
@@ -671,6 +682,21 @@ def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
     if delivery == EXACTLY_ONCE:
         run(7, range(100, 110))
         assert brokers.bodies() == list(range(100, 110))
+
+
+@pytest.mark.behaviour("SP-13")
+def test_half_messages_at_a_broker_that_is_away_end_no_query(
+    brokers: ScriptedBrokers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = FolderState(str(tmp_path))
+    halves = Offsets({MessageQueue(TRANS_HALF_TOPIC, f"broker-{name}", 0): 0 for name in "ab"})
+    state.begin(TaskId("query", 7, 0, "a", 0), "t", halves)  # an attempt that was killed
+    done = [Written(TaskId("query", 7, 0, "b", 1), 0, topics={"t": Offsets({})})]
+    brokers.gone = {"broker-b:1"}
+    for _ in range(2):  # and when Spark did not note the commit
+        BatchCommit(options(delivery=TRANSACTIONAL), frozenset({"body"}), done, state).finish()
+    assert state.is_committed("query", 7)
+    assert "stay until they expire: the master of broker-b is away" in caplog.text
 
 
 # -- the state -----------------------------------------------------------------------------------------

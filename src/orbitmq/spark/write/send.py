@@ -21,7 +21,6 @@ from orbitmq.spark.options import (
     AT_LEAST_ONCE,
     CLUSTER,
     EXACTLY_ONCE,
-    LARGEST_SEND_BYTES,
     TRANSACTIONAL,
     WriteOptions,
 )
@@ -34,9 +33,12 @@ from orbitmq.spark.write.scan import StoredRows, patiently
 from orbitmq.spark.write.task import SPARK_ID, Since, TaskId, id_mark, row_of_key
 from orbitmq.spark.write.transactions import half_properties, retention_s
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 log = logging.getLogger("orbitmq.spark")
 
+# What is left of a frame for messages, with room for the header.
+LARGEST_SEND_BYTES = MAX_FRAME_BYTES - (128 << 10)
 # Batches that are being filled, one for each queue that order ties rows to.
 MAX_OPEN = 256
 # Messages of one batch: the fast path of a broker of OrbitMQ takes no more, and its slow path costs several

@@ -32,7 +32,7 @@ from orbitmq.spark.write.commit import BatchCommit, Written, written_by
 from orbitmq.spark.write.ledger import ClusterLedger, JobLedger
 from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.scan import patiently
-from orbitmq.spark.write.send import Begin, TaskSender, columns_of
+from orbitmq.spark.write.send import LARGEST_SEND_BYTES, Begin, TaskSender, columns_of
 from orbitmq.spark.write.sink_state import FolderState
 from orbitmq.spark.write.task import Since, TaskId, new_run
 from orbitmq.spark.write.transactions import Transactions
@@ -44,12 +44,13 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
     """Writes the batches of a streaming query.
 
     Raises:
-        OptionError: there is no place for the state that ``delivery`` needs.
+        OptionError: there is no place for the state that ``delivery`` needs, or no request holds
+            ``batchBytes``.
         SchemaError: the columns are not those of messages.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
+        _check(options, schema)
         if options.delivery != AT_LEAST_ONCE and options.state_location is None:
             raise OptionError(
                 f"delivery={options.delivery} needs the option checkpointLocation or stateLocation"
@@ -104,12 +105,13 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a data frame once; needs ``mode("append")``.
 
     Raises:
-        OptionError: ``mode("overwrite")``; messages cannot be replaced.
+        OptionError: ``mode("overwrite")``, since messages cannot be replaced, or no request holds
+            ``batchBytes``.
         SchemaError: the columns are not those of messages.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
+        _check(options, schema)
         if overwrite:
             raise OptionError('topics cannot be overwritten; use mode("append")')
         self._options = options
@@ -153,6 +155,13 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Messages cannot be taken back; half messages stay unseen until they expire."""
         rows = sum(message.metrics.rows for message in _written(messages))
         log.warning("the job failed after %d messages were sent", rows)
+
+
+def _check(options: WriteOptions, schema: StructType) -> None:
+    """Refuse, on the driver, what no task could send."""
+    check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
+    if options.batch_bytes > LARGEST_SEND_BYTES:
+        raise OptionError(f"option batchBytes is above {LARGEST_SEND_BYTES}: a request holds no more")
 
 
 def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
