@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.message.record import decode_record
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
@@ -149,6 +150,30 @@ async def test_expired_queues_go_on_where_they_ended(kills: int) -> None:
     await fill(store, "a", 2)
     assert ends(store, "a") == [(13, 14), (13, 14)]
     assert readable(store, "a") == [1, 1]
+    await store.stop()
+
+
+@pytest.mark.behaviour("ST-15")
+async def test_the_times_of_a_java_brokers_checkpoint_are_a_little_ahead() -> None:
+    runtime = simulated_runtime(3)
+    store = await opened(runtime, "a", "b")
+    await fill(store, "a", 30)
+    await asyncio.sleep(5)
+    await fill(store, "a", 12)
+    await fill(store, "b", 2)
+    await fill(store, "a", 8)
+    record = store.record_at(3 * 16 * 1024)
+    assert record is not None
+    border = decode_record(record).store_timestamp
+    await store.stop()
+    # It lost power: entries of b are not on the device, and its checkpoint speaks of a's next ones.
+    runtime.files.remove_tree(f"{QUEUES}/b")
+    times = struct.pack(">5q", border, border, 0, 0, 0)
+    runtime.files.write_atomic(f"{ROOT}/checkpoint", times.ljust(4096, b"\0"))
+    runtime.files.write_atomic(f"{ROOT}/abort", b"")
+    store = await opened(runtime, "a", "b")
+    assert readable(store, "a") == [25, 25]
+    assert readable(store, "b") == [1, 1]
     await store.stop()
 
 

@@ -205,7 +205,8 @@ class Queues:
 
     def folders(self) -> list[str]:
         """The topics that have a folder."""
-        return self._runtime.files.list_dir(self._config.consume_queue_path)
+        files, root = self._runtime.files, self._config.consume_queue_path
+        return [name for name in files.list_dir(root) if files.is_dir(f"{root}/{name}")]
 
     def load_folder(self, topic: str, border: int, *, cut: bool, is_stored: IsStored) -> None:
         """Find out from its files how far each queue of a topic reaches with records below ``border``.

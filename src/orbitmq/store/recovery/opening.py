@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 # What a start may need on the disk: blocks ahead of the log, consume queues, tables.
 ROOM_BYTES = 4 * ALLOCATE_AHEAD_BYTES
+# The times of a Java broker's checkpoint are those of what was dispatched, not of what is on the device; it
+# allows for so much itself.
+THEIR_TIMES_AHEAD_MS = 3000
 
 
 def lock(runtime: Runtime, root: str) -> Callable[[], None]:
@@ -256,7 +259,7 @@ class Opening:
         starts = files.starts()
         if not crashed:
             return starts[max(0, len(starts) - 3)]
-        known = min(checkpoint.log_timestamp, checkpoint.queue_timestamp)
+        known = min(checkpoint.log_timestamp, checkpoint.queue_timestamp) - THEIR_TIMES_AHEAD_MS
         for start in reversed(starts):
             first = first_record_time(files, start)
             if first is not None and 0 < first <= known:
