@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from orbitmq.admin import Admin
 from orbitmq.broker.broker import Broker
@@ -280,6 +281,8 @@ class _Run:
                 continue
             one, other = (_content(broker, table) for broker in (master, slave))
             for key in sorted(one.keys() | other.keys()):
+                if table == OFFSETS and one.get(key, -1) < other.get(key, -1):
+                    continue  # a client that still had the slave's address has committed there
                 if one.get(key) != other.get(key):
                     texts.append(f"{table} of {group}: {key} is {one.get(key)}, at a slave {other.get(key)}")
                     break
@@ -349,7 +352,7 @@ def _log_of(store: MessageStore, begin: int) -> bytes:
     return data
 
 
-def _content(broker: Broker, table: str) -> dict[str, object]:
+def _content(broker: Broker, table: str) -> dict[str, Any]:
     fed = broker.services.feed.tables()[table]
     return {key: fed.plain(value) for key, value in fed.items()} if fed.items is not None else {}
 
