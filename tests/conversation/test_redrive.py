@@ -233,6 +233,7 @@ async def test_what_cannot_be_is_refused(
     assert (await peer.ok(RequestCode.LIST_REDRIVES)).body == b"[]"
 
 
+@pytest.mark.behaviour("DQ-12")
 async def test_a_job_that_cannot_be_written_down_is_not_begun(
     peer: BrokerPeer, broker: Broker, orbitmq_runtime: SimulatedRuntime
 ) -> None:
@@ -243,6 +244,13 @@ async def test_a_job_that_cannot_be_written_down_is_not_begun(
     assert (await status(peer)).state is RedriveState.FAILED
     assert numbers(broker) == []
     orbitmq_runtime.files.heal()
+    # Nor by who begins anew with what the disk took later.
+    await asyncio.sleep(10)
+    await broker.change_role(Role.FENCED)
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(10)
+    assert (await status(peer)).state is RedriveState.FAILED
+    assert numbers(broker) == []
     await begin(peer)
     assert (await ended(peer)).sent == 10
 

@@ -109,6 +109,7 @@ class Redrives(Component):
             await self._written(REDRIVES)
         except RemotingError:
             facts.state = RedriveState.FAILED
+            self._save(job.copy())  # the disk may take the job later, which was refused
             raise
         if self._jobs.get(request.group) is not job:
             raise RemotingError(
