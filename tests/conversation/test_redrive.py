@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.broker_peer import BrokerPeer, hang
 from tests.replicas import MASTER, SLAVE, role_of
 
 from orbitmq import Consumer, Message, ReceivedMessage
@@ -233,6 +233,7 @@ async def test_what_cannot_be_is_refused(
     assert (await peer.ok(RequestCode.LIST_REDRIVES)).body == b"[]"
 
 
+@pytest.mark.behaviour("DQ-12")
 async def test_a_job_that_cannot_be_written_down_is_not_begun(
     peer: BrokerPeer, broker: Broker, orbitmq_runtime: SimulatedRuntime
 ) -> None:
@@ -243,6 +244,13 @@ async def test_a_job_that_cannot_be_written_down_is_not_begun(
     assert (await status(peer)).state is RedriveState.FAILED
     assert numbers(broker) == []
     orbitmq_runtime.files.heal()
+    # Nor by who begins anew with what the disk took later.
+    await asyncio.sleep(10)
+    await broker.change_role(Role.FENCED)
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(10)
+    assert (await status(peer)).state is RedriveState.FAILED
+    assert numbers(broker) == []
     await begin(peer)
     assert (await ended(peer)).sent == 10
 
@@ -472,3 +480,21 @@ async def test_only_a_master_changes_a_job(orbitmq_world: World) -> None:
             assert "acting master" in (refused.remark or "")
             await world.sleep(10)
             assert world.brokers[SLAVE].services.store.max_commit_log_offset == end
+
+
+@pytest.mark.behaviour("DQ-12")
+async def test_a_job_that_is_resumed_while_it_writes_down_its_pause_goes_on(
+    peer: BrokerPeer, broker: Broker, orbitmq_runtime: SimulatedRuntime
+) -> None:
+    """It was said to run, and nobody worked on it until the next start."""
+    await fill(broker, 1000)
+    await begin(peer, rate=200)
+    await asyncio.sleep(1.5)
+    sync = orbitmq_runtime.threads.sync
+    hang(orbitmq_runtime)
+    await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action="PAUSE")
+    await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action="RESUME")
+    orbitmq_runtime.threads.sync = sync  # type: ignore[method-assign]
+    done = await ended(peer)
+    assert (done.state, done.sent) == (RedriveState.DONE, 1000)
+    assert numbers(broker) == list(range(1000))

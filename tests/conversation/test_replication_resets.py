@@ -210,3 +210,33 @@ async def test_a_reset_that_was_told_while_a_slave_acted_is_over_for_a_master_th
         await world.sleep(2)
         assert [waits(world, name) for name in (MASTER, SLAVE)] == [not told] * 2
         assert await committed(master) == ("20" if told else "5")
+
+
+@pytest.mark.behaviour("PO-37")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("told_before", [False, True])
+async def test_a_reset_made_while_a_slave_acts_reaches_a_master_that_lives_on(
+    orbitmq_world: World, told_before: bool
+) -> None:
+    """Also one that goes back, behind one that the master has told."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await twenty_read(world, master)
+        if told_before:
+            await reset(master, 3)
+            await master.pull(18, sys_flag=int(OWN_FILTER))
+            await commit(master, 18)
+            await world.sleep(1)
+        world.partition(MASTER)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        await reset(slave, 5)
+        world.heal()
+        await world.until(
+            lambda: (role_of(world, MASTER), role_of(world, SLAVE)) == (Role.MASTER, Role.SLAVE)
+        )
+        await world.sleep(2)
+        assert [waits(world, name) for name in (MASTER, SLAVE)] == [True, True]
+        moved = await master.pull(18, sys_flag=int(OWN_FILTER))
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        assert await committed(master) == "5"

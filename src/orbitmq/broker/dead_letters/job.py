@@ -86,13 +86,8 @@ class Job:
     def at_work(self) -> bool:
         return self.task is not None and not self.task.done()
 
-    @property
-    def ends(self) -> bool:
-        """Whether it has ended and is about to write that down."""
-        return self.at_work and self.facts.state not in (RedriveState.RUNNING, RedriveState.PAUSED)
-
-    async def written(self, limit_s: float | None) -> None:
-        """Return when the work has ended; ``limit_s``: after so many seconds anyway."""
+    async def written(self, limit_s: float) -> None:
+        """Return when the work has ended, after ``limit_s`` seconds anyway."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=limit_s)
 

@@ -31,7 +31,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 DRY_RUN_S = 3.0
-WRITTEN_S = 3.0  # so long an answer waits for a job that writes down that it pauses or stops
+WRITTEN_S = 3.0  # so long an answer waits for a job that writes down how it ended
 _LIMITS = (("rate", 1, 1_000_000), ("limit", 1, 2**62), ("max_redrives", 1, 1_000_000))
 _OPEN = (RedriveState.RUNNING, RedriveState.PAUSED)
 
@@ -86,10 +86,12 @@ class Redrives(Component):
                 INVALID_PARAMETER, a field that cannot be; SUBSCRIPTION_PARSE_FAILED, a broken expression;
                 ILLEGAL_OPERATION, one runs already; SERVICE_NOT_AVAILABLE, this broker is no master.
         """
-        while (before := self._jobs.get(request.group)) is not None and before.ends:
-            # It has ended and writes that down. Another one may have been begun meanwhile.
-            await before.written(None)
-        if before is not None and not request.dry_run and before.facts.state in _OPEN:
+        before = self._jobs.get(request.group)
+        if before is not None and before.facts.state not in _OPEN:
+            # It has ended and may still write that down. Another one may have been begun meanwhile.
+            await before.written(WRITTEN_S)
+            before = self._jobs.get(request.group)
+        if before is not None and not request.dry_run and (before.facts.state in _OPEN or before.at_work):
             raise RemotingError(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"a redrive of group {request.group} is {before.facts.state.value.lower()} with "
@@ -107,6 +109,7 @@ class Redrives(Component):
             await self._written(REDRIVES)
         except RemotingError:
             facts.state = RedriveState.FAILED
+            self._save(job.copy())  # the disk may take the job later, which was refused
             raise
         if self._jobs.get(request.group) is not job:
             raise RemotingError(
