@@ -22,10 +22,14 @@ class LoopThread:
 
     Args:
         name: of the thread.
+
+    Attributes:
+        ending: held by who ends what lives on the loop; its holder may take it again, as in a signal handler.
     """
 
     def __init__(self, name: str = "orbitmq-loop") -> None:
         self._loop = _new_loop()
+        self.ending = threading.RLock()
         # Held while work is handed over, so that the loop ends all of it and none is left that nobody runs.
         self._handing_over = threading.Lock()
         self._open = True
