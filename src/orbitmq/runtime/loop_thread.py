@@ -60,6 +60,11 @@ class LoopThread:
         """Whether the caller runs on this thread, where it may not wait."""
         return threading.current_thread() is self._thread
 
+    @property
+    def open(self) -> bool:
+        """Whether it takes work; not after :meth:`stop`, nor when the process ends or was forked."""
+        return self._open and self._thread.is_alive()
+
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop; the future gives its result.
 
@@ -72,7 +77,7 @@ class LoopThread:
                 if self._open:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
-        raise RuntimeError("the event loop thread is stopped, or calls itself")
+        raise RuntimeError("the event loop thread is stopped (a fork has none), or calls itself")
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. Ctrl-C cancels it."""

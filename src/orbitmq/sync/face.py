@@ -118,5 +118,5 @@ class Face:
             while (found := loop.wait(following())) is not None:
                 yield found
         finally:
-            if self._loop is loop:
+            if self._loop is loop and loop.open:
                 loop.wait(source.aclose())
