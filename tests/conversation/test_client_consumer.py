@@ -92,6 +92,28 @@ async def test_where_a_new_group_begins(world: Any, consume_from: ConsumeFrom, f
     assert seen.bodies[0] == first
 
 
+@pytest.mark.behaviour("CR-27")
+async def test_what_comes_into_an_empty_queue_while_a_group_begins_at_its_end_is_not_skipped(
+    world: Any,
+) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+
+    def script(command: Command) -> Command | str:
+        if command.ext.get("topic") != "t" or broker.offsets:
+            return "default"
+        if command.code == RequestCode.GET_MAX_OFFSET:
+            broker.store("t", b"between")
+        young = command.code == RequestCode.QUERY_CONSUMER_OFFSET and broker.queues["t", 0]
+        return command.reply(ext={"offset": "0"}) if young else "default"
+
+    broker.script = script
+    seen = Collector()
+    async with running(consumer_of(world, consume_from=ConsumeFrom.LAST), seen):
+        await until(world, lambda: seen.bodies)
+    assert seen.bodies == [b"between"]
+
+
 @pytest.mark.scripted("a", "b")
 async def test_members_share_the_queues_at_once(world: Any) -> None:
     world.topics["t"] = {"a": 4, "b": 4}

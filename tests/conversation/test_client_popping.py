@@ -21,12 +21,14 @@ from tests.conversation.popping_group import (
 )
 
 from orbitmq import (
+    ConsumeFrom,
     Consumer,
     Message,
     OrbitError,
     ReceivedMessage,
     Settled,
 )
+from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.message import property_names
 from orbitmq.testing import World
@@ -415,3 +417,20 @@ async def test_a_handler_that_outlives_its_consumer_acknowledges_nothing(orbitmq
     async with running(member(world), handle):
         await world.until(lambda: len(got) == 2, 20)
     assert got == [0, 1]
+
+
+@pytest.mark.behaviour("CR-27")
+async def test_a_new_group_that_pops_reads_a_young_queue_from_its_beginning(orbitmq_world: World) -> None:
+    """It began with the newest message: of a topic that is made by its first message the rest was lost."""
+    world = orbitmq_world
+    await prepare(world, 12)
+    handled: Counter[bytes] = Counter()
+
+    async def handler(message: ReceivedMessage) -> None:
+        handled[message.body] += 1
+
+    consumer = world.consumer("cg", allocate=ByBroker(), consume_from=ConsumeFrom.LAST)
+    consumer.subscribe("T")
+    async with running(consumer, handler):
+        await world.until(lambda: len(handled) == 12)
+    assert handled == Counter(b"%d" % number for number in range(12))

@@ -233,6 +233,24 @@ async def test_a_broker_whose_connection_ended_is_greeted_again_at_once(world: A
         assert len(broker.requests(RequestCode.HEART_BEAT)) == beats + 2, "less and less often"
 
 
+@pytest.mark.behaviour("MO-18")
+@pytest.mark.scripted("a", "b")
+async def test_a_broker_that_was_out_of_the_routes_is_greeted_when_it_is_back(world: Any) -> None:
+    """Its connection was dropped here, and it heard nothing until the next heartbeat, up to 30 s later."""
+    world.topics["t"] = {"a": 1, "b": 1}
+    broker = world.brokers["a"]
+    async with producer_of(world) as producer:
+        await producer.send(Message("t", b"x"))
+        await world.runtime.clock.sleep(3)
+        world.down.add("a")
+        producer._client.suspect("t")
+        await world.runtime.clock.sleep(3)
+        beats = len(broker.requests(RequestCode.HEART_BEAT))
+        world.down.clear()
+        await world.runtime.clock.sleep(2)
+        assert len(broker.requests(RequestCode.HEART_BEAT)) == beats + 1
+
+
 async def test_brokers_hear_of_the_group_and_of_its_end(world: Any) -> None:
     async with producer_of(world) as producer:
         await producer.send(Message("t", b"x"))

@@ -34,6 +34,21 @@ def waiting_notices(broker: Broker) -> int:
     return sum(len(part) for part in parts if isinstance(part, HeldPops))
 
 
+@pytest.mark.behaviour("PP-15")
+async def test_the_message_of_a_loop_that_was_left_is_renewed_no_more(orbitmq_world: World) -> None:
+    """It was for 15 minutes, though nobody worked on it."""
+    world = orbitmq_world
+    await send(world, "a", "b")
+    async with world.simple_consumer(invisible_s=10) as consumer:
+        consumer.subscribe("orders")
+        left = await anext(consumer.messages())
+        begun = world.clock.monotonic()
+        async for message in consumer:
+            if message.body == left.body:
+                break
+        assert world.clock.monotonic() - begun < 12
+
+
 async def test_receive_and_acknowledge(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, "a", "b", "c")

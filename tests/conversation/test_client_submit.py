@@ -9,15 +9,23 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import never, producer_of
 
-from orbitmq import Message, MessageQueue, SendError, SendResult
+from orbitmq import Message, MessageQueue, SendError, SendResult, SendStatus
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer import callbacks
-from orbitmq.errors import SendErrorKind
+from orbitmq.client.producer.batching import AutoBatch
+from orbitmq.errors import ClientStateError, SendErrorKind
 from orbitmq.runtime.system import system_runtime
 from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
 
 SEND = RequestCode.SEND_MESSAGE_V2
+SENDS = (SEND, RequestCode.SEND_BATCH_MESSAGE)
 QUEUE = MessageQueue("t", "a", 0)
+
+
+async def passing(message: Message, send: Any) -> SendResult:
+    result: SendResult = await send(message)
+    return result
 
 
 def busy(command: Any) -> Any:
@@ -234,6 +242,45 @@ def test_close_does_not_wait_for_ever_for_a_callback(
     release.set()
     assert heard == [threading.main_thread()]
     assert "1 callbacks of sends had not ended" in caplog.text
+
+
+@pytest.mark.behaviour("AS-13")
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"auto_batch": AutoBatch(linger_ms=50)}, {"middleware": [passing]}],
+    ids=["plain", "batches", "middleware"],
+)
+async def test_what_was_submitted_is_sent_when_the_producer_closes(world: Any, options: Any) -> None:
+    """All of it failed, told to futures that a program which ends looks at no more."""
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+
+    async def slowly(command: Command) -> Any:
+        await world.runtime.clock.sleep(1)
+        return command.reply(ext={"msgId": "m", "queueId": "0", "queueOffset": "0"})
+
+    broker.script = lambda c: slowly(c) if c.code in SENDS else "default"
+    async with producer_of(world, **options) as producer:
+        sends = [producer.submit(Message("t", b"%d" % number)) for number in range(20)]
+    assert [send.result().status for send in sends] == [SendStatus.SEND_OK] * 20
+    with pytest.raises(ClientStateError):
+        await producer.submit(Message("t", b"late"))
+
+
+@pytest.mark.behaviour("AS-13")
+async def test_a_close_gives_submitted_messages_their_time_and_no_more(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
+    begun = world.runtime.clock.monotonic()
+    async with producer_of(world) as producer:
+        short = producer.submit(Message("t", b"x"))
+        long = producer.submit(Message("t", b"x"), timeout_ms=60_000)
+        closing = [asyncio.ensure_future(producer.close()) for _ in range(2)]
+        await asyncio.gather(*closing)
+    assert 10 <= world.runtime.clock.monotonic() - begun < 12
+    for send in (short, long):
+        with pytest.raises(SendError):
+            await send
 
 
 @pytest.mark.behaviour("AS-07")

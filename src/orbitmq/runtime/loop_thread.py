@@ -22,10 +22,14 @@ class LoopThread:
 
     Args:
         name: of the thread.
+
+    Attributes:
+        ending: held by who ends what lives on the loop; its holder may take it again, as in a signal handler.
     """
 
     def __init__(self, name: str = "orbitmq-loop") -> None:
         self._loop = _new_loop()
+        self.ending = threading.RLock()
         # Held while work is handed over, so that the loop ends all of it and none is left that nobody runs.
         self._handing_over = threading.Lock()
         self._open = True
@@ -56,6 +60,11 @@ class LoopThread:
         """Whether the caller runs on this thread, where it may not wait."""
         return threading.current_thread() is self._thread
 
+    @property
+    def open(self) -> bool:
+        """Whether it takes work; not after :meth:`stop`, nor when the process ends or was forked."""
+        return self._open and self._thread.is_alive()
+
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop; the future gives its result.
 
@@ -68,7 +77,7 @@ class LoopThread:
                 if self._open:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
-        raise RuntimeError("the event loop thread is stopped, or calls itself")
+        raise RuntimeError("the event loop thread is stopped (a fork has none), or calls itself")
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. Ctrl-C cancels it."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncGenerator, Iterator
+from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,6 +15,9 @@ from orbitmq.errors import ClientStateError
 from orbitmq.runtime.loop_thread import LoopThread
 
 T = TypeVar("T")
+
+# Whose handler this thread runs.
+_handles: ContextVar[object] = ContextVar("_handles", default=None)
 
 
 class Face:
@@ -30,9 +33,6 @@ class Face:
 
     def __init__(self) -> None:
         self._loop: LoopThread | None = None
-        # A signal handler may close while its own thread does.
-        self._closing = threading.RLock()
-        self._inside = threading.local()
 
     @property
     def group(self) -> str:
@@ -61,21 +61,22 @@ class Face:
             ClientStateError: called on the client's own thread, as by a callback, where nothing may wait.
         """
         loop = self._loop
-        if loop is not None and loop.here:
+        if loop is None:
+            return
+        if loop.here:
             raise ClientStateError(
                 f"close() of {self.group!r} waits, and cannot be called on the client's own thread"
             )
-        if getattr(self._inside, "handler", False):
-            if loop is not None:
-                loop.submit(self._core.close())
+        if _handles.get() is self:
+            loop.submit(self._core.close())
             return
-        with self._closing:
-            loop, self._loop = self._loop, None
-            if loop is None:
+        with loop.ending:
+            if self._loop is not loop:
                 return
             try:
                 loop.wait(self._core.close())
             finally:
+                self._loop = None
                 loop.stop()
 
     def _handler(self, listener: Listener) -> Listener:
@@ -85,11 +86,11 @@ class Face:
 
         @wraps(listener, updated=())
         def call(messages: Any) -> object:
-            self._inside.handler = True
+            before = _handles.set(self)
             try:
                 return listener(messages)
             finally:
-                self._inside.handler = False
+                _handles.reset(before)
 
         return call
 
@@ -117,5 +118,5 @@ class Face:
             while (found := loop.wait(following())) is not None:
                 yield found
         finally:
-            if self._loop is loop:
+            if self._loop is loop and loop.open:
                 loop.wait(source.aclose())

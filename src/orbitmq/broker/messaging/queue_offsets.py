@@ -16,6 +16,16 @@ from orbitmq.wire.errors import RemotingError
 YOUNG_BYTES = 3 << 30
 
 
+def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
+    """Whether a group that begins at the end of queues reads this one from its first message on."""
+    if store.min_offset(topic, queue_id) > 0:
+        return False
+    first = store.get(topic, queue_id, 0, 1)
+    if first.status is not GetStatus.FOUND:
+        return False
+    return store.max_commit_log_offset - decode_record(first.body).physical_offset <= YOUNG_BYTES
+
+
 class QueueOffsets:
     """Committed offsets of groups, and the bounds of queues (ConsumerManageProcessor)."""
 
@@ -56,13 +66,7 @@ class QueueOffsets:
         config = self._topics.get(topic)
         if config is None or not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return False
-        store = self._store
-        if store.min_offset(topic, queue_id) > 0:
-            return False
-        first = store.get(topic, queue_id, 0, 1)
-        if first.status is not GetStatus.FOUND:
-            return False
-        return store.max_commit_log_offset - decode_record(first.body).physical_offset <= YOUNG_BYTES
+        return is_young(self._store, topic, queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Commit a group's offset; ``False`` when a reset waits for the group, which then wins.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.filters import Filters
+from orbitmq.broker.messaging.queue_offsets import is_young
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -411,9 +412,17 @@ class Popping:
         return max(position, self._store.min_offset(topic, queue_id))
 
     def first_offset(self, topic: str, queue_id: int, from_newest: bool) -> int:
-        """Where a group that is new begins: at the oldest message, or with the newest one."""
+        """Where a group that is new begins: at the oldest message, or with the newest one.
+
+        A young queue is read from its beginning in any case: it may be of a topic, or a broker, that is newer
+        than the group.
+        """
         low = self._store.min_offset(topic, queue_id)
-        if not from_newest or topic.startswith(reserved.RETRY_PREFIX):
+        if (
+            not from_newest
+            or topic.startswith(reserved.RETRY_PREFIX)
+            or is_young(self._store, topic, queue_id)
+        ):
             return low
         return max(low, self._store.max_offset(topic, queue_id) - 1)
 

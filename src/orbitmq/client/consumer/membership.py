@@ -155,7 +155,13 @@ async def start_offset(
         OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
     """
     committed = await calls.committed(group, queue)
-    return committed if committed >= 0 else await first_offset(calls, queue, consume_from, timestamp_ms)
+    if committed >= 0:
+        return committed
+    first = await first_offset(calls, queue, consume_from, timestamp_ms)
+    if consume_from is ConsumeFrom.LAST and first > 0 and not queue.topic.startswith(RETRY_PREFIX):
+        # The queue may have been empty a moment ago: a broker has a new group begin at its first message.
+        committed = await calls.committed(group, queue)
+    return committed if committed >= 0 else first
 
 
 async def first_offset(

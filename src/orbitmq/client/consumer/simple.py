@@ -412,7 +412,11 @@ class SimpleConsumer(InBlock):
             try:
                 while leases:
                     lease = leases.pop(0)
-                    yield lease.message
+                    try:
+                        yield lease.message
+                    except GeneratorExit:
+                        lease.renew_until = 0.0  # nobody works on it any more
+                        raise
                     if auto_ack and is_open(lease.message):
                         settle(lease.message, ACK)
                     # The loop of the user may never wait: acknowledgements and renewals must go out.

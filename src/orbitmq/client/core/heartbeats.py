@@ -119,12 +119,16 @@ class Heartbeats:
 
     def lost(self, address: str) -> None:
         """The connection to a broker ended: greet it again, as long as a route names it."""
+        if self.forget(address) and address not in self._again:
+            self._again.add(address)
+            self._background.spawn(self._greet_again(address), f"greet {address} again")
+
+    def forget(self, address: str) -> bool:
+        """The connection to a broker ended, so it has forgotten this client; whether it had been greeted."""
+        greeted = address in self.greeted
+        self.greeted.discard(address)
         self.told.discard(address)
-        if address in self.greeted:
-            self.greeted.discard(address)
-            if address not in self._again:
-                self._again.add(address)
-                self._background.spawn(self._greet_again(address), f"greet {address} again")
+        return greeted
 
     async def _greet_again(self, address: str) -> None:
         pauses, tries = Backoff(FIRST_PAUSE_S, HEARTBEAT_S, self._runtime.random), 0

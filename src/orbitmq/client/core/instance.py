@@ -344,7 +344,7 @@ class ClientInstance:
         named = {address for topic in self._routes.topics() for address in self._members_in(topic)}
         for address in sorted(addresses - named):
             self.remoting.drop_connection(address)
-            self._heartbeats.told.discard(address)
+            self._heartbeats.forget(address)
 
     def _members_in(self, topic: str) -> set[str]:
         route = self._routes.get(topic)

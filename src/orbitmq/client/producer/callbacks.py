@@ -15,7 +15,7 @@ log = logging.getLogger("orbitmq.client")
 
 # As many as Java's client queues for its sending threads (AS-08).
 MAX_SUBMITTED = 50_000
-# How long close() waits for callbacks that run in threads.
+# How long close() waits for the sends under way, and for callbacks that run in threads.
 CLOSE_TIMEOUT_S = 10.0
 
 Done = Callable[[SendResult | None, Exception | None], object]
@@ -72,15 +72,20 @@ class Submitted:
         if not self._calling:
             self._idle.set()
 
+    async def sent(self) -> None:
+        """Return when the sends under way have ended, each in its own time, or after 10 s."""
+        if self._sends:
+            await asyncio.wait(self._sends, timeout=CLOSE_TIMEOUT_S)
+
     async def close(self) -> None:
-        """With threads: wait for the sends under way and their callbacks, at most 10 s each.
+        """With threads: wait for what is left of the sends, and for the callbacks, at most 10 s each.
 
         What ends later calls back on the event loop.
         """
         if self._threads is None:
             return
         if self._sends:
-            await asyncio.wait(self._sends, timeout=CLOSE_TIMEOUT_S)
+            await self.sent()
             await asyncio.sleep(0)  # their callbacks are called in the next iteration of the loop
         threads, self._threads = self._threads, None
         if self._calling:

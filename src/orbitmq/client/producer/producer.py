@@ -147,6 +147,8 @@ class Producer(InBlock):
                 settings.auto_batch, self._outgoing, self._check, self._send_collected, self._background
             )
         self._life = Life(f"producer {group!r}")
+        # While it closes: what was submitted before is still sent.
+        self._finishing = False
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -168,15 +170,18 @@ class Producer(InBlock):
             )
 
     async def close(self) -> None:
-        """Send what is collected, unregister from the brokers and close. Sends that wait for answers fail.
+        """Send what is submitted and collected, unregister from the brokers and close. Awaited sends fail.
 
-        Callbacks that run in threads get up to 10 s to end. It goes on to its end when it is cancelled
-        meanwhile; a further call waits for that.
+        Submitted ones have their own time, 10 s at most, and callbacks that run in threads as much again. It
+        goes on to its end when it is cancelled meanwhile; a further call waits for that.
         """
+        self._finishing = self._finishing or self._life.running
         await self._life.end(self._leave)
 
     async def _leave(self) -> None:
         self._collect = None
+        await self._submitted.sent()
+        self._finishing = False
         if self._batches is not None:
             await self._batches.close()
         await self._background.stop()
@@ -242,7 +247,7 @@ class Producer(InBlock):
         Raises:
             ValidationError, ClientStateError: as :meth:`send`.
         """
-        chooser = self._check(message)
+        chooser = self._check(message, submitted=options.submitted)
         out = self._outgoing.small(message, options.ordering_key)
         if out is None or options.chooses_queue:
             return self._prepared_and_sent(message, chooser, out, options)
@@ -438,8 +443,8 @@ class Producer(InBlock):
 
     # -- before the kernel -----------------------------------------------------------------------------
 
-    def _check(self, message: Message) -> QueueChooser:
-        if not self._life.running:
+    def _check(self, message: Message, *, submitted: bool = False) -> QueueChooser:
+        if not self._life.running and not (submitted and self._finishing):
             self._life.check_running()
         # Of a message that is nothing but its body only the size can be wrong.
         body = plain_body(message)
