@@ -175,11 +175,13 @@ def _may_be_asked_again(
     if group != home or asking != home:
         # An acting slave brought the half message to the other group.
         brought_s = _handed_on_s(history, home, told_s)
-        if group == asking:
-            return _unanswered(plan, home, brought_s, told_s)
+        unanswered = _unanswered(plan, home, brought_s, told_s)
+        # Of three replicas the other slave may bring it to the same group, by what it does not know.
+        if group == asking and (unanswered or plan.mode.replicas == 2):
+            return unanswered
         if group != home:
             return forgotten(plan, history, home, brought_s, asked_s)
-        if forgotten(plan, history, home, brought_s, told_s) or _unanswered(plan, home, brought_s, told_s):
+        if unanswered or forgotten(plan, history, home, brought_s, told_s):
             return True  # its master asked first, and knew nothing of that (seeds 4295, 1418)
     return any(
         take.group == group
