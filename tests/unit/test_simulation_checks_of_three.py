@@ -8,9 +8,11 @@ from math import inf
 import pytest
 
 from orbitmq.broker.role import Role
+from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.virtual_loop import VirtualClock
+from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.forgotten import forgotten
-from orbitmq.testing.simulation.history import History
+from orbitmq.testing.simulation.history import History, Sent, Stored, Takeover
 from orbitmq.testing.simulation.kept import may_forget
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 
@@ -84,7 +86,33 @@ STOPPED = Fault(8.0, 2.0, Kind.STOP, ONE)
 )
 def test_what_one_slave_did_the_next_one_knows(faults: tuple[Fault, ...], excused: bool) -> None:
     """The first one did it at 6 s, the second one does it again at 9 s."""
-    assert forgotten(Plan(1, MODE, faults), history(ACTS, NEXT), "broker-b", 6.0, 9.0) == excused
+    assert forgotten(Plan(1, MODE, faults), history(ACTS, NEXT), "broker-b", 6.0, 6.0, 9.0) == excused
+
+
+@pytest.mark.parametrize(("kind", "excused"), [(Kind.KILL, True), (Kind.STOP, False)])
+def test_the_next_slave_may_hand_a_half_message_on_again(kind: Kind, excused: bool) -> None:
+    """It is asked for from the group that took it twice."""
+    made = history(ACTS, NEXT)
+    sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True))
+    sent.queue, sent.asked = MessageQueue("trades", "broker-b", 0), [(6.0, "broker-a"), (9.0, "broker-a")]
+    made.takeovers = [Takeover(5.0, "broker-b", 550), Takeover(8.0, "broker-b", 550)]
+    transactions(Plan(1, MODE, (replace(STOPPED, kind=kind),)), made)
+    assert (not made.violations) == excused
+
+
+def test_when_something_was_written_is_between_two_looks() -> None:
+    """The other group was idle before the next slave brought it there again."""
+    made = history(ACTS, (8.02, OTHER, Role.ACTING_MASTER))
+    made.send(Sent(b"delayed-1", "later", "delayed", 1.0, queue=MessageQueue("later", "broker-b", 0)))
+    made.stored = {
+        "later": [Stored(b"delayed-1", "broker-a", "later", 0, n, 100 * n) for n in (6, 8)],
+    }
+    made.log_ends = {"broker-a": [(0.0, 0), (5.9, 600), (6.0, 800), (8.04, 900)]}
+    assert (made.second_of("broker-a", 800), made.seen_s("broker-a", 800)) == (6.0, 8.04)
+    twice(Plan(1, MODE, (Fault(8.0, 2.0, Kind.POWER, ONE),)), made)
+    assert not made.violations
+    twice(Plan(1, MODE, (Fault(8.5, 2.0, Kind.POWER, ONE),)), made)
+    assert made.violations
 
 
 def test_who_acted_when() -> None:

@@ -51,8 +51,11 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
     to the other group is an acting slave's.
     """
     own = [record for record in records if record.broker == home]
+    # Since when it may be there, and when it was.
     away = sorted(
-        history.second_of(record.broker, record.place) for record in records if record.broker != home
+        (history.second_of(record.broker, record.place), history.seen_s(record.broker, record.place))
+        for record in records
+        if record.broker != home
     )
     if len(own) > 1 or not away:
         return False
@@ -64,18 +67,19 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
         # A transaction is stored when it has ended there; it was brought there before. So is a long timer.
         return _handed_on_s(history, home, at_s) if rolled or sent.kind == "trade" else at_s
 
+    first_s, first_by_s = away[0]
     if own and not (
         _lacked(history, own[0])
-        or (rolled and _lacked_some(history, home, away[0]))
-        or forgotten(plan, history, home, brought_s(away[0]), history.second_of(home, own[0].place))
-        or _unanswered(plan, home, brought_s(away[0]), away[0])
+        or (rolled and _lacked_some(history, home, first_s))
+        or forgotten(plan, history, home, brought_s(first_s), first_by_s, history.seen_s(home, own[0].place))
+        or _unanswered(plan, home, brought_s(first_s), first_s)
     ):
         return False
     return all(
-        _unanswered(plan, home, brought_s(one), one)
-        or forgotten(plan, history, home, brought_s(one), other)
-        or (rolled and _lacked_some(history, home, one))
-        for one, other in pairwise(away)
+        _unanswered(plan, home, brought_s(one_s), one_s)
+        or forgotten(plan, history, home, brought_s(one_s), by_s, other_by_s)
+        or (rolled and _lacked_some(history, home, one_s))
+        for (one_s, by_s), (_, other_by_s) in pairwise(away)
     )
 
 
@@ -175,11 +179,13 @@ def _may_be_asked_again(
     if group != home or asking != home:
         # An acting slave brought the half message to the other group.
         brought_s = _handed_on_s(history, home, told_s)
-        if group == asking:
-            return _unanswered(plan, home, brought_s, told_s)
+        unanswered = _unanswered(plan, home, brought_s, told_s)
+        # Of three replicas the other slave may bring it to the same group, by what it does not know.
+        if group == asking and (unanswered or plan.mode.replicas == 2):
+            return unanswered
         if group != home:
-            return forgotten(plan, history, home, brought_s, asked_s)
-        if forgotten(plan, history, home, brought_s, told_s) or _unanswered(plan, home, brought_s, told_s):
+            return forgotten(plan, history, home, brought_s, told_s, asked_s)
+        if unanswered or forgotten(plan, history, home, brought_s, told_s, told_s):
             return True  # its master asked first, and knew nothing of that (seeds 4295, 1418)
     return any(
         take.group == group

@@ -38,9 +38,13 @@ _SILENCES = frozenset(
 )
 
 
-def forgotten(plan: Plan, history: History, home: str, since_s: float, until_s: float) -> bool:
-    """Whether nobody may have known later what the acting slave of a group did first, at ``since_s``."""
-    until_s += LOOK_S
+def forgotten(plan: Plan, history: History, home: str, since_s: float, by_s: float, until_s: float) -> bool:
+    """Whether who went on may not have known what an acting slave of a group did first.
+
+    Args:
+        since_s, by_s: it was done between these times.
+        until_s: the other one had gone on by then.
+    """
     silences = [
         fault
         for fault in plan.faults
@@ -50,7 +54,7 @@ def forgotten(plan: Plan, history: History, home: str, since_s: float, until_s: 
     if len(slaves) == 1:
         return any(fault.target in slaves or _between(fault, (home, *slaves)) for fault in silences)
     acted = history.acted(home, since_s, until_s)
-    did = history.acted(home, since_s - LOOK_S, since_s + LOOK_S) or acted
+    did = history.acted(home, since_s - LOOK_S, by_s)
     stops = [fault for fault in silences if fault.kind is Kind.STOP and fault.target in did]
     if any(
         _is_about(fault, did) or _between(fault, (home, *acted)) for fault in silences if fault not in stops

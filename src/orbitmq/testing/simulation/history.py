@@ -293,6 +293,15 @@ class History:
         looks = reversed(self.log_ends.get(group, []))
         return next((at_s for at_s, end in looks if end <= place and at_s < before_s), -inf)
 
+    def seen_s(self, group: str, place: int) -> float:
+        """When a group's log was first seen to have what it has at this place: it was written by then."""
+        seen_s = inf
+        for at_s, end in reversed(self.log_ends.get(group, [])):
+            if end <= place:
+                break
+            seen_s = at_s
+        return seen_s
+
     def send(self, sent: Sent) -> Sent:
         self.sent[sent.body] = sent
         return sent
