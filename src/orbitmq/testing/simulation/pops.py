@@ -33,7 +33,7 @@ def done_again(plan: Plan, history: History) -> None:
             done_s, home = done.get((each.group, body), (each.at_s, ""))
             if each.at_s <= done_s + ANSWER_S or failed.get((each.group, body), done_s) < done_s:
                 continue
-            if may_be_unknown(plan, home, done_s, each.at_s, clients_s=done_s):
+            if may_be_unknown(plan, history, home, done_s, each.at_s, clients_s=done_s):
                 continue
             text = f"{body.decode()} was done at {done_s:.3f} s, {each.member} gets it at {each.at_s:.3f} s"
             history.violate("what is done does not come again", text, body)
@@ -57,7 +57,9 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
             told = settled[last.member, last.queue, offset]
             if any(last.at_s <= settling_s <= each.at_s for settling_s in told):
                 continue
-            if not may_be_unknown(plan, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s):
+            if not may_be_unknown(
+                plan, history, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s
+            ):
                 text = f"{each.member} gets {sorted(each.bodies)} of a queue at {each.at_s:.3f} s, while "
                 text += f"{last.member} has {body.decode()} at {offset} since {last.at_s:.3f} s"
                 history.violate("order in each queue", text, body)
@@ -65,7 +67,7 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
 
 
 def may_be_unknown(
-    plan: Plan, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
+    plan: Plan, history: History, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
 ) -> bool:
     """Whether a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
 
@@ -73,12 +75,13 @@ def may_be_unknown(
         clients_s: whether a fault at a client since then may be why.
     """
     pair = {home, partner(home)}
+    leads = any(name in pair and known_s - TOLD_S <= at_s <= until_s for at_s, name in history.reigns)
     for fault in plan.faults:
         machines = set(fault.machines)
         amid = clients_s is not None and fault.at_s <= until_s and clients_s - ANSWER_S <= fault.end_s
         if amid and machines & set(CLIENTS):
             return True
-        if not machines & pair:
+        if not leads or not machines & pair:
             continue
         if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
             return True
