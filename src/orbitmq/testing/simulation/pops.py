@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing.simulation.history import Dealt, History
-from orbitmq.testing.simulation.load import FIFO_GROUP, POP_INVISIBLE_S
+from orbitmq.testing.simulation.load import FIFO_GROUP, MOVED_GROUP, POP_INVISIBLE_S
 from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan, partner
 
 # What an answer is on its way at most, when no fault is at its client.
@@ -21,7 +21,8 @@ def done_again(plan: Plan, history: History) -> None:
     """What was acknowledged or rejected, and was so answered, is not dealt out again (PP-02)."""
     done: dict[tuple[str, bytes], tuple[float, str]] = {}
     for one in history.delivered:
-        if one.done_s is not None:
+        # A group that is moved back gets again what is done.
+        if one.done_s is not None and one.group != MOVED_GROUP:
             done.setdefault((one.group, one.body), (one.done_s, one.queue.broker_name))
     # Of what had failed before there are copies, which an acting slave may bring to another group twice.
     failed: dict[tuple[str, bytes], float] = {}
