@@ -256,6 +256,7 @@ async def test_a_reset_reaches_the_consumer_with_its_next_pull(peer: Peer) -> No
     pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 0, "suspendTimeoutMillis": 0}
     moved = await peer.call(RequestCode.PULL_MESSAGE, **pull)
     assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
+    await peer.ok(RequestCode.PULL_MESSAGE, **pull | {"queueOffset": 1})
     assert (await commit(peer, 2)).remark is None
     out = await peer.call(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, queueId=0, offset=9, **target

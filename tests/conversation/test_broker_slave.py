@@ -301,6 +301,7 @@ async def test_a_slave_sends_a_group_that_was_moved_to_its_master(doors: Broker,
     await doors.change_role(Role.ACTING_MASTER)
     answer = await peer.pull(5, sys_flag=NO_SUSPEND)
     assert (answer.code, next_of(answer)) == (ResponseCode.PULL_OFFSET_MOVED, 1)
+    assert len(records(await peer.pull(1, sys_flag=NO_SUSPEND))) == 4
     assert (await peer.pull(5, sys_flag=NO_SUSPEND)).code == ResponseCode.PULL_NOT_FOUND
 
 

@@ -77,6 +77,8 @@ async def test_a_group_that_reads_from_the_slave_is_moved_once(orbitmq_world: Wo
         assert await commit(master, 20) == "Offset has been previously reset"
         moved = await master.pull(20, sys_flag=int(OWN_FILTER))
         assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        assert moved.ext["suggestWhichBrokerId"] == "0"
+        assert len(records(await master.pull(5, sys_flag=int(OWN_FILTER)))) == 15
         await world.sleep(0.5)
         assert not waits(world, SLAVE)
         offset = 5
@@ -145,6 +147,7 @@ async def test_a_reset_that_was_told_by_who_acted_does_not_come_again(
             world.brokers[MASTER].services.offsets.reset("cg", "T", 0, 7)
         moved = await slave.pull(18, sys_flag=int(OWN_FILTER))
         assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        await slave.pull(5, sys_flag=int(OWN_FILTER))
         await commit(slave, 20)
         world.heal()
         await world.until(

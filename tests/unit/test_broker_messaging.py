@@ -293,6 +293,39 @@ async def test_a_group_that_was_moved_hears_of_it_once(broker: Broker, door: Por
         await door.group_reset.move("g", "T", queue_id=0, offset=9)
 
 
+@pytest.mark.behaviour("MO-19")
+async def test_a_group_hears_again_that_it_was_moved_when_the_answer_was_lost(
+    broker: Broker, door: Ports
+) -> None:
+    for _ in range(3):
+        await send(door)
+    broker.services.groups.find("g")
+    door.group_reset.move("g", "T", queue_id=0, offset=1)
+    for _ in range(2):
+        moved = door.pulling.read(pull(3, commit_offset=3))
+        assert moved is not None
+        assert (moved.remark, moved.next_offset) == ("OFFSET_RESET", 1)
+        assert door.queue_offsets.commit("g", "T", 0, 3) is False
+    for offset in (1, 3):
+        after = door.pulling.read(pull(offset, commit_offset=offset))
+        assert after is not None
+        assert after.remark != "OFFSET_RESET"
+        assert broker.services.offsets.query("g", "T", 0) == offset
+
+
+@pytest.mark.behaviour("MO-19")
+async def test_who_goes_nowhere_else_hears_five_times_that_its_group_was_moved(
+    broker: Broker, door: Ports
+) -> None:
+    for _ in range(3):
+        await send(door)
+    broker.services.groups.find("g")
+    door.group_reset.move("g", "T", queue_id=0, offset=1)
+    answers = [door.pulling.read(pull(2)) for _ in range(6)]
+    remarks = [answer.remark for answer in answers if answer is not None]
+    assert remarks == 5 * ["OFFSET_RESET"] + ["FOUND"]
+
+
 async def test_a_waiting_pull_is_told_that_its_group_was_moved(broker: Broker, door: Ports) -> None:
     await send(door)
     client = Waiting()

@@ -326,12 +326,15 @@ class Pulling:
         """The answer to a group that an administrator has moved since its last pull."""
         if not self._tells_resets:
             return None
-        reset = self._offsets.take_reset(request.group, request.topic, request.queue_id)
+        reset = self._offsets.tell_reset(request.group, request.topic, request.queue_id, request.offset)
         if reset is None:
             return None
         _, result = self._look(request, reset, filter)
         result.next_offset = reset
-        return self._pulled(request, group, PullStatus.OFFSET_ILLEGAL, result, "OFFSET_RESET")
+        moved = self._pulled(request, group, PullStatus.OFFSET_ILLEGAL, result, "OFFSET_RESET")
+        # The pull that shows that it was heard has to come here.
+        moved.suggested_broker_id = reserved.MASTER_ID
+        return moved
 
     def _pulled(
         self,

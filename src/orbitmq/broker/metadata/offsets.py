@@ -13,6 +13,8 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
+# How often a reset is told that no pull follows: some clients decide for themselves where they read.
+MOST_TOLD = 5
 
 
 class Dealer(Protocol):
@@ -52,6 +54,8 @@ class ConsumerOffsets:
         # Passes on pulls that were not noted here at once.
         self._hear: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
+        # How often those were told that no pull has followed yet, by ``topic@group`` and queue id.
+        self._told: dict[tuple[str, int], int] = {}
         # Pairs that may stand in one of the tables, so that none of these has to be searched.
         self._groups_by_topic: dict[str, set[str]] = {}
         self._topics_by_group: dict[str, set[str]] = {}
@@ -231,6 +235,7 @@ class ConsumerOffsets:
     def _pend(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         key = _key(topic, group)
         self._resets.setdefault(key, {})[queue_id] = offset
+        self._told.pop((key, queue_id), None)
         self._link(group, topic)
         self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", offset)
 
@@ -238,9 +243,27 @@ class ConsumerOffsets:
         """Whether a reset waits for one of the queues."""
         return _key(topic, group) in self._resets
 
+    def tell_reset(self, group: str, topic: str, queue_id: int, asked: int) -> int | None:
+        """The pending reset that a pull for offset ``asked`` is told, ``None``: there is none.
+
+        It is pending until a pull comes from where it leads to: an answer can be lost, and its client would
+        go on, and commit, where it was.
+        """
+        offset = self._resets.get(_key(topic, group), {}).get(queue_id)
+        if offset is None:
+            return None
+        place = _key(topic, group), queue_id
+        told = self._told.get(place, 0)
+        if (told and asked == offset) or told == MOST_TOLD:
+            self.take_reset(group, topic, queue_id)
+            return None
+        self._told[place] = told + 1
+        return offset
+
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The pending reset of a queue, which is then no longer pending."""
         key = _key(topic, group)
+        self._told.pop((key, queue_id), None)
         queues = self._resets.get(key)
         if queues is None:
             return None
@@ -282,6 +305,7 @@ class ConsumerOffsets:
             self._pull_starts.pop(key, None)
             self._kept.pop(key, None)
             for queue_id in self._resets.pop(key, {}):
+                self._told.pop((key, queue_id), None)
                 self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
             for queue_id in self._table.pop(key, {}):
                 self._changed(key, queue_id, None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from orbitmq.broker.role import Role
+from orbitmq.broker.role import TAKES_MESSAGES, Role
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
@@ -252,6 +252,15 @@ class History:
     def remade_s(self) -> float:
         """Since when a topic that is deleted and made again is what it is at the end."""
         return self.remade[-1].made_s if self.remade else 0.0
+
+    @property
+    def reigns(self) -> Iterator[tuple[float, str]]:
+        """When a broker began to lead, or to serve as one that may."""
+        return (
+            (at_s, name)
+            for at_s, name, role in self.roles
+            if role in TAKES_MESSAGES or role is Role.ACTING_MASTER
+        )
 
     def leads_again_s(self, group: str, since_s: float) -> float:
         """When the master of a group leads again after this time."""

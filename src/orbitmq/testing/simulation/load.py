@@ -32,7 +32,7 @@ QUEUES = 2
 # What each consumer group subscribes to.
 PUSH_GROUP, ORDERED_GROUP, POP_GROUP, FIFO_GROUP = "push", "in-order", "pop", "pop-in-order"
 POPPING_GROUPS = (POP_GROUP, FIFO_GROUP)
-# A push group that an operator moves back.
+# A group that an operator moves back; in every second run it pops.
 MOVED_GROUP = "moved"
 PULLING_GROUPS = (PUSH_GROUP, ORDERED_GROUP, MOVED_GROUP)
 SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -89,10 +89,11 @@ def dies(body: bytes) -> bool:
 class Load:
     """All clients of a run."""
 
-    def __init__(self, site: Site, history: History, dice: Random) -> None:
+    def __init__(self, site: Site, history: History, dice: Random, *, moved_pops: bool = False) -> None:
         self._site = site
         self._history = history
         self._dice = dice
+        self._moved_pops = moved_pops
         self._number = 0
         self._lives = 0
         # Which life of each machine's clients goes on.
@@ -303,11 +304,14 @@ class Load:
     # -- consumers -------------------------------------------------------------------------------------
 
     async def _consumers(self, machine: str, life: str) -> None:
+        moved = partial(self._push, machine, MOVED_GROUP, life, ordered=False)
+        if self._moved_pops:
+            moved = partial(self._pop, machine, MOVED_GROUP, life)
         async with asyncio.TaskGroup() as tasks:
             for consume in (
                 partial(self._push, machine, PUSH_GROUP, life, ordered=False),
                 partial(self._push, machine, ORDERED_GROUP, life, ordered=True),
-                partial(self._push, machine, MOVED_GROUP, life, ordered=False),
+                moved,
                 *(partial(self._pop, machine, group, life) for group in POPPING_GROUPS),
             ):
                 tasks.create_task(self._until_started(life, consume))

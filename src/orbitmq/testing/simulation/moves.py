@@ -23,7 +23,7 @@ def moved(plan: Plan, history: History) -> None:
             continue
         behind = [record for record in history.stored[PLAIN] if _is_behind(record, move)]
         for record in behind:
-            if may_be_unknown(plan, record.broker, move.done_s, history.now_s()):
+            if may_be_unknown(plan, history, record.broker, move.done_s, history.now_s()):
                 break
             if not any(
                 one.at_s >= move.at_s for one in got.get((record.broker, record.queue_id, record.offset), ())
@@ -49,7 +49,9 @@ def _told_twice(plan: Plan, history: History, move: Moved, first: Stored, got: l
             for at_s, offset in history.committed.get(place, ())
             if had[0].at_s <= at_s < one.at_s - COUNTS_S and offset > first.offset
         ]
-        if known and not may_be_unknown(plan, first.broker, known[0], one.at_s, clients_s=had[0].at_s):
+        if known and not may_be_unknown(
+            plan, history, first.broker, known[0], one.at_s, clients_s=had[0].at_s
+        ):
             text = f"{_named(move)}, {first.body.decode()} comes at {had[0].at_s:.3f} s and "
             text += f"{one.at_s:.3f} s, though what is behind it was committed at {known[0]:.3f} s"
             history.violate("a reset is done once", text, first.body)
@@ -74,7 +76,7 @@ def settings(plan: Plan, history: History) -> None:
         for change in history.changes:
             if change.done_s is None or group not in change.brokers or change.value <= value:
                 continue
-            if not may_be_unknown(plan, group, change.done_s, history.now_s()):
+            if not may_be_unknown(plan, history, group, change.done_s, history.now_s()):
                 text = f"{group} took {change.value} at {change.done_s:.3f} s, and has {value}"
                 history.violate("settings are kept", text, once=group)
 
@@ -85,7 +87,7 @@ def deleted(plan: Plan, history: History) -> None:
         for record in history.stored.get(REMADE, ()):
             sent = history.sent[record.body]
             if sent.at_s >= remade.at_s or may_be_unknown(
-                plan, record.broker, remade.deleted_s, history.now_s()
+                plan, history, record.broker, remade.deleted_s, history.now_s()
             ):
                 continue
             text = (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PAUSE_S = (0.5, 3.0)
 # How far back a group is moved.
 MOST_BACK, MOST_BACK_S = 12, 4.0
+MOST_QUEUES = 4
 TIMEOUT_MS = 2000
 # So long after its producers were stopped nothing is on its way to a topic any more.
 STOPPED_S = 2.5
@@ -31,12 +32,17 @@ AGAIN_S, MOST_TRIES = 1.0, 200
 
 
 class Operator:
-    """One person at a machine of their own, which no fault ends."""
+    """One person at a machine of their own, which no fault ends.
 
-    def __init__(self, site: Site, history: History, dice: Random) -> None:
+    Args:
+        grows: a topic gets more queues: consumers see them up to 30 s later.
+    """
+
+    def __init__(self, site: Site, history: History, dice: Random, *, grows: bool) -> None:
         self._site = site
         self._history = history
         self._dice = dice
+        self._queues = QUEUES if grows else MOST_QUEUES
         self._stopped = False
         self._work: list[asyncio.Task[None]] = []
         self._value = SubscriptionGroupConfig().consume_timeout_minute
@@ -93,7 +99,12 @@ class Operator:
         return await groups.plan(MOVED_GROUP, targets)
 
     async def _change(self, admin: Admin) -> None:
-        """A number that only grows."""
+        """Numbers that only grow."""
+        if self._queues < MOST_QUEUES and self._dice.random() < 0.3:
+            await admin.create_topic(PLAIN, self._queues + 1)
+            self._queues += 1
+            self._history.note(OPERATOR, f"topic {PLAIN} has {self._queues} queues")
+            return
         self._value += 1
         changed = Changed(self._history.now_s(), self._value)
         self._history.changes.append(changed)
@@ -116,7 +127,8 @@ class Operator:
             remade.deleted_s = history.now_s()
             history.note(OPERATOR, f"topic {REMADE} is deleted")
             await clock.sleep(self._dice.choice((0.0, 0.1, 3.0)))
-            await self._until_all(lambda: admin.create_topic(REMADE, QUEUES))
+            queues = self._dice.randint(1, MOST_QUEUES)
+            await self._until_all(lambda: admin.create_topic(REMADE, queues))
         remade.made_s = history.now_s()
         history.note(OPERATOR, f"topic {REMADE} is made again")
 

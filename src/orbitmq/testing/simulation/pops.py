@@ -7,7 +7,7 @@ from collections import defaultdict
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing.simulation.history import Dealt, History
 from orbitmq.testing.simulation.kept import UNSYNCED_S
-from orbitmq.testing.simulation.load import FIFO_GROUP, POP_INVISIBLE_S
+from orbitmq.testing.simulation.load import FIFO_GROUP, MOVED_GROUP, POP_INVISIBLE_S
 from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan
 
 # What an answer is on its way at most, when no fault is at its client.
@@ -20,7 +20,8 @@ def done_again(plan: Plan, history: History) -> None:
     """What was acknowledged or rejected, and was so answered, is not dealt out again (PP-02)."""
     done: dict[tuple[str, bytes], tuple[float, str]] = {}
     for one in history.delivered:
-        if one.done_s is not None:
+        # A group that is moved back gets again what is done.
+        if one.done_s is not None and one.group != MOVED_GROUP:
             done.setdefault((one.group, one.body), (one.done_s, one.queue.broker_name))
     # Of what had failed before there are copies, which an acting slave may bring to another group twice.
     failed: dict[tuple[str, bytes], float] = {}
@@ -32,7 +33,7 @@ def done_again(plan: Plan, history: History) -> None:
             done_s, home = done.get((each.group, body), (each.at_s, ""))
             if each.at_s <= done_s + ANSWER_S or failed.get((each.group, body), done_s) < done_s:
                 continue
-            if may_be_unknown(plan, home, done_s, each.at_s, clients_s=done_s):
+            if may_be_unknown(plan, history, home, done_s, each.at_s, clients_s=done_s):
                 continue
             text = f"{body.decode()} was done at {done_s:.3f} s, {each.member} gets it at {each.at_s:.3f} s"
             history.violate("what is done does not come again", text, body)
@@ -56,7 +57,9 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
             told = settled[last.member, last.queue, offset]
             if any(last.at_s <= settling_s <= each.at_s for settling_s in told):
                 continue
-            if not may_be_unknown(plan, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s):
+            if not may_be_unknown(
+                plan, history, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s
+            ):
                 text = f"{each.member} gets {sorted(each.bodies)} of a queue at {each.at_s:.3f} s, while "
                 text += f"{last.member} has {body.decode()} at {offset} since {last.at_s:.3f} s"
                 history.violate("order in each queue", text, body)
@@ -64,7 +67,7 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
 
 
 def may_be_unknown(
-    plan: Plan, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
+    plan: Plan, history: History, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
 ) -> bool:
     """Whether a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
 
@@ -72,12 +75,13 @@ def may_be_unknown(
         clients_s: whether a fault at a client since then may be why.
     """
     brokers = {home, *plan.mode.slaves(home)}
+    leads = any(name in brokers and known_s - TOLD_S <= at_s <= until_s for at_s, name in history.reigns)
     for fault in plan.faults:
         machines = set(fault.machines)
         amid = clients_s is not None and fault.at_s <= until_s and clients_s - ANSWER_S <= fault.end_s
         if amid and machines & set(CLIENTS):
             return True
-        if not machines & brokers:
+        if not leads or not machines & brokers:
             continue
         if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
             return True

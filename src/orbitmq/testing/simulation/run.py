@@ -134,9 +134,9 @@ class _Run:
         runtime = simulated_runtime(plan.seed)
         self._site = site = Site(runtime, plan.mode, history)
         site.slow_network(*LINK_DELAY_S)
-        load = Load(site, history, seeded(3 * plan.seed + 1))
+        load = Load(site, history, seeded(3 * plan.seed + 1), moved_pops=plan.seed % 2 == 1)
         faults = Faults(plan, site, load, history, seeded(3 * plan.seed + 2))
-        self._operator = Operator(site, history, seeded(5 * plan.seed + 3))
+        self._operator = Operator(site, history, seeded(5 * plan.seed + 3), grows=not plan.mode.expires)
         with LogLines(site, plan, history) as log:
             try:
                 async with Watch(site, plan, history) as self._watch:
