@@ -12,8 +12,11 @@ from orbitmq.message.reserved import retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
+from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored, Takeover
+from orbitmq.testing.simulation.load import SUBSCRIPTIONS
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
+from orbitmq.testing.simulation.pops import may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
 from orbitmq.testing.simulation.watch import again, behind
 
@@ -340,3 +343,45 @@ def test_a_master_that_does_not_lead_is_told_in_vain(role: Role, excused: bool) 
     made.roles = [(0.0, "broker-b", role), (3.0, "broker-b", Role.MASTER)]
     transactions(Plan(1, PLAN.mode, ()), made)
     assert (not made.violations) == excused
+
+
+# -- messages that expire ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("faults", "handled", "now_s", "excused"),
+    [
+        ((), False, 30.0, False),
+        ((), True, 30.0, True),
+        ((), True, 9.0, False),  # it is too young
+        ((Fault(0.5, 4.0, Kind.ISOLATE, "broker-b"),), False, 30.0, True),  # nobody could read it for long
+        ((Fault(6.0, 9.0, Kind.ISOLATE, "broker-b"),), False, 30.0, False),
+    ],
+)
+def test_what_expires_had_its_time(
+    faults: tuple[Fault, ...], handled: bool, now_s: float, excused: bool
+) -> None:
+    clock = VirtualClock()
+    made = History(clock)
+    clock.advance(now_s)
+    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=1.1, queue=QUEUE)
+    made.by_group = {group: {b"plain-1"} for group in SUBSCRIPTIONS if handled}
+    assert may_have_expired(replace(PLAN, faults=faults), made, sent) == excused
+
+
+@pytest.mark.parametrize(
+    ("roles", "faults", "excused"),
+    [
+        ([(9.0, "broker-b-1", Role.ACTING_MASTER)], (KILLED,), False),  # its slave knew
+        ([(9.0, "broker-b-1", Role.ACTING_MASTER)], (SLAVE_KILLED,), True),
+        ([], (SLAVE_KILLED,), False),  # who knew leads on
+        ([(9.0, "broker-a-1", Role.ACTING_MASTER)], (SLAVE_KILLED,), False),
+    ],
+)
+def test_who_takes_over_knows_what_was_told_while_all_was_well(
+    roles: list[tuple[float, str, Role]], faults: tuple[Fault, ...], excused: bool
+) -> None:
+    made = History(VirtualClock())
+    made.roles = roles
+    known_s = 8.6 if SLAVE_KILLED in faults else 4.0
+    assert may_be_unknown(replace(PLAN, faults=faults), made, "broker-b", known_s, 20.0) == excused

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbitmq.testing.simulation.history import History, Sent
-from orbitmq.testing.simulation.load import ORDERED, SUBSCRIPTIONS, dies, fails_first
+from orbitmq.testing.simulation.load import ORDERED, REMADE, SUBSCRIPTIONS, dies, fails_first
+from orbitmq.testing.simulation.moves import gone_with_a_topic
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Plan
 from orbitmq.testing.simulation.site import RESERVED_S
 
@@ -31,6 +32,8 @@ def may_have_expired(plan: Plan, history: History, sent: Sent) -> bool:
         return True
     if any(fault.kind in FORGETS and fault.target in GROUPS for fault in plan.faults):
         # A group goes on behind what it read, also where something else was stored later (decision 26).
+        return True
+    if sent.topic == REMADE and gone_with_a_topic(plan, history):
         return True
     begin_s = stored_s + COMES_AGAIN_S if fails_first(sent.body) else stored_s
     recovery_s = RECOVERY_S + (LOCKS_S if sent.topic == ORDERED else 0.0)

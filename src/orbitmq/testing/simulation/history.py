@@ -65,7 +65,7 @@ class Delivered:
             under the name of the topic.
         again: it came again after a failure.
         ended_s: ``None``: it failed, or its process ended first.
-        settling_s: of a popped one: when its member began to tell what came of it.
+        settling_s: of a popped one: since when it is no longer out, if what its member told is heard.
         done_s: when a broker said that it counts as done.
     """
 

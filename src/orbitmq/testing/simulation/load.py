@@ -64,7 +64,7 @@ AT_ONCE = (1, 2, 4)
 # How much is behind a body: of all sizes, so that records lie across the borders of log files and pieces.
 FILLERS: Sequence[int] = (0, 0, 10, 100, 3000, 9000)
 # What fills a log file in a second or two.
-LARGE_FILLERS: Sequence[int] = (0, 1000, 9000, 30_000)
+LARGE_FILLERS: Sequence[int] = (0, 1000, 9000, 20_000)
 # Timers are taken back while they wait for so long at least.
 RECALL_S = 1.5
 # How many of the timers are for a whole second.
@@ -420,6 +420,7 @@ class Load:
         elif not one.again and fails_first(one.body):
             # In order all of the queue waits until the time has run out: longer than messages may be kept.
             if sum(one.body) % 2 or group == FIFO_GROUP:
+                one.settling_s += RETRY_S  # until then nothing behind it is dealt out in order
                 await consumer.retry(message, delay_s=RETRY_S)
             else:
                 one.settling_s = None

@@ -4,6 +4,7 @@ topic is deleted and made again."""
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import TYPE_CHECKING
 
 from orbitmq.admin import Admin
@@ -25,6 +26,8 @@ PAUSE_S = (0.5, 3.0)
 # How far back a group is moved.
 MOST_BACK, MOST_BACK_S = 12, 4.0
 MOST_QUEUES = 4
+# Each so many times settings change.
+CHANGES_EACH = 3
 TIMEOUT_MS = 2000
 # So long after its producers were stopped nothing is on its way to a topic any more.
 STOPPED_S = 2.5
@@ -63,12 +66,12 @@ class Operator:
 
     async def _run(self) -> None:
         async with self._admin() as admin:
-            while True:
+            for turn in count():
                 await self._site.clock.sleep(self._dice.uniform(*PAUSE_S))
                 if self._stopped:
                     return
                 try:
-                    await (self._move(admin) if self._dice.random() < 0.7 else self._change(admin))
+                    await (self._move(admin) if turn % CHANGES_EACH else self._change(admin))
                 except OrbitError as error:
                     self._history.note(OPERATOR, str(error).splitlines()[0][:160])
 
@@ -104,7 +107,6 @@ class Operator:
             await admin.create_topic(PLAIN, self._queues + 1)
             self._queues += 1
             self._history.note(OPERATOR, f"topic {PLAIN} has {self._queues} queues")
-            return
         self._value += 1
         changed = Changed(self._history.now_s(), self._value)
         self._history.changes.append(changed)

@@ -55,7 +55,7 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
             continue
         for offset, body in last.bodies.items():
             told = settled[last.member, last.queue, offset]
-            if any(last.at_s <= settling_s <= each.at_s for settling_s in told):
+            if any(last.at_s <= settling_s <= each.at_s + plan.wrong_s for settling_s in told):
                 continue
             if not may_be_unknown(
                 plan, history, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s
