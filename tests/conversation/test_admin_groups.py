@@ -155,6 +155,66 @@ async def test_time_skip_and_clone(orbitmq_world: World) -> None:
         assert sum(one.lag for one in await admin.groups.lag("copy", topic="t")) == 8
 
 
+@pytest.mark.behaviour("MO-23")
+async def test_a_group_that_gets_anothers_offsets_goes_on_there(orbitmq_world: World) -> None:
+    """Its members that were online committed their own again, a reset of before took it elsewhere, and it was
+    told to be behind in the other group's retry topic."""
+    world = orbitmq_world
+    await filled(world)
+    got: list[bytes] = []
+
+    async def keep(message: ReceivedMessage) -> None:
+        got.append(message.body)
+
+    await consumed(world, "waits", 40)
+    async with world.consumer("copy", consume_from=ConsumeFrom.FIRST) as consumer, world.admin() as admin:
+        consumer.subscribe("t")
+        task = asyncio.create_task(consumer.run(keep))
+        await world.until(lambda: len(got) == 40, 60)
+        await admin.create_group(SubscriptionGroupConfig("g"))
+        assert len(await consumed(world, "g", 40)) == 40
+        await admin.groups.move("g", await admin.groups.plan_to_first("g", "t"))
+        await admin.groups.move("waits", await admin.groups.plan_to_last("waits", "t"))
+        for target in ("copy", "waits"):
+            await admin.groups.clone("g", target)
+            assert {one.queue.topic for one in await admin.groups.lag(target)} <= {"t", f"%RETRY%{target}"}
+        await world.until(lambda: len(got) == 80, 60)
+        await world.sleep(10)
+        assert len(got) == 80
+        assert len(await consumed(world, "waits", 40)) == 40
+    await task
+
+
+@pytest.mark.behaviour("SB-19")
+async def test_a_group_that_is_made_again_does_not_handle_its_old_retries_again(
+    orbitmq_world: World,
+) -> None:
+    """Without offsets it began its retry topic anew: all that it had ever handled there came again."""
+    world = orbitmq_world
+    await filled(world, count=1)
+    seen: list[int] = []
+
+    async def fail_once(message: ReceivedMessage) -> None:
+        seen.append(message.reconsume_times)
+        if not message.reconsume_times:
+            raise RuntimeError("not now")
+
+    async def life() -> None:
+        async with world.consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("t")
+            task = asyncio.create_task(consumer.run(fail_once))
+            await world.sleep(60)
+        await task
+
+    async with world.admin() as admin:
+        await life()
+        assert seen == [0, 1]
+        await admin.delete_group("g", clean_offsets=True)
+        assert not [one for one in world.brokers.values() if "g" in one.services.groups]
+        await life()
+        assert seen == [0, 1, 0, 1]  # the message as a new group gets it
+
+
 async def test_what_a_queue_does_not_have_is_refused_before_anything_moves(orbitmq_world: World) -> None:
     await filled(orbitmq_world)
     async with orbitmq_world.admin() as admin:

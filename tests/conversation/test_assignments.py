@@ -125,7 +125,7 @@ async def test_consumers_take_what_the_broker_gives_also_after_a_restart(orbitmq
             await world.stop_broker(name)
             await world.start_broker(name)
         await world.until(lambda: len(got) == 20, 60)
-        assert all(own(member) == popped for member in members)
+        await world.until(lambda: all(own(member) == popped for member in members))
         for name in ("broker-a", "broker-b"):
             async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
                 await set_mode(peer, MessageRequestMode.PULL)

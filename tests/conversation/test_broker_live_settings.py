@@ -235,3 +235,13 @@ async def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
         assert broker.config.file_reserved_time_hours == 5
         await peer.client.close()
     assert "changed settings are lost with the next start, /etc/broker.conf" in caplog.text
+
+
+@pytest.mark.behaviour("RT-09")
+@pytest.mark.broker(auto_create_topic_enable=False)
+async def test_topics_are_made_on_demand_as_soon_as_that_is_switched_on(peer: BrokerPeer) -> None:
+    """It was said to be in force, and sends were refused until the next start: the template was not there."""
+    await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"autoCreateTopicEnable=true")
+    await peer.sent(b"x")
+    await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"autoCreateTopicEnable=false")
+    assert (await peer.send(b"x", topic="U")).code == ResponseCode.TOPIC_NOT_EXIST

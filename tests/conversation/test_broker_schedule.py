@@ -131,6 +131,30 @@ async def test_a_delivery_time_beyond_the_delay_is_now(runtime: SimulatedRuntime
     await peer.client.close()
 
 
+@pytest.mark.behaviour("DL-05")
+@pytest.mark.parametrize("back_s", [0.2, 30, 3600])
+async def test_nothing_comes_early_when_the_clock_was_set_back(
+    runtime: SimulatedRuntime, back_s: float
+) -> None:
+    peer = Peer(runtime)
+    async with Broker(runtime, broker_config()):
+        if back_s <= 30:  # further back, what waits already is delivered at once
+            await peer.put(b"before", {"DELAY": "5"})
+        await peer.put(b"stored", {})
+        runtime.clock.set_wall(-back_s)
+        await peer.put(b"after", {"DELAY": "4"})
+        start = runtime.clock.monotonic()
+        came: dict[bytes, float] = {}
+        while runtime.clock.monotonic() - start < 100:
+            await runtime.clock.sleep(0.1)
+            for record in await peer.read(1):
+                came.setdefault(record.body, runtime.clock.monotonic() - start)
+        assert 30 <= came[b"after"] < 30.5
+        if back_s <= 30:
+            assert 60 <= came[b"before"] < 60.5 + back_s
+    await peer.client.close()
+
+
 @pytest.mark.behaviour("DL-09")
 async def test_progress_survives_a_restart_and_a_message_comes_once(runtime: SimulatedRuntime) -> None:
     peer = Peer(runtime)

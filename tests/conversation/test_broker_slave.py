@@ -14,6 +14,7 @@ from orbitmq.broker.role import Role
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.store import GetResult, GetStatus, MessageStore
 from orbitmq.testing import World
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageResponse
@@ -284,8 +285,9 @@ async def test_a_slave_sends_a_group_that_was_moved_to_its_master(doors: Broker,
     assert (answer.code, next_of(answer)) == (ResponseCode.PULL_NOT_FOUND, 5)
     assert answer.ext["suggestWhichBrokerId"] == "0"
     assert took < 4.2
-    reads_here = b'{"groupName":"cg","brokerId":1,"whichBrokerWhenConsumeSlowly":1}'
-    await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, reads_here)
+    doors.services.groups.update(
+        SubscriptionGroupConfig(group_name="cg", broker_id=1, which_broker_when_consume_slowly=1)
+    )
     answer = await peer.pull(3, sys_flag=NO_SUSPEND | PullFlag.COMMIT_OFFSET, commit_offset=3)
     assert [record.body for record in records(answer)] == [b"3", b"4"]
     assert answer.ext["suggestWhichBrokerId"] == "0"
@@ -321,7 +323,7 @@ async def test_a_pull_waits_at_a_slave_and_its_answer_names_the_master(orbitmq_w
         result = await producer.send(Message("T", b"first"))
         place: dict[str, Any] = {"queue_id": result.queue.queue_id, "sys_flag": HOLDS}
         await world.until(lambda: "T" in world.brokers["broker-a-1"].services.topics)
-        await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"cg"}')
+        world.brokers["broker-a-1"].services.groups.update(SubscriptionGroupConfig(group_name="cg"))
         waiting = asyncio.ensure_future(timed(peer, 1, **place))
         await world.sleep(3)
         assert not waiting.done()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orbitmq import AssignedConsumer, ConsumeFrom, MessageQueue
-from orbitmq.errors import ClientStateError, TopicNotFoundError
+from orbitmq.errors import ClientStateError, TopicNotFoundError, ValidationError
 from orbitmq.message.properties import encode_properties
 from orbitmq.transport.errors import TransportError
 
@@ -78,6 +78,29 @@ async def test_a_new_message_wakes_a_waiting_poll(world: Any) -> None:
         assert await consumer.position(queue) == 2
         consumer.assign([])
         assert await consumer.poll(timeout_ms=10) == []
+
+
+@pytest.mark.behaviour("CR-23")
+async def test_a_place_outside_a_queue_is_told_and_left(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The position, and what was committed, stayed behind the end: what came there next was skipped."""
+    world.topics["t"] = {"a": 1}
+    broker, queue = world.brokers["a"], MessageQueue("t", "a", 0)
+    for number in range(3):
+        broker.store("t", b"%d" % number)
+    async with assigned_of(world) as consumer:
+        consumer.assign([queue])
+        with pytest.raises(ValidationError, match="0 or more"):
+            consumer.seek(queue, -1)
+        consumer.seek(queue, 9)
+        assert await consumer.poll(timeout_ms=100) == []
+        assert await consumer.position(queue) == 3
+        assert "offset 9 is outside 0 to 3, going on at 3" in caplog.text
+        await consumer.commit()
+        assert await consumer.committed(queue) == 3
+        # Named twice it began anew at the committed offset.
+        consumer.seek(queue, 1)
+        consumer.assign([queue, queue])
+        assert await consumer.position(queue) == 1
 
 
 @pytest.mark.scripted("a", "b")

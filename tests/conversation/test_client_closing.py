@@ -13,7 +13,9 @@ from tests.conversation.scripted import consumer_of, never, start, until
 
 from orbitmq import AssignedConsumer, Consumer, Message, Producer, PullConsumer, ReceivedMessage
 from orbitmq.client.consumer.simple import SimpleConsumer
+from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.transactional import TransactionProducer
+from orbitmq.errors import ClientStateError
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode
 
@@ -135,6 +137,115 @@ async def test_a_close_that_is_cancelled_at_once_closes_all_the_same(world: Any)
     closing.cancel()
     await asyncio.wait([closing])
     await until(world, lambda: producer._client._closed, 1)
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+@pytest.mark.parametrize("kind", ["push", "pull", "simple"])
+async def test_a_consumer_that_is_stopped_while_it_starts_is_no_member(
+    world: Any, kind: str, how: str
+) -> None:
+    """It kept its share of the queues without reading them, as long as its client was in use."""
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda command: (
+        never(command) if command.code == RequestCode.CHECK_CLIENT_CONFIG else "default"
+    )
+    shared = ClientInstance(world.runtime, world.name_servers)
+    async with Producer("pg", client=shared):
+        consumer = KINDS[kind]("g", client=shared)
+        consumer.subscribe("t", sql="a > 1")
+        starting = asyncio.ensure_future(consumer.start())
+        await world.runtime.clock.sleep(1)
+        if how == "cancelled":
+            starting.cancel()
+        else:
+            await consumer.close()
+        await asyncio.wait([starting])
+        assert shared.consumer("g") is None
+        if how == "closed":
+            assert isinstance(starting.exception(), ClientStateError)
+        await consumer.close()
+        again = KINDS[kind]("g", client=shared)
+        async with again:
+            assert shared.consumer("g") is not None
+
+
+@pytest.mark.behaviour("SH-05")
+async def test_brokers_that_another_group_has_yet_to_be_told_to_hear_of_a_close(world: Any) -> None:
+    """They kept the member for two minutes, and its queues were read by nobody."""
+    world.topics["t"] = {"a": 1}
+    shared = ClientInstance(world.runtime, world.name_servers)
+    leaving, coming = Consumer("g", client=shared), Consumer("other", client=shared)
+    leaving.subscribe("t")
+    await leaving.start()
+    await until(world, leaving.assignment)
+    await coming.start()
+    await leaving.close()
+    told = world.brokers["a"].requests(RequestCode.UNREGISTER_CLIENT)
+    assert [command.ext["consumerGroup"] for command in told] == ["g"]
+    await coming.close()
+
+
+@pytest.mark.behaviour("SH-05")
+async def test_an_acknowledgement_that_a_close_gives_up_is_told(orbitmq_world: World) -> None:
+    """Who waited for it waited for ever."""
+    world = orbitmq_world
+    await four_queues(world)
+    await send(world, 1)
+    consumer = world.simple_consumer("g", invisible_s=600, close_timeout_s=3)
+    consumer.subscribe("T")
+    async with consumer:
+        (message,) = await consumer.receive(1)
+        world.partition("broker-a")
+        acknowledging = asyncio.ensure_future(consumer.ack(message))
+        await world.sleep(1)
+    with pytest.raises(ClientStateError, match="closed before a broker answered"):
+        async with asyncio.timeout(1):
+            await acknowledging
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("topics", [1, 2])
+async def test_a_request_for_messages_ends_with_its_consumer(orbitmq_world: World, topics: int) -> None:
+    """It asked on until its deadline."""
+    world = orbitmq_world
+    async with world.admin() as admin:
+        for number in range(topics):
+            await admin.create_topic(f"T{number}", queues=1)
+    consumer = world.simple_consumer("g")
+    for number in range(topics):
+        consumer.subscribe(f"T{number}")
+    async with consumer:
+        receiving = asyncio.ensure_future(consumer.receive())
+        await world.sleep(1)
+    with pytest.raises(ClientStateError):
+        async with asyncio.timeout(1):
+            await receiving
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("kind", ["run", "poll", "receive", "subscribe"])
+async def test_who_waits_for_the_check_of_a_filter_hears_of_the_close(world: Any, kind: str) -> None:
+    """It was cancelled, though nobody had cancelled it."""
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda command: (
+        never(command) if command.code == RequestCode.CHECK_CLIENT_CONFIG else "default"
+    )
+    clients = {"poll": PullConsumer, "receive": SimpleConsumer}
+    consumer: Any = clients.get(kind, Consumer)("g", name_servers=world.name_servers, runtime=world.runtime)
+
+    async def work() -> None:
+        if kind == "subscribe":
+            await consumer.subscribe("t", sql="a > 2")
+        else:
+            await getattr(consumer, kind)(*([print] if kind == "run" else []))
+
+    async with consumer:
+        consumer.subscribe("t", sql="a > 1")
+        waiting = asyncio.ensure_future(work())
+        await world.runtime.clock.sleep(1)
+    with pytest.raises(ClientStateError):
+        await waiting
 
 
 async def test_several_handlers_may_close_their_consumer(world: Any) -> None:

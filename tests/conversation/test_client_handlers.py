@@ -188,6 +188,27 @@ async def test_a_message_goes_to_the_handler_of_its_subscription(world: Any, bat
     assert set(returned(broker)) == ({"left"} if batch else {"left", "bad u"})
 
 
+@pytest.mark.behaviour("CR-01")
+@pytest.mark.parametrize("batch", [None, 4])
+async def test_a_handler_that_is_registered_while_the_others_run_counts(
+    world: Any, batch: int | None
+) -> None:
+    """Its messages failed, 16 times, for want of a handler."""
+    world.topics |= {"t": {"a": 1}, "u": {"a": 1}}
+    for topic in ("t", "u"):
+        world.brokers["a"].store(topic, topic.encode())
+    got: list[object] = []
+    consumer = consumer_of(world)
+    consumer.on("t")(got.append)
+    async with consumer:
+        running = asyncio.ensure_future(consumer.run(batch=batch))
+        await until(world, lambda: got)
+        consumer.on("u")(got.append)
+        await until(world, lambda: len(got) == 2, 30)
+    await running
+    assert world.brokers["a"].requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+
+
 async def test_without_a_handler_run_says_so(world: Any) -> None:
     async with consumer_of(world) as consumer:
         consumer.subscribe("t")

@@ -12,6 +12,7 @@ from tests.conversation.scripted import consumer_of, running, until
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from orbitmq.client.consumer.assigned import AssignedConsumer
+from orbitmq.client.consumer.offsets import LocalOffsets
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.message.errors import CompressionError
 from orbitmq.message.model import UnreadableMessage
@@ -473,6 +474,62 @@ async def test_broadcast_progress_is_a_file_that_java_reads(world: Any) -> None:
         await until(world, lambda: seen)
         await world.runtime.clock.sleep(1)
     assert seen == [b"later"]
+
+
+@pytest.mark.behaviour("CR-26")
+async def test_members_with_one_file_of_progress_are_told(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each overwrote the other's progress without a word."""
+    world.topics["t"] = {"a": 1}
+
+    async def listener(message: ReceivedMessage) -> None:
+        pass
+
+    def member() -> Consumer:
+        return consumer_of(world, broadcast=True, offsets_folder="/home/me")
+
+    async with running(member(), listener):
+        assert "another member keeps its progress" not in caplog.text
+        async with running(member(), listener):
+            await world.runtime.clock.sleep(1)
+            assert "another member keeps its progress in /home/me/cg/offsets.json" in caplog.text
+    caplog.clear()
+    async with running(member(), listener):
+        await world.runtime.clock.sleep(1)
+    assert "another member" not in caplog.text
+
+
+@pytest.mark.behaviour("CR-26")
+async def test_broadcast_progress_is_written_at_close_though_a_write_is_under_way(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close did not wait for it: nothing was left to be written, and the process ended meanwhile."""
+    offsets = LocalOffsets(world.runtime, "/home/me/cg/offsets.json")
+    offsets.update(QUEUE, 7)
+    slow: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(offsets, "_write", lambda *write: slow.append(write))
+        periodic = asyncio.ensure_future(offsets.commit_periodically())
+        await asyncio.sleep(0)
+        periodic.cancel()
+        await asyncio.wait([periodic])
+    offsets.update(QUEUE, 8)
+    await offsets.commit()
+    offsets._write(*slow[0])
+    again = LocalOffsets(world.runtime, "/home/me/cg/offsets.json")
+    await again.load()
+    assert again.get(QUEUE) == 8
+    offsets.update(QUEUE, 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(offsets, "_write", lambda *write: slow.append(write))
+        periodic = asyncio.ensure_future(offsets.commit_periodically())
+        await asyncio.sleep(0)
+        periodic.cancel()
+        await asyncio.wait([periodic])
+    await offsets.commit()
+    await again.load()
+    assert again.get(QUEUE) == 9
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", b'{"offsetTable":3}'])

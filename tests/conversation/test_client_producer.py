@@ -180,8 +180,15 @@ async def test_chosen_queue_ordering_key_and_selector(world: Any) -> None:
         assert last.queue == MessageQueue("t", "b", 3)
         await producer.send(Message("t", b"x"), selector=by_random(world.runtime.random))
         assert len(await producer.queues("t")) == 8
-        with pytest.raises(ValidationError, match="is not a queue of topic"):
-            await producer.send(Message("t", b"x"), queue=MessageQueue("other", "a", 0))
+        # A batch and a one-way message went to the queue of that number of their own topic.
+        foreign = MessageQueue("other", "a", 0)
+        for sending in (
+            producer.send(Message("t", b"x"), queue=foreign),
+            producer.send_batch([Message("t", b"x")], queue=foreign),
+            producer.send_oneway(Message("t", b"x"), queue=foreign),
+        ):
+            with pytest.raises(ValidationError, match="is not a queue of topic"):
+                await sending
         with pytest.raises(SendError, match="no master of broker 'z'"):
             await producer.send(Message("t", b"x"), queue=MessageQueue("t", "z", 0))
 

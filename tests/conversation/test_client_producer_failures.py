@@ -12,6 +12,7 @@ from orbitmq import Message, MessageQueue, Producer, SendError, SendStatus
 from orbitmq.errors import SendErrorKind
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import decode_record
+from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -204,6 +205,71 @@ async def test_stored_but_not_safe_is_returned_unless_told_otherwise(
         assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
         assert result.queue_offset == 5
         assert sum(len(broker.requests(SEND)) for broker in world.brokers.values()) == sends
+
+
+@pytest.mark.behaviour("SK-06")
+@pytest.mark.parametrize("then", [1, 13, None], ids=["refused", "refused-for-good", "no-answer"])
+@pytest.mark.scripted("a", "b")
+async def test_what_was_stored_is_the_result_however_the_tries_after_it_end(
+    world: Any, then: int | None
+) -> None:
+    """The caller was told that the message was not sent."""
+    sends: list[Command] = []
+
+    def script(command: Command) -> Any:
+        if command.code != SEND:
+            return "default"
+        sends.append(command)
+        if len(sends) == 1:
+            return command.reply(10, ext={"msgId": "m", "queueId": command.ext["e"], "queueOffset": "5"})
+        return never(command) if then is None else command.reply(then, "no")
+
+    for broker in world.brokers.values():
+        broker.script = script
+    async with producer_of(world, retry_not_stored_ok=True) as producer:
+        result = await producer.send(Message("t", b"x"))
+    assert (result.status, result.queue_offset) == (SendStatus.FLUSH_DISK_TIMEOUT, 5)
+    assert len(sends) > 1
+
+
+@pytest.mark.behaviour("RT-16")
+async def test_a_topic_that_has_fewer_queues_now_costs_no_plain_send(orbitmq_world: World) -> None:
+    """Three of four sends failed until the route was asked for again, which is up to 30 s later."""
+    world = orbitmq_world
+    async with world.admin() as admin, world.producer() as producer:
+        await admin.create_topic("T", queues=8)
+        await producer.send(Message("T", b"x"))
+        await world.sleep(45)
+        await admin.create_topic("T", queues=2)
+        for _ in range(8):
+            result = await producer.send(Message("T", b"x"))
+            assert result.queue.queue_id < 2
+        await admin.create_topic("T", queues=8)
+        await world.sleep(45)
+        assert len(await producer.queues("T")) == 8
+        await admin.create_topic("T", queues=2)
+        with pytest.raises(SendError, match="queueId 7 is illegal"):
+            await producer.send(Message("T", b"x"), ordering_key=7)
+        await world.sleep(0.5)
+        await producer.send(Message("T", b"x"), ordering_key=7)
+
+
+@pytest.mark.behaviour("RT-16")
+@pytest.mark.scripted("a", "b", "c", "d")
+async def test_fewer_queues_on_many_brokers_use_up_no_tries(world: Any) -> None:
+    world.topics["t"] = dict.fromkeys("abcd", 8)
+    for broker in world.brokers.values():
+        broker.script = lambda command: (
+            command.reply(29, "queueId is illegal")
+            if command.code == SEND and int(command.ext["e"]) >= 1
+            else "default"
+        )
+    async with producer_of(world) as producer:
+        await producer.queues("t")
+        await world.runtime.clock.sleep(45)
+        world.topics["t"] = dict.fromkeys("abcd", 1)
+        for _ in range(20):
+            await producer.send(Message("t", b"x"))
 
 
 @pytest.mark.behaviour("FT-10")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orbitmq.client.consumer.consumer import Consumer
+from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
@@ -135,6 +136,19 @@ async def test_what_the_senders_work_raises_reaches_the_caller_and_the_check_dec
         with pytest.raises(ConnectionError, match="database"):
             await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
         await asyncio.sleep(10)
+    assert world.delivered("Orders") == [b"good"]
+
+
+@pytest.mark.behaviour("MO-09")
+async def test_a_producer_that_closes_leaves_the_checks_to_another_one_of_its_client(world: World) -> None:
+    """Nobody answered: the transactions of those that stayed were set aside after 15 checks."""
+    local = Local(UNKNOWN)
+    shared = ClientInstance(world.runtime, world.name_server)
+    async with TransactionProducer("pg", check=local.check, client=shared) as staying:
+        async with TransactionProducer("pg", check=local.check, client=shared):
+            pass
+        await staying.send_in_transaction(Message("Orders", b"good"), local.execute)
+        await asyncio.sleep(60)
     assert world.delivered("Orders") == [b"good"]
 
 

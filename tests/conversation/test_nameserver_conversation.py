@@ -266,6 +266,22 @@ async def test_unregister_members_and_cluster(peer: Peer) -> None:
     assert dict(route.broker_datas[0].broker_addrs) == {1: "127.0.0.1:10921"}
 
 
+@pytest.mark.behaviour("NR-16")
+async def test_a_goodbye_that_comes_behind_the_next_start_does_not_count(
+    peer: Peer, server: NameServer, runtime: SimulatedRuntime
+) -> None:
+    await peer.register()
+    again = Peer(server, runtime)
+    await again.register()
+    goodbye = await peer.ask(RequestCode.UNREGISTER_BROKER, **identity())
+    assert goodbye.code == ResponseCode.SUCCESS
+    await peer.close()
+    assert (await again.route()).code == ResponseCode.SUCCESS
+    await again.ask(RequestCode.UNREGISTER_BROKER, **identity())
+    assert (await again.route()).code == ResponseCode.TOPIC_NOT_EXIST
+    await again.close()
+
+
 async def test_write_permission_is_taken_and_given_by_broker(peer: Peer) -> None:
     await peer.register(0)
     for code, field, perm in (

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
+from tests.replicas import MASTER, SLAVE, role_of
 
 from orbitmq import Consumer, Message, ReceivedMessage
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.dead_letters.forms import Ranges
+from orbitmq.broker.dead_letters.job import Job
 from orbitmq.broker.messaging.retry import mark_dead
 from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.role import Role
@@ -376,3 +378,97 @@ def test_ranges_are_a_set(seed: int) -> None:
             min((one for one in book if one >= n), default=None) for n in range(61)
         ]
         assert all(a[1] < b[0] for a, b in zip(ranges.plain(), ranges.plain()[1:], strict=False))
+
+
+@pytest.mark.behaviour("DQ-12")
+@pytest.mark.parametrize("action", ["STOP", "PAUSE"])
+async def test_a_job_that_is_stopped_while_it_reads_the_log_forgets_nothing(
+    orbitmq_world: World, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it found and had not walked past was sent again by the next job, or after the next crash."""
+    world = orbitmq_world
+    await fill(world.brokers["broker-a"], 2000)
+    async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
+        await begin(peer, rate=1000)
+        await world.until(lambda: len(numbers(world.brokers["broker-a"])) >= 700)
+    await world.brokers["broker-a"].services.store.flush()
+    world.crash("broker-a", keep=Keep.NOTHING)
+    sent_behind = Job._sent_behind
+
+    async def slowly(job: Job) -> set[int]:
+        await world.sleep(3)  # a large log
+        return await sent_behind(job)
+
+    monkeypatch.setattr(Job, "_sent_behind", slowly)
+    await world.start_broker("broker-a")
+    async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
+        await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action=action)
+        if action == "STOP":
+            await begin(peer)
+        else:
+            await world.sleep(5)
+    if action == "PAUSE":
+        world.crash("broker-a", keep=Keep.NOTHING)
+        await world.start_broker("broker-a")
+    async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
+        if action == "PAUSE":
+            await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action="RESUME")
+        await ended(peer)
+    assert numbers(world.brokers["broker-a"]) == list(range(2000))
+
+
+@pytest.mark.behaviour("DQ-12")
+async def test_two_jobs_that_begin_at_once_are_one(peer: BrokerPeer, broker: Broker) -> None:
+    """Behind one that had just ended both began, and each sent all."""
+    await fill(broker, 1)
+    await begin(peer)
+    await ended(peer)
+    await fill(broker, 500)
+    answers = await asyncio.gather(*(ask(peer, rate=100) for _ in range(3)))
+    assert (
+        sorted(answer.code for answer in answers)
+        == [ResponseCode.SUCCESS] + [ResponseCode.ILLEGAL_OPERATION] * 2
+    )
+    await ended(peer)
+    assert numbers(broker) == list(range(501))
+
+
+@pytest.mark.behaviour("DQ-12")
+async def test_dead_letters_of_a_topic_that_was_deleted_and_made_again_are_new(
+    peer: BrokerPeer, broker: Broker
+) -> None:
+    """They have the offsets of older ones, and were passed over as sent."""
+    await fill(broker, 10)
+    await begin(peer)
+    await ended(peer)
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic=DEAD)
+    await fill(broker, 5)
+    await begin(peer)
+    done = await ended(peer)
+    assert (done.sent, done.filtered) == (5, 0)
+    assert numbers(broker) == sorted([*range(10), *range(5)])
+
+
+@pytest.mark.behaviour("DQ-12")
+@pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true"})
+async def test_only_a_master_changes_a_job(orbitmq_world: World) -> None:
+    """A slave told that it had, and its master went on; one that acts sent, into a log that is a copy."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    await fill(world.brokers[MASTER], 500)
+    async with BrokerPeer(world.runtime, world.brokers[MASTER].address) as peer:
+        await begin(peer, rate=100)
+        await world.sleep(2)
+        async with BrokerPeer(world.runtime, world.brokers[SLAVE].address) as slave:
+            refused = await slave.call(RequestCode.CHANGE_REDRIVE, group="g", action="STOP")
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action="PAUSE")
+            await world.sleep(2)
+            world.crash(MASTER)
+            await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+            end = world.brokers[SLAVE].services.store.max_commit_log_offset
+            refused = await slave.call(RequestCode.CHANGE_REDRIVE, group="g", action="RESUME")
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "acting master" in (refused.remark or "")
+            await world.sleep(10)
+            assert world.brokers[SLAVE].services.store.max_commit_log_offset == end

@@ -12,7 +12,7 @@ from tests.replicas import ACTING, MASTER, SLAVE, role_of, same_end
 from orbitmq import Message
 from orbitmq.broker.role import Role
 from orbitmq.message.sysflag import PullFlag
-from orbitmq.testing import World
+from orbitmq.testing import Keep, World
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
 READABLE = {"slaveReadEnable": "true"}
@@ -42,14 +42,15 @@ async def reset(peer: BrokerPeer, offset: int) -> None:
     )  # fmt: skip
 
 
-async def twenty_read(world: World, master: BrokerPeer) -> None:
+async def twenty_read(world: World, master: BrokerPeer, *, replicas: int = 2) -> None:
     """Messages of which the group has consumed 18."""
     await master.create("T")
     for number in range(20):
         await master.sent(b"%d" % number)
     await master.pull(0)
     await commit(master, 18)
-    await world.until(lambda: same_end(world))
+    if replicas > 1:
+        await world.until(lambda: same_end(world))
     await world.sleep(1)
 
 
@@ -152,3 +153,60 @@ async def test_a_reset_that_was_told_by_who_acted_does_not_come_again(
         await world.sleep(2)
         assert [waits(world, name) for name in (MASTER, SLAVE)] == [kept, kept]
         assert await committed(master) == ("7" if kept else "20")
+
+
+@pytest.mark.behaviour("MO-22")
+@pytest.mark.parametrize("how", ["crash", "stop"])
+async def test_a_reset_outlives_the_broker(orbitmq_world: World, how: str) -> None:
+    """It was said to be done, and the group went on where it was: the place was not on the disk, and a
+    member that had not pulled meanwhile committed its own again."""
+    world = orbitmq_world
+
+    async def again() -> None:
+        if how == "crash":
+            world.crash(MASTER, keep=Keep.NOTHING)
+        else:
+            await world.stop_broker(MASTER)
+        await world.start_broker(MASTER)
+
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master, replicas=1)
+        await world.sleep(10)
+        await reset(master, 5)
+        await again()
+        assert await committed(master) == "5"
+        assert await commit(master, 20) == "Offset has been previously reset"
+        moved = await master.pull(20, sys_flag=int(OWN_FILTER))
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        await commit(master, 7)
+        await world.sleep(10)
+        await again()
+        assert not waits(world, MASTER)
+        assert await committed(master) == "7"
+
+
+@pytest.mark.behaviour("MO-22", "PO-37")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("told", [False, True])
+async def test_a_reset_that_was_told_while_a_slave_acted_is_over_for_a_master_that_begins_anew(
+    orbitmq_world: World, told: bool
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await twenty_read(world, master)
+        await reset(master, 5)
+        await world.sleep(1)
+        world.crash(MASTER, keep=Keep.NOTHING)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        if told:
+            moved = await slave.pull(18, sys_flag=int(OWN_FILTER))
+            assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+            await commit(slave, 20)
+        await world.start_broker(MASTER)
+        await world.until(
+            lambda: (role_of(world, MASTER), role_of(world, SLAVE)) == (Role.MASTER, Role.SLAVE)
+        )
+        await world.sleep(2)
+        assert [waits(world, name) for name in (MASTER, SLAVE)] == [not told] * 2
+        assert await committed(master) == ("20" if told else "5")

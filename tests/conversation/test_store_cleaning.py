@@ -124,9 +124,101 @@ def test_a_queue_whose_messages_all_expired_goes_on_counting() -> None:
     simulated(main)
 
 
+@pytest.mark.behaviour("ST-05")
+def test_expired_files_go_at_each_hour_of_deleting() -> None:
+    async def main(runtime: SimulatedRuntime) -> None:
+        now = runtime.clock.local_time(runtime.clock.now_ms())
+        hours = frozenset(((now.hour + 5) % 24, (now.hour + 10) % 24))
+        store = await opened(runtime, config(delete_hours=hours))
+        for _ in range(2):
+            await fill(store, 40)
+            first = store.min_offset("T", 0)
+            await asyncio.sleep(4 * 3600)
+            assert store.min_offset("T", 0) == first
+            await asyncio.sleep(3600)
+            assert store.min_offset("T", 0) > first
+        await store.stop()
+
+    simulated(main)
+
+
+@pytest.mark.behaviour("ST-05")
+def test_a_clock_that_was_ahead_for_a_while_keeps_no_file_for_longer() -> None:
+    async def main(runtime: SimulatedRuntime) -> None:
+        runtime.clock.set_wall(1000 * 3600)
+        store = await opened(runtime, config())
+        await fill(store, 40)
+        await store.stop()
+        runtime.clock.set_wall(-1000 * 3600)
+        store = await opened(runtime, config(delete_hours=frozenset(range(24))))
+        await fill(store, 40)
+        await asyncio.sleep(3600)
+        assert store.min_offset("T", 0) == 0
+        await asyncio.sleep(2 * 3600)
+        assert store.min_offset("T", 0) > 40
+        await store.stop()
+
+    simulated(main)
+
+
+@pytest.mark.behaviour("ST-06")
+def test_the_disk_of_a_log_in_another_folder_counts_too() -> None:
+    async def main(runtime: SimulatedRuntime) -> None:
+        used = {"/store": 0.1, "/log": 0.2}
+        runtime.files.disk_used_ratio = used.__getitem__  # type: ignore[method-assign]
+        store = await opened(runtime, config(commit_log="/log"))
+        await fill(store, 60)
+        assert len(runtime.files.list_dir("/log")) > 3
+        used["/log"] = 0.86
+        store.clean()
+        assert len(runtime.files.list_dir("/log")) == 1
+        assert store.accepting
+        used["/log"] = 0.93
+        store.clean()
+        assert store.refusal == "the disk of /log is 93% full, the limit is 90%"
+        used["/log"] = 0.2
+        store.clean()
+        await fill(store, 1)
+        used["/store"] = 0.93
+        store.clean()
+        assert store.refusal == "the disk of /store is 93% full, the limit is 90%"
+        await store.stop()
+
+    simulated(main)
+
+
+@pytest.mark.behaviour("ST-07")
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_store_whose_disk_is_full_starts(killed: bool) -> None:
+    async def main(runtime: SimulatedRuntime) -> None:
+        settings = config(checkpoint_interval_ms=1000, clean_interval_ms=10_000)
+        store = await opened(runtime, settings)
+        await fill(store, 100)
+        await asyncio.sleep(3)
+        if killed:
+            for task in asyncio.all_tasks():
+                if task.get_name().startswith("store-"):
+                    task.cancel()
+            await asyncio.sleep(0)
+            runtime.files.end_process()
+        else:
+            await store.stop()
+        before = len(log_files(runtime))
+        runtime.files.capacity_bytes = runtime.files.used_bytes()
+        store = await opened(runtime, settings)
+        assert len(log_files(runtime)) >= before - 2
+        await asyncio.sleep(11)
+        assert store.accepting
+        await fill(store, 1)
+        assert offsets(store) == list(range(store.min_offset("T", 0), 101))
+        await store.stop()
+
+    simulated(main)
+
+
 def test_files_are_kept_by_the_age_of_their_last_message_also_behind_an_empty_file() -> None:
     async def main(runtime: SimulatedRuntime) -> None:
-        settings = config(delete_hour=0, file_reserved_ms=10_000 * HOUR_MS)
+        settings = config(delete_hours=frozenset((0,)), file_reserved_ms=10_000 * HOUR_MS)
         store = await opened(runtime, settings)
         await fill(store, 20)
         # The next file exists and nobody has written to it yet.
@@ -270,7 +362,7 @@ def test_stopping_on_a_full_disk_gives_the_folder_back_and_loses_nothing() -> No
 
 def test_a_file_that_cannot_be_deleted_stays_and_is_tried_again() -> None:
     async def main(runtime: SimulatedRuntime) -> None:
-        store = await opened(runtime, config(delete_hour=0, clean_interval_ms=60_000))
+        store = await opened(runtime, config(delete_hours=frozenset((0,)), clean_interval_ms=60_000))
         await fill(store, 40)
         runtime.files.fail("remove", "commitlog", error=errno.EROFS, times=2)
         await asyncio.sleep(26 * 3600)
@@ -278,6 +370,26 @@ def test_a_file_that_cannot_be_deleted_stays_and_is_tried_again() -> None:
         await asyncio.sleep(26 * 3600)
         assert offsets(store) == list(range(store.min_offset("T", 0), 80))
         assert store.min_offset("T", 0) > 0
+        await store.stop()
+
+    simulated(main)
+
+
+@pytest.mark.behaviour("ST-10")
+def test_queues_that_cleaning_could_not_shorten_are_shortened_later() -> None:
+    async def main(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime, config(checkpoint_interval_ms=90_000_000), "T", "other")
+        await fill(store, 40, "other")
+        await fill(store, 40)
+        await asyncio.sleep(3 * 3600)
+        store.config = config(delete_hours=frozenset(range(24)))
+        runtime.files.fail("pwrite", "consumequeue", error=errno.ENOSPC, times=1)
+        await asyncio.sleep(601)
+        assert store.min_commit_log_offset > 0
+        assert (store.min_offset("T", 0), store.min_offset("other", 0)) == (0, 0)
+        await asyncio.sleep(601)
+        assert store.min_offset("other", 0) == 40
+        assert offsets(store) == list(range(store.min_offset("T", 0), 40))
         await store.stop()
 
     simulated(main)
@@ -309,6 +421,23 @@ def test_a_log_of_another_file_size_is_refused_not_misread() -> None:
                 await MessageStore(runtime, config(commit_log_file_bytes=size)).start()
         store = await opened(runtime, config())
         assert offsets(store) == list(range(25))
+        await store.stop()
+
+    simulated(main)
+
+
+@pytest.mark.behaviour("ST-08")
+def test_a_log_of_one_file_of_another_size_is_refused_too() -> None:
+    async def main(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime, config())
+        await fill(store, 5)
+        await store.stop()
+        assert len(log_files(runtime)) == 1
+        for size in (FILE_BYTES // 2, FILE_BYTES * 4):
+            with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
+                await MessageStore(runtime, config(commit_log_file_bytes=size)).start()
+        store = await opened(runtime, config())
+        assert offsets(store) == list(range(5))
         await store.stop()
 
     simulated(main)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.seeds import seeds
 
 from orbitmq.broker.messaging.outlet import Handed, Outlet
+from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.pop.in_flight import InFlight
+from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.timers.pending import PendingTimers
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.queue_locks import ReplicatedLocks
 from orbitmq.replication.replicas import EVERYTHING
-from orbitmq.store import NewMessage, PutStatus
+from orbitmq.store import MessageStore, NewMessage, PutStatus
 from orbitmq.store.log import commit_log
 from orbitmq.store.upkeep.background import Upkeep
+from orbitmq.testing.simulation import site
 from orbitmq.testing.simulation.load import ORDERED_GROUP
 from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Mode, Plan, make_plan
 from orbitmq.testing.simulation.run import Outcome, simulate
@@ -29,6 +34,7 @@ from orbitmq.wire.errors import RemotingError
 QUORUM = Mode(name_servers=1, quorum=True, sync_flush=False)
 ASYNC = Mode(name_servers=1, quorum=False, sync_flush=False)
 SAFE = Mode(name_servers=1, quorum=False, sync_flush=True)
+EXPIRING = replace(SAFE, expires=True)
 
 # One consumer and the producers reach the master only, the other consumer all else; locks live 60 s.
 LONG_CUT = [
@@ -197,3 +203,48 @@ def test_a_lock_that_is_granted_without_the_right_to_lead_is_found(monkeypatch: 
 def test_in_a_long_cut_a_queue_has_one_holder() -> None:
     # A transaction is asked for more often than the faults of a seed last.
     assert found(SAFE, *LONG_CUT) <= {"everything is bounded"}
+
+
+def test_a_reset_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConsumerOffsets, "reset", lambda *_: None)
+    assert found(SAFE) == {"a reset is done once"}
+
+
+def test_a_reset_that_is_told_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    take, told = ConsumerOffsets.take_reset, set[tuple[str, int, int]]()
+
+    def again(self: ConsumerOffsets, group: str, topic: str, queue_id: int) -> int | None:
+        offset = take(self, group, topic, queue_id)
+        if offset is not None and (topic, queue_id, offset) not in told:
+            told.add((topic, queue_id, offset))
+            asyncio.get_running_loop().call_later(3.0, self._pend, group, topic, queue_id, offset)
+        return offset
+
+    monkeypatch.setattr(ConsumerOffsets, "take_reset", again)
+    assert found(SAFE) == {"a reset is done once"}
+
+
+def test_a_setting_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SubscriptionGroups, "update", lambda *_: None)
+    assert found(SAFE) == {"settings are kept"}
+
+
+def test_messages_that_come_back_with_their_topic_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MessageStore, "drop_topic", lambda *_: None)
+    assert "what is deleted does not come back" in found(SAFE)
+
+
+def test_a_queue_that_is_dealt_out_while_something_is_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OrderedPops, "blocked_until", lambda *_: None)
+    assert "order in each queue" in found(SAFE)
+
+
+def test_an_acknowledgement_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InFlight, "acknowledge", lambda _self, _queue, _receipt, offsets: set(offsets))
+    assert "what is done does not come again" in found(SAFE)
+
+
+def test_messages_that_expire_too_early_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "RESERVED_S", 1.0)
+    away = [Fault(6.0, 5.0, Kind.CLIENT, name) for name in ("consumers-1", "consumers-2")]
+    assert "no acknowledged message is lost" in found(EXPIRING, *away)

@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orbitmq import ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, Settled
 from orbitmq import sync as blocking
+from orbitmq.errors import ClientStateError
 from orbitmq.runtime.system import system_runtime
 from orbitmq.testing import running_cluster
 
@@ -126,6 +128,57 @@ def test_a_plain_handler_that_exits_or_stops_iterating_has_failed_and_costs_no_t
     assert got == {b"4", b"5"}
     assert "handler raised SystemExit(1) in its thread" in caplog.text
     assert "handler raised StopIteration() in its thread; give next() a default" in caplog.text
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("kind", [blocking.Consumer, blocking.SimpleConsumer])
+def test_a_plain_handler_closes_its_consumer_and_its_message_is_done(name_server: str, kind: Any) -> None:
+    """The close waited for the handler that waited for it, 10 s, and the message came again."""
+    topic = f"closing{kind.__name__}"
+    sent(name_server, topic, 1)
+    got: list[bytes] = []
+
+    def handler(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        consumer.close()
+
+    consumer = kind(topic, name_servers=name_server, consume_from=ConsumeFrom.FIRST)
+    consumer.subscribe(topic)
+    begun = time.monotonic()
+    with consumer:
+        consumer.run(handler)
+    assert time.monotonic() - begun < 5
+    assert got == [b"0"]
+    if kind is blocking.Consumer:
+        with blocking.AssignedConsumer(topic, name_servers=name_server) as reader:
+            assert sum(max(0, reader.committed(queue)) for queue in reader.queues(topic)) == 1
+
+
+def test_the_clients_own_thread_may_not_close_and_threads_that_close_wait_for_each_other(
+    name_server: str,
+) -> None:
+    """The first left a client that could not be closed any more, in its group for ever."""
+    refused: list[Exception | None] = []
+    called = threading.Event()
+
+    def done(result: object, error: Exception | None) -> None:
+        try:
+            producer.close()
+        except ClientStateError as problem:
+            refused.append(problem)
+        called.set()
+
+    producer = blocking.Producer("pg", name_servers=name_server)
+    producer.start()
+    producer.submit(Message("own-thread", b"x"), done).result(WAIT_S)
+    assert called.wait(WAIT_S)
+    assert "client's own thread" in str(refused[0])
+    producer.send(Message("own-thread", b"y"))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for closing in [pool.submit(producer.close) for _ in range(4)]:
+            closing.result(WAIT_S)
+    with pytest.raises(ClientStateError):
+        producer.send(Message("own-thread", b"z"))
 
 
 def test_a_loop_without_asyncio_settles_pauses_and_takes_batches(name_server: str) -> None:

@@ -17,7 +17,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.cluster.brokers import Brokers, max_offset
 from orbitmq.spark.cluster.offsets import Offsets
-from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read.stream import Stream
 from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -75,6 +75,7 @@ class Cluster:
         self.end = 5
         self.silent = False
         self.perm = perm
+        self.role = "ASYNC_MASTER"
         self.broker_a = Server(self._offset, idle_s)
         self.broker_b = Server(lambda command: None if self.silent else self._offset(command), idle_s)
         self.name_server = Server(self._route, idle_s)
@@ -82,6 +83,8 @@ class Cluster:
     def _offset(self, command: Command) -> Command:
         if command.code == RequestCode.GET_MIN_OFFSET:
             return GetMinOffsetResponse(offset=0).reply_to(command)
+        if command.code == RequestCode.GET_BROKER_CONFIG:
+            return command.reply(body=f"brokerRole={self.role}\n".encode())
         assert command.code == RequestCode.GET_MAX_OFFSET
         return GetMaxOffsetResponse(offset=self.end).reply_to(command)
 
@@ -160,6 +163,24 @@ def test_a_topic_without_a_readable_queue_is_an_error(cluster_of: Callable[..., 
     at = stream.initial()
     with pytest.raises(UnreachableError, match="topic 't' has no queue that can be read now"):
         stream.latest(at)
+
+
+@pytest.mark.behaviour("SP-02")
+@pytest.mark.parametrize("role", ["SLAVE", "ASYNC_MASTER"])
+def test_a_slave_in_the_place_of_its_master_may_only_be_behind(
+    cluster_of: Callable[..., Cluster], role: str
+) -> None:
+    """Name servers show it without write permission; so they show a master that is taken out of use."""
+    cluster = cluster_of(perm=4)
+    cluster.role = role
+    stream = cluster.stream()
+    at = stream.latest(stream.initial())
+    cluster.end = 3
+    if role == "SLAVE":
+        assert stream.latest(at) == at, "what the master has is still to come"
+    else:
+        with pytest.raises(DataLossError, match="ends at 3, but was read up to 5"):
+            stream.latest(at)
 
 
 def test_all_brokers_are_asked_at_the_same_time(cluster_of: Callable[..., Cluster]) -> None:

@@ -48,7 +48,14 @@ class ScriptedBrokers(Brokers):
         self.behind = [0]
         self.routes_away = 0
         self.slaves: set[str] = set()
+        # Who is shown in the place of a master, without write permission.
+        self.acting: set[str] = set()
+        self.read_only: set[str] = set()
+        # Whom the name servers do not show any more.
+        self.gone: set[str] = set()
         self.largest = 0
+        # The first message of each queue that has not expired.
+        self.first = 0
         self.sends = 0
         # Attempts that may not write any more are refused; without this the brokers are RocketMQ's.
         self.fences = True
@@ -73,9 +80,10 @@ class ScriptedBrokers(Brokers):
         if self.routes_away:
             self.routes_away -= 1
             raise UnreachableError("name server away")
-        table = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
+        table = {q: at for q in QUEUES if (at := f"{q.broker_name}:1") not in self.gone}
         masters = frozenset(set(table.values()) - self.slaves)
-        return QueueAddresses(table, {q: a for q, a in table.items() if a in masters}, masters)
+        writable = masters - self.acting - self.read_only
+        return QueueAddresses(table, {q: a for q, a in table.items() if a in writable}, masters)
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         return [self.answer(address, command) for command in commands]
@@ -84,6 +92,9 @@ class ScriptedBrokers(Brokers):
         if command.code == RequestCode.GET_BROKER_RUNTIME_INFO:
             behind = self.behind.pop(0) if len(self.behind) > 1 else self.behind[0]
             return command.reply(body=KVTable({"dispatchBehindBytes": str(behind)}).encode())
+        if command.code == RequestCode.GET_BROKER_CONFIG:
+            role = "SLAVE" if address in self.acting else "ASYNC_MASTER"
+            return command.reply(body=f"brokerRole={role}\n".encode())
         if command.code in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):
             return self._take(address, command)
         if command.code == RequestCode.BIND_WRITER:
@@ -100,7 +111,7 @@ class ScriptedBrokers(Brokers):
         if command.code == RequestCode.GET_MAX_OFFSET:
             return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
         if command.code == RequestCode.GET_MIN_OFFSET:
-            return GetMaxOffsetResponse(offset=0).reply_to(command)
+            return GetMaxOffsetResponse(offset=self.first).reply_to(command)
         if command.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
             self.searched_ms.append(SearchOffsetByTimestampRequest.from_ext(command.ext).timestamp)
             return SearchOffsetByTimestampResponse(offset=0).reply_to(command)
@@ -113,8 +124,10 @@ class ScriptedBrokers(Brokers):
             for i, item in enumerate(log[low : low + 32])
         )
         header = PullMessageResponse(
-            suggest_which_broker_id=0, next_begin_offset=low, min_offset=0, max_offset=len(log)
+            suggest_which_broker_id=0, next_begin_offset=low, min_offset=self.first, max_offset=len(log)
         )
+        if low < self.first:
+            return header.reply_to(command, code=ResponseCode.PULL_OFFSET_MOVED)
         return header.reply_to(command, body=body)
 
     def _group_offset(self, queue: MessageQueue, command: Command) -> Command:

@@ -57,6 +57,8 @@ class ScriptedCluster:
         self.group: dict[MessageQueue, int] = {}
         self.by_time: dict[MessageQueue, int] = {}
         self.body_bytes = 100
+        self.pull_failures: list[Command] = []
+        """What pulls are answered before messages come."""
         self.samples = 0
         self.refusal = ResponseCode.SUCCESS
         self.remark = ""
@@ -113,6 +115,8 @@ class ScriptedCluster:
         return [self.pulled(int(command.ext["queueOffset"])) for command in commands]
 
     def pulled(self, offset: int) -> Command:
+        if self.pull_failures:
+            return self.pull_failures.pop(0)
         records = (
             Record("t", b"x" * self.body_bytes, queue_offset=at, store_timestamp=FIRST_MS + at)
             for at in (offset, offset + 1)

@@ -67,6 +67,7 @@ def test_one_warning_for_each_key_without_effect() -> None:
         ("namesrvAddr=localhost", "host:port"),
         ("deleteWhen=25", "hours from 00 to 23"),
         ("storePathRootDir=", "not empty"),
+        pytest.param("storePathCommitLog=/a,/b", "one folder", marks=pytest.mark.behaviour("ST-09")),
     ],
 )
 def test_a_wrong_value_names_key_value_expectation_and_line(line: str, expected: str) -> None:
@@ -111,7 +112,7 @@ def test_what_the_store_gets() -> None:
         "maxMessageSize=8000000\nbrokerIP1=10.0.0.1\n"
     )
     store = store_config(config, 10911)
-    assert (store.root, store.sync_flush, store.delete_hour) == ("/s", False, 5)
+    assert (store.root, store.sync_flush, store.delete_hours) == ("/s", False, {5, 17})
     assert store.consume_queue_file_bytes == 6020
     assert store.store_host == ("10.0.0.1", 10911)
     assert store.batch_bytes > 8_000_000 + 65_536

@@ -280,7 +280,7 @@ async def test_a_group_that_was_moved_hears_of_it_once(broker: Broker, door: Por
     for _ in range(3):
         await send(door)
     broker.services.groups.find("g")
-    table = door.group_reset.move("g", "T", queue_id=0, offset=1)
+    table = await door.group_reset.move("g", "T", queue_id=0, offset=1)
     assert [(queue.queue_id, offset) for queue, offset in table.items()] == [(0, 1)]
     assert door.queue_offsets.commit("g", "T", 0, 3) is False
     moved = door.pulling.read(pull(3))
@@ -290,23 +290,27 @@ async def test_a_group_that_was_moved_hears_of_it_once(broker: Broker, door: Por
     assert after is not None
     assert (after.status, after.count) == (PullStatus.FOUND, 2)
     with pytest.raises(RemotingError, match=r"9 not in consume queue range \[0-3\]"):
-        door.group_reset.move("g", "T", queue_id=0, offset=9)
+        await door.group_reset.move("g", "T", queue_id=0, offset=9)
 
 
 async def test_a_waiting_pull_is_told_that_its_group_was_moved(broker: Broker, door: Ports) -> None:
     await send(door)
     client = Waiting()
     assert door.pulling.read(pull(1, suspend_ms=10_000), client) is None
-    door.group_reset.move("g", "T", timestamp_ms=0)
+    await door.group_reset.move("g", "T", timestamp_ms=0)
     (moved,) = client.heard
     assert isinstance(moved, Pulled)
     assert (moved.remark, moved.next_offset) == ("OFFSET_RESET", 0)
 
 
+@pytest.mark.behaviour("MO-23")
 async def test_a_group_gets_the_offsets_of_another(broker: Broker, door: Ports) -> None:
-    broker.services.offsets.commit("g", "T", 2, 7)
-    door.group_reset.clone("g", "h")
+    broker.services.offsets.commit("g", "T", 2, 9, kept=7)
+    broker.services.topics.create_if_absent("%RETRY%g", 1)
+    broker.services.offsets.commit("g", "%RETRY%g", 0, 1)
+    await door.group_reset.clone("g", "h")
     assert door.queue_offsets.start("h", "T", 2) == 7
+    assert broker.services.offsets.topics_of("h") == {"T"}  # what is in the other's retry topic is not for it
     with pytest.raises(RemotingError) as unknown:
         door.queue_offsets.start("new", "T", 2, zero_if_young=False)
     assert unknown.value.code == ResponseCode.QUERY_NOT_FOUND

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -64,3 +66,25 @@ def test_a_start_that_fails_says_so() -> None:
     server.start = fails  # type: ignore[method-assign]
     with pytest.raises(OSError, match="the disk is gone"):
         serve(server)
+
+
+@pytest.mark.behaviour("ST-04")
+def test_a_server_may_open_as_many_files_as_the_system_grants() -> None:
+    script = """
+import resource
+from orbitmq.cli import serve
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, min(hard, 4096)))
+class Server:
+    port = 1
+    async def start(self):
+        print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+        raise SystemExit
+try:
+    serve._serve(Server, lambda server: "")
+except SystemExit:
+    pass
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    soft, hard = told.stdout.split()
+    assert soft == hard

@@ -189,6 +189,23 @@ def test_one_address_one_broker_and_the_newer_state_wins() -> None:
     assert table.version_of("c", "x:1") is None
 
 
+@pytest.mark.behaviour("NR-16")
+def test_what_comes_late_from_an_earlier_connection_of_a_broker_does_not_count() -> None:
+    """A broker that was started again at once was out of the routes for up to 30 s."""
+    table = RouteTable()
+    old, new = object(), object()
+    table.register(broker(connection=old, opened=1), 0)
+    table.register(broker(connection=new, opened=2, version=version(2)), 0)
+    assert table.unregister("c", "g", "h0:1", opened=1) is None
+    assert table.register(broker(connection=old, opened=1, topics={"Old": RW}), 0) == Registered()
+    assert table.connection_closed(old) == ([], [])
+    assert table.member_addresses("g") == {0: "h0:1"}
+    assert table.version_of("c", "h0:1") == version(2)
+    assert "Old" not in table.topics
+    table.unregister("c", "g", "h0:1", opened=3)
+    assert table.member_addresses("g") == {}
+
+
 def test_an_address_that_registers_under_another_name_leaves_the_old_one() -> None:
     table = RouteTable()
     table.register(broker(), 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,6 +163,28 @@ def test_the_lock_is_exclusive(files: Files, root: str) -> None:
     with pytest.raises(BlockingIOError):
         files.lock(f"{root}/store/lock")
     second()
+
+
+@pytest.mark.behaviour("ST-03")
+def test_the_lock_and_that_of_a_jvm_exclude_each_other(root: str) -> None:
+    # What FileChannel.tryLock(0, 1, false) does.
+    jvm = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)"
+    waits = f"{jvm}; print('locked', flush=True); sys.stdin.read()"
+    files, path = system_runtime().files, f"{root}/lock"
+    files.lock(path)()
+    with subprocess.Popen(
+        [sys.executable, "-c", waits, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(BlockingIOError, match="another process"):
+            files.lock(path)
+        other.communicate()
+    release = files.lock(path)
+    refused = subprocess.run([sys.executable, "-c", jvm, path], capture_output=True, check=False)
+    assert b"BlockingIOError" in refused.stderr
+    release()
+    assert subprocess.run([sys.executable, "-c", jvm, path], check=False).returncode == 0
 
 
 def test_the_used_share_of_the_disk(files: Files, root: str) -> None:

@@ -35,7 +35,7 @@ def history(*retried: bytes) -> History:
         Delivered(b"plain-2", "push", "one", QUEUE, 7, 1.0),
         Delivered(b"plain-1", "push", "one", QUEUE, 0, 2.0, again=True, ended_s=2.0),
     ]
-    made.by_group = {"push": {b"plain-1"}, "pop": {b"plain-2"}, "in-order": set()}
+    made.by_group = {"push": {b"plain-1"}, "pop": {b"plain-2"}, "moved": {b"plain-2"}}
     return made
 
 

@@ -32,6 +32,7 @@ def test_a_seed_makes_one_plan() -> None:
     assert {plan.mode.need for plan in plans} == set(NEEDS)
     assert all(plan.mode.quorum for plan in plans if plan.mode.need)
     assert len({(plan.mode.rolls, plan.mode.strict_locks) for plan in plans}) == 4
+    assert len({(plan.mode.expires, plan.mode.changes) for plan in plans}) == 4
     assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
     for plan in plans:
         assert 1 <= len(plan.faults) <= 7 + (plan.mode.replicas > 2) * MOST_MORE_FAULTS

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType
 from tests.unit.sink_brokers import ScriptedBrokers, scripted
 
-from orbitmq.spark.errors import SinkStateError
+from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, WriteOptions
 from orbitmq.spark.write.commit import Written
 from orbitmq.spark.write.ledger import CLOCK_MARGIN_MS
@@ -122,6 +122,21 @@ def test_a_stage_tried_again_sends_what_is_missing(
     assert again.earlier == stored
     job.writer.commit([again, sister])
     assert brokers.bodies() == list(range(310))
+
+
+@pytest.mark.behaviour("SP-01")
+def test_a_task_tried_again_waits_for_a_broker_that_the_job_began_with(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(brokers, monkeypatch, retry_timeout_ms=50)
+    job.killed_task(ROWS)
+    gone = next(queue for queue, log in brokers.stored.items() if log).broker_name
+    brokers.gone = {f"{gone}:1"}
+    with pytest.raises(UnreachableError, match=f"the master of .*{gone}.* is away"):
+        job.task(ROWS, attempt=1)
+    brokers.gone = set()
+    job.task(ROWS, attempt=2)
+    assert brokers.bodies() == list(ROWS)
 
 
 def test_the_mark_is_of_one_job_and_one_partition(

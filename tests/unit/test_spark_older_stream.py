@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import read_options
 from orbitmq.spark.read import stream as planner
 from orbitmq.spark.read.older_stream_reader import OlderStreamReader
@@ -117,6 +118,21 @@ def test_a_topic_that_nobody_knows_is_an_error_when_a_query_begins_and_not_when_
     again = OlderSpark([]).reader
     (task,) = again.partitions(again.initialOffset(), first.ends[0])
     assert [(item.low, item.high) for item in task.ranges] == [(0, 100)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.behaviour("SP-08")
+def test_a_run_does_not_end_because_the_cluster_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = OlderSpark([Offsets({QUEUE: 0}).to_json()])
+    answers: list[Any] = [UnreachableError("no name server"), Told(Offsets({QUEUE: 100}), {}, {})]
+
+    def told(_: Any) -> Told:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return cast(Told, answer)
+
+    monkeypatch.setattr(Positions, "latest_where_possible", told)
+    assert spark.trigger() == (0, 100)
 
 
 def test_few_rows_wait() -> None:

@@ -157,6 +157,13 @@ def test_load_names_the_topic() -> None:
     assert read_options({"path": "orders, payments"}).topics == ("orders", "payments")
 
 
+@pytest.mark.behaviour("SP-07")
+def test_a_send_fits_a_request() -> None:
+    assert write_options({"topic": "t", "batchBytes": "8m"}).batch_bytes == 8 << 20
+    with pytest.raises(OptionError, match="batchBytes is above 16646152: a request holds no more"):
+        write_options({"topic": "t", "batchBytes": "16m"})
+
+
 def test_writer_state_lies_beside_the_checkpoint() -> None:
     assert write_options({"checkpointlocation": "/c/"}).state_location == "/c/orbitmq-sink"
     assert write_options({"stateLocation": "/s", "checkpointLocation": "/c"}).state_location == "/s"
@@ -200,6 +207,17 @@ def test_prorated_ends_move_on_and_stay_inside(start: Offsets, latest: Offsets, 
     for queue, offset in limited.items():
         assert start.get(queue, 0) <= offset <= end[queue]
     assert set(limited) == set(end)
+
+
+@pytest.mark.behaviour("SP-09")
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 10, 1000])
+def test_a_small_queue_is_read_beside_a_large_backlog(max_rows: int) -> None:
+    queues = [MessageQueue("t", "b", number) for number in range(4)]
+    place, latest = Offsets(dict.fromkeys(queues, 0)), Offsets(dict.fromkeys(queues, 3) | {queues[1]: 10**6})
+    for _ in range(12):
+        place = prorate(place, latest, max_rows)
+    assert all(place[queue] == 3 for queue in queues if queue != queues[1]), "3 rows, at worst each 4th batch"
+    assert place.total() == 12 * max_rows
 
 
 _ranges = st.lists(

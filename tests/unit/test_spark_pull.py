@@ -63,7 +63,10 @@ class ScriptedBrokers:
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         addresses = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
-        return QueueAddresses(addresses, {}, frozenset(addresses.values() if self.master else ()))
+        return QueueAddresses(addresses, {}, frozenset(addresses.values()))
+
+    def is_master(self, topic: str, address: str) -> bool:
+        return self.master
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         self.rounds += 1
@@ -254,6 +257,15 @@ def test_a_masters_end_below_the_promised_one_is_loss() -> None:
         read(ScriptedBrokers(), ranges, offset_timeout_ms=60)
     lenient = read(ScriptedBrokers(), ranges, offset_timeout_ms=60, on_loss=Loss.SKIP)
     assert lenient == expected([QueueRange(QUEUES[0], 990, 1000)])
+
+
+@pytest.mark.behaviour("SP-02")
+@pytest.mark.parametrize("on_loss", list(Loss))
+def test_a_slave_that_began_to_copy_later_proves_no_loss(on_loss: Loss) -> None:
+    young = ScriptedBrokers(minimum=100)
+    young.master = False
+    with pytest.raises(UnreachableError, match=r"offset 0 of .*: it begins at 100 for 0.06 s"):
+        read(young, [QueueRange(QUEUES[0], 0, 200)], offset_timeout_ms=60, on_loss=on_loss)
 
 
 @pytest.mark.parametrize("on_loss", list(Loss))

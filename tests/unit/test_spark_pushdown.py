@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.loss import Gap
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.read.pushdown import Pushed
 
@@ -109,6 +110,17 @@ def test_what_cannot_be_exact_is_left_to_spark() -> None:
         assert not pushed.take(*entry), entry
     assert pushed.take("IsNotNull", "queue_offset", None)
     assert list(pushed.ranges(RANGES)) == RANGES
+
+
+@pytest.mark.behaviour("SP-10")
+def test_rows_for_gaps_pass_the_filters_of_places() -> None:
+    gaps = [Gap(RANGES[0].queue, 5, 2), Gap(RANGES[0].queue, 50, 1), Gap(RANGES[-1].queue, 5, 2)]
+    pushed = Pushed(tags=True, nulls=True)
+    assert pushed.gaps(gaps) == gaps
+    assert pushed.take("EqualTo", "queue_id", RANGES[0].queue.queue_id)
+    assert pushed.take("EqualTo", "broker", RANGES[0].queue.broker_name)
+    assert pushed.take("LessThan", "queue_offset", 50)
+    assert pushed.gaps(gaps) == gaps[:1]
 
 
 def test_rows_for_gaps_have_a_place_and_nothing_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -91,6 +92,7 @@ PRICE = StructType(
 )
 
 
+@pytest.mark.behaviour("SP-05")
 def test_bodies_are_values_or_reasons() -> None:
     bodies = {
         "whole": {
@@ -104,7 +106,8 @@ def test_bodies_are_values_or_reasons() -> None:
         "digits": {"id": 3, "price": "123456.789"},
     }  # fmt: skip
     texts: list[bytes | None] = [json.dumps(body).encode() for body in bodies.values()]
-    values, reasons = ValueReader(PRICE).read([*texts, b"[1]", b"{", b'{"id":\xff}', None])
+    deep = b'{"unknown":' + b"[" * 100_000
+    values, reasons = ValueReader(PRICE).read([*texts, b"[1]", b"{", b'{"id":\xff}', None, deep])
     whole, least, *others = values.to_pylist()
     assert whole["price"] == Decimal("12.50")
     assert whole["at"] == datetime(2026, 11, 22, 13, tzinfo=UTC)
@@ -112,11 +115,12 @@ def test_bodies_are_values_or_reasons() -> None:
     assert whole["lines"] == [{"sku": "a"}, {"sku": None}]
     assert whole["more than a name"] == [("x", True)]
     assert least["id"] == 2
-    assert others == [None] * 8
+    assert others == [None] * 9
     for reason, words in zip(
         reasons.to_pylist(),
         [None, None, "missing required field `id`", "Expected `int`, got `str` - at `$.id`", "<= 2147483647",
-         "would cause data loss", "Expected `object`, got `array`", "truncated", "", "there is no body"],
+         "would cause data loss", "Expected `object`, got `array`", "truncated", "", "there is no body",
+         "recursion depth exceeded"],
         strict=True,
     ):  # fmt: skip
         assert (reason is None) == (words is None), reason
@@ -209,6 +213,22 @@ def test_rows_become_batches_for_a_writer() -> None:
     table = pa.Table.from_batches(batches).to_pylist()
     assert table[1234] == {"body": b"1234", "keys": ["a", "b"], "properties": [("n", "1234")]}
     assert table[2500] == {"body": None, "keys": None, "properties": None}
+
+
+@pytest.mark.behaviour("SP-06")
+def test_a_time_in_a_row_is_one_of_the_machine_s_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        schema = StructType([StructField("deliver_at", TimestampType())])
+        twice = datetime(2026, 11, 1, 1, 30, fold=1)  # when clocks were set back
+        rows = [Row(deliver_at=at) for at in (datetime(2026, 7, 1, 8), twice, None)]
+        (batch,) = record_batches(iter(rows), schema)
+        hours = [datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 11, 1, 6, 30, tzinfo=UTC)]
+        assert batch.column(0).to_pylist() == [*hours, None]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_an_older_spark_is_one_clear_line() -> None:

@@ -31,6 +31,7 @@ from tests.unit.spark_cluster import (
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError, UnreachableError
 from orbitmq.spark.read.stream_reader import StreamReader
@@ -100,6 +101,22 @@ def test_a_broker_that_the_name_servers_took_out_is_told_as_well(
     caplog.clear()
     reader().latestOffset(end, ReadAllAvailable())
     assert not caplog.messages, "who takes a broker out for good restarts the query"
+
+
+@pytest.mark.behaviour("SP-11")
+def test_a_queue_that_its_topic_lost_is_told(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = reader()
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    del cluster.last[A1]
+    cluster.last[A0] = 101
+    after = stream.latestOffset(end, ReadAllAvailable())
+    assert places(after) == {A0: 101, A1: 60}, "it keeps its place"
+    assert f"{A1} is no queue of its topic any more" in caplog.text
+    caplog.clear()
+    assert reader().latestOffset(after, ReadAllAvailable()) == after
+    assert not caplog.text, "a restart ends the warnings"
 
 
 def test_a_topic_that_went_with_its_only_broker_waits_and_the_others_go_on(
@@ -262,6 +279,40 @@ def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(
     cluster.away = {"broker-a:1", "broker-b:1"}
     with pytest.raises(UnreachableError, match="away"):
         reader().prepareForTriggerAvailableNow()
+
+
+@pytest.mark.behaviour("SP-11")
+def test_available_now_names_a_broker_that_nobody_shows(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Offsets({A0: 0, A1: 10, B0: 5}).to_json()
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    for _ in range(2):
+        place = stream.latestOffset(place, ReadAllAvailable())
+    assert places(place) == {A0: 100, A1: 60, B0: 5}
+    told = "the name servers do not show broker-b, its queues are left to the next run (availableNow)"
+    assert caplog.messages == [told]
+
+
+@pytest.mark.behaviour("SP-08")
+def test_available_now_does_not_end_while_a_new_queue_is_silent(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 7, 50
+    for away in ({"broker-b:1"}, {"broker-a:1", "broker-b:1"}):
+        stream = reader()
+        stream.prepareForTriggerAvailableNow()
+        cluster.away = set(away)
+        with monkeypatch.context() as patch:
+            patch.setattr(Patience, "pause", lambda _: cluster.away.clear())
+            end = stream.latestOffset(at(), ReadAllAvailable())
+        assert rows_of(stream.partitions(at(), end))[B0] == (7, 50), "it came back meanwhile"
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    cluster.error = UnreachableError("no name server")
+    with pytest.raises(UnreachableError, match="no name server"):
+        stream.latestOffset(at(), ReadAllAvailable())
 
 
 def test_a_first_start_at_the_first_messages_does_without_a_silent_broker(

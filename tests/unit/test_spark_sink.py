@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark import TaskContext
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 
 from orbitmq.errors import BrokerError
@@ -446,12 +456,24 @@ def test_a_row_that_cannot_be_sent_is_named(
     assert not brokers.sends
 
 
+@pytest.mark.behaviour("SP-07")
 @pytest.mark.parametrize(
     ("columns", "topic", "words"),
     [
         ({"id": LongType(), "body": StringType()}, "t", "column 'id' cannot be written; known: topic, body"),
         ({"body": LongType()}, "t", "body has type bigint, must be binary or string"),
         ({"tags": StringType()}, "t", "column body is missing"),
+        (
+            {"body": StringType(), "properties": MapType(StringType(), IntegerType())},
+            "t",
+            "properties has type map<string,int>, must be map<string,string>",
+        ),
+        (
+            {"body": StringType(), "keys": ArrayType(LongType())},
+            "t",
+            "keys has type array<bigint>, must be string or array<string>",
+        ),
+        ({"body": StringType(), "Body": StringType()}, "t", "a column is there twice: body, Body"),
         ({"body": StringType()}, None, "name the topic"),
         (
             {"body": StringType(), "sharding_key": StringType(), "queue_id": IntegerType()},
@@ -564,6 +586,93 @@ def test_other_rows_in_a_replay_fail_with_counts(brokers: ScriptedBrokers, tmp_p
         play(brokers, state, "d", [list(range(1000, 1095))])
 
 
+@pytest.mark.behaviour("SP-01")
+def test_a_broker_that_every_restart_finds_away_is_waited_for(
+    brokers: ScriptedBrokers, tmp_path: Path
+) -> None:
+    state = FolderState(str(tmp_path))
+    brokers.failures = [""] * 3 + ["lose request"] * 1000
+    with pytest.raises(UnreachableError, match="messages were not taken"):
+        play(brokers, state, "a", [list(range(95))], retry_timeout_ms=50)
+    brokers.failures = []
+    assert brokers.stored[QUEUES[2]], "some rows are at broker-b"
+    brokers.gone = {"broker-b:1"}
+    for run in ("b", "c", "d"):  # each restart notes where the queues end that are there
+        with pytest.raises(UnreachableError, match=r"cannot be read: the master of .*broker-b.* is away"):
+            play(brokers, state, run, [list(range(95))], retry_timeout_ms=50)
+    brokers.gone = set()
+    play(brokers, state, "e", [list(range(95))])
+    assert brokers.bodies() == list(range(95))
+
+
+@pytest.mark.behaviour("SP-01")
+def test_a_batch_whose_messages_have_expired_says_what_to_do(
+    brokers: ScriptedBrokers, tmp_path: Path
+) -> None:
+    state = FolderState(str(tmp_path))
+    brokers.failures = ["", "", ""] + ["lose request"] * 1000
+    values: dict[str, Any] = {"retry_timeout_ms": 50, "state_location": str(tmp_path)}
+    with pytest.raises(UnreachableError, match="messages were not taken"):
+        play(brokers, state, "a", [list(range(95))], **values)
+    brokers.failures, brokers.first = [], 2
+    words = (
+        rf"which rows of the batch 't' has taken: offsets 0 to 1 of .* not there any more\. .*in {tmp_path}$"
+    )
+    with pytest.raises(SinkStateError, match=words):
+        play(brokers, state, "b", [list(range(95))], **values)
+
+
+@pytest.mark.behaviour("SP-02")
+def test_a_slave_that_acts_for_its_master_is_no_place_to_look(
+    brokers: ScriptedBrokers, tmp_path: Path
+) -> None:
+    state = FolderState(str(tmp_path))
+    brokers.failures = [""] * 3 + ["lose request"] * 1000
+    with pytest.raises(UnreachableError, match="messages were not taken"):
+        play(brokers, state, "a", [list(range(95))], retry_timeout_ms=50)
+    brokers.failures = []
+    at_master = brokers.stored[QUEUES[2]]
+    brokers.stored[QUEUES[2]] = []  # it has not copied them
+    brokers.acting = {"broker-b:1"}
+    with pytest.raises(UnreachableError, match=r"cannot be read: the master of .*broker-b.* is away"):
+        play(brokers, state, "b", [list(range(95))], retry_timeout_ms=50)
+    brokers.stored[QUEUES[2]] = at_master
+    brokers.acting, brokers.read_only = set(), {"broker-b:1"}
+    play(brokers, state, "c", [list(range(95))])  # a master that takes no messages any more
+    assert brokers.bodies() == list(range(95))
+
+
+@pytest.mark.behaviour("SP-03")
+@pytest.mark.parametrize("delivery", [EXACTLY_ONCE, TRANSACTIONAL])
+def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
+    brokers: ScriptedBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    chosen = options(state_location=str(tmp_path), delivery=delivery)
+    state = FolderState(str(tmp_path))
+    for batch in (7, 8):
+        state.commit("query", batch, "ab", {"rows": 10})
+
+    def run(batch: int, numbers: Sequence[int]) -> None:
+        local = {"sql.streaming.queryId": "query", "streaming.sql.batchId": str(batch)}
+        context = SimpleNamespace(
+            partitionId=lambda: 0, taskAttemptId=lambda: 1, getLocalProperty=lambda name: local[name]
+        )
+        monkeypatch.setattr(TaskContext, "get", lambda: context)
+        writer = StreamWriter(chosen, StructType().add("body", StringType()))
+        writer.commit([writer.write(iter([rows(numbers)]))], batch)
+
+    with pytest.raises(SinkStateError, match=f"batch 8 begun before.*older.*remove {tmp_path}/query"):
+        run(7, range(100, 110))
+    with pytest.raises(SinkStateError, match=r"committed with 10 rows and has 15 now.*remove"):
+        run(8, range(100, 115))
+    run(8, range(10))
+    assert brokers.bodies() == [], "Spark did not note the commit: all is there"
+    shutil.rmtree(tmp_path / "query")
+    if delivery == EXACTLY_ONCE:
+        run(7, range(100, 110))
+        assert brokers.bodies() == list(range(100, 110))
+
+
 # -- the state -----------------------------------------------------------------------------------------
 
 
@@ -576,7 +685,7 @@ def test_state_is_kept_by_attempt(tmp_path: Path) -> None:
     assert state.begin(TaskId("query", 7, 2, "ab", 3), "%RETRY%t", ends) == ends, "the same task again"
     fewer = Offsets({QUEUES[0]: 3})
     assert state.begin(other, "%RETRY%t", fewer) == ends
-    lowest = Offsets({QUEUES[0]: 3})
+    lowest = {QUEUES[0]: 3, QUEUES[1]: None, QUEUES[2]: None}
     assert state.begin(TaskId("query", 7, 0, "ef", 1), "%RETRY%t", ends) == lowest, "unknown: from the first"
     assert state.begin(TaskId("query", 7, 0, "ef", 1), "u", ends) is None
     assert state.begun("query", 7, {0: "ef.1"}) == {"%RETRY%t": lowest, "u": ends}

@@ -30,19 +30,21 @@ from tests.unit.spark_cluster import (
     scripted,
 )
 
-from orbitmq.errors import TopicNotFoundError
+from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
+from orbitmq.spark.jobs.archive_source import ArchiveReader
 from orbitmq.spark.loss import Gap
-from orbitmq.spark.options import read_options
+from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read.partitions import CORES_VARIABLE
 from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.source import BatchReader
 from orbitmq.spark.read.stream_reader import StreamReader
 from orbitmq.spark.schema import message_schema
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
 
 
 @pytest.fixture
@@ -71,6 +73,24 @@ def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
         begin(reader(startingOffsets=Offsets({B0: 3}).text()))
 
 
+@pytest.mark.behaviour("SP-02")
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_place_that_a_slave_has_not_got_yet_is_waited_for(cluster: ScriptedCluster, loss: str) -> None:
+    cluster.slaves, cluster.group = {"broker-a:1"}, {A0: 120}
+    for place in (
+        {"startingOffsets": "group", "groupId": "g"},
+        {"startingOffsets": Offsets({A0: 120}).text()},
+    ):
+        with pytest.raises(
+            UnreachableError, match=r"a slave has not got offset 120 of .* yet, it ends at 100"
+        ):
+            begin(reader(failOnDataLoss=loss, **place))
+    with pytest.raises(UnreachableError, match=r"a slave has not got offset 3 of .*, it begins at 10"):
+        begin(reader(failOnDataLoss=loss, startingOffsets=Offsets({A1: 3}).text()))
+    cluster.last[A0] = 130
+    assert places(reader(startingOffsets="group", groupId="g").initialOffset())[A0] == 120
+
+
 def test_a_time_after_the_last_message_is_a_mistake_unless_allowed(cluster: ScriptedCluster) -> None:
     assert places(reader(startingTimestamp=str(FIRST_MS + 70)).initialOffset()) == {A0: 70, A1: 60}
     late = str(FIRST_MS + 200)
@@ -91,6 +111,20 @@ def test_a_broker_that_finds_the_wrong_message_by_time_is_corrected(
     for wanted, expected in ((42, {A0: 42, A1: 42}), (60, {A0: 60, A1: 60}), (-5, {A0: 0, A1: 10})):
         found = reader(startingTimestamp=str(FIRST_MS + wanted)).initialOffset()
         assert places(found) == expected
+
+
+@pytest.mark.behaviour("SP-04")
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.PULL_NOT_FOUND])
+def test_a_busy_broker_is_no_message_too_old(cluster: ScriptedCluster, code: int) -> None:
+    cluster.pull_failures = [Command(code, remark="later") for _ in range(3)]
+    patient = reader(startingTimestamp=str(FIRST_MS + 42), offsetTimeout="10s")
+    assert places(patient.initialOffset()) == {A0: 42, A1: 42}
+    cluster.pull_failures = [Command(code, remark="later") for _ in range(1000)]
+    with pytest.raises(UnreachableError, match=f"does not show offset .*: {code} later"):
+        begin(reader(startingTimestamp=str(FIRST_MS + 42)))
+    cluster.pull_failures = [Command(ResponseCode.NO_PERMISSION, remark="no")] * 9
+    with pytest.raises(BrokerError, match="no"):
+        begin(reader(startingTimestamp=str(FIRST_MS + 42)))
 
 
 def test_topics_by_pattern_and_queues_by_number(cluster: ScriptedCluster) -> None:
@@ -180,11 +214,33 @@ def test_a_queue_that_lost_its_end_is_loss(cluster: ScriptedCluster) -> None:
     assert rows_of(lenient.partitions(after, following)) == {A0: (90, 95)}
 
 
+@pytest.mark.behaviour("SP-12")
+def test_an_archive_never_takes_an_offset_twice(cluster: ScriptedCluster) -> None:
+    options = read_options({"topic": "t", "failOnDataLoss": "false"}, Reading.STREAM)
+    stream = ArchiveReader(options, {})
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    cluster.last[A0] = 5
+    with pytest.raises(DataLossError, match=r"ends at 5, but was read up to 100: .*; .*to another folder"):
+        stream.latestOffset(end, ReadAllAvailable())
+
+
 def test_a_slave_that_is_behind_has_lost_nothing(cluster: ScriptedCluster) -> None:
     end = reader().latestOffset(at(), ReadAllAvailable())
     cluster.slaves = {"broker-a:1"}
     cluster.last = {A0: 90, A1: 60}
     assert reader().latestOffset(end, ReadAllAvailable()) == end
+
+
+@pytest.mark.behaviour("SP-02")
+def test_an_end_of_available_now_that_a_slave_told_is_no_loss(cluster: ScriptedCluster) -> None:
+    cluster.slaves, cluster.last[A0] = {"broker-a:1"}, 90
+    stream = reader(failOnDataLoss="false")
+    stream.prepareForTriggerAvailableNow()
+    cluster.slaves, cluster.last[A0] = set(), 130  # its master is back
+    place = Offsets({A0: 100, A1: 60}).to_json()
+    assert stream.latestOffset(place, ReadAllAvailable()) == place
+    cluster.last[A0] = 95
+    assert places(stream.latestOffset(place, ReadAllAvailable()))[A0] == 95, "now it is"
 
 
 def test_a_batch_is_replayed_from_its_end_alone(cluster: ScriptedCluster) -> None:

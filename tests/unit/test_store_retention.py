@@ -12,41 +12,41 @@ from orbitmq.store import StoreConfig
 from orbitmq.store.upkeep.retention import MAX_FILES_PER_PASS, Cleaning, decide
 
 HOUR_MS = 3_600_000
-CONFIG = StoreConfig(root="/store", file_reserved_ms=72 * HOUR_MS, delete_hour=4)
+CONFIG = StoreConfig(root="/store", file_reserved_ms=72 * HOUR_MS, delete_hours=frozenset((4, 16)))
 NOW = 1_000 * HOUR_MS
 OLD = NOW - 73 * HOUR_MS
 YOUNG = NOW - 71 * HOUR_MS
 
 
 @pytest.mark.parametrize(
-    ("hour", "used", "finished", "expected"),
+    ("due", "used", "finished", "expected"),
     [
-        pytest.param(4, 0.1, [], Cleaning(0, False), id="nothing there"),
-        pytest.param(4, 0.1, [OLD, OLD, YOUNG], Cleaning(2, False), id="expired ones at the hour"),
-        pytest.param(5, 0.1, [OLD, OLD, YOUNG], Cleaning(0, False), id="not at another hour"),
-        pytest.param(5, 0.76, [OLD, OLD, YOUNG], Cleaning(2, False), id="at any hour on a fuller disk"),
-        pytest.param(5, 0.76, [YOUNG, YOUNG], Cleaning(0, False), id="but only expired ones"),
-        pytest.param(5, 0.86, [YOUNG, YOUNG], Cleaning(2, False), id="all but the last one on a full disk"),
-        pytest.param(5, 0.91, [YOUNG], Cleaning(1, True), id="no message on a disk without room"),
-        pytest.param(4, 0.1, [NOW - 72 * HOUR_MS], Cleaning(1, False), id="exactly expired"),
-        pytest.param(4, 0.1, [YOUNG, OLD], Cleaning(0, False), id="never one behind one that stays"),
-        pytest.param(4, 0.1, [NOW + HOUR_MS], Cleaning(0, False), id="from the future"),
+        pytest.param(True, 0.1, [], Cleaning(0, False), id="nothing there"),
+        pytest.param(True, 0.1, [OLD, OLD, YOUNG], Cleaning(2, False), id="expired ones at the hour"),
+        pytest.param(False, 0.1, [OLD, OLD, YOUNG], Cleaning(0, False), id="not at another hour"),
+        pytest.param(False, 0.76, [OLD, OLD, YOUNG], Cleaning(2, False), id="at any hour on a fuller disk"),
+        pytest.param(False, 0.76, [YOUNG, YOUNG], Cleaning(0, False), id="but only expired ones"),
+        pytest.param(False, 0.86, [YOUNG, YOUNG], Cleaning(2, False), id="all but the last on a full disk"),
+        pytest.param(False, 0.91, [YOUNG], Cleaning(1, True), id="no message on a disk without room"),
+        pytest.param(True, 0.1, [NOW - 72 * HOUR_MS], Cleaning(1, False), id="exactly expired"),
+        pytest.param(True, 0.1, [YOUNG, OLD], Cleaning(0, False), id="never one behind one that stays"),
+        pytest.param(True, 0.1, [NOW + HOUR_MS], Cleaning(0, False), id="from the future"),
     ],
 )
-def test_one_pass(hour: int, used: float, finished: list[int], expected: Cleaning) -> None:
-    assert decide(CONFIG, NOW, hour, used, finished) == expected
+def test_one_pass(due: bool, used: float, finished: list[int], expected: Cleaning) -> None:
+    assert decide(CONFIG, NOW, due, used, finished) == expected
 
 
 @given(
-    hour=st.integers(0, 23),
+    due=st.booleans(),
     used=st.floats(0, 1),
     ages=st.lists(st.integers(-HOUR_MS, 200 * HOUR_MS), max_size=40),
     reserved_hours=st.integers(0, 200),
 )
-def test_what_is_kept(hour: int, used: float, ages: list[int], reserved_hours: int) -> None:
+def test_what_is_kept(due: bool, used: float, ages: list[int], reserved_hours: int) -> None:
     config = dataclasses.replace(CONFIG, file_reserved_ms=reserved_hours * HOUR_MS)
     finished = [NOW - age for age in ages]
-    plan = decide(config, NOW, hour, used, finished)
+    plan = decide(config, NOW, due, used, finished)
     assert 0 <= plan.delete <= min(len(finished), MAX_FILES_PER_PASS)
     if used <= config.disk_force_clean_ratio:
         assert all(time + config.file_reserved_ms <= NOW for time in finished[: plan.delete])

@@ -7,10 +7,20 @@ from collections.abc import Sequence
 
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.client.core.name_servers import NameServers
-from orbitmq.errors import BrokerError, NameServerError
+from orbitmq.errors import BrokerError, NameServerError, ValidationError
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
+
+
+def no_master(name: str) -> str:
+    """Why something cannot be done at the brokers of a name."""
+    return f"no master of {name} is online"
+
+
+def _unknown(cluster: str | None, what: str) -> NameServerError:
+    where = "no cluster" if cluster is None else f"no cluster {cluster!r}"
+    return NameServerError(f"the name server knows {where} {what}")
 
 
 class Asking:
@@ -45,10 +55,40 @@ class Asking:
         Raises:
             NameServerError: no name server answers, or it knows no master.
         """
-        brokers = [b for b in await self.brokers() if b.is_master and cluster in (None, b.cluster)]
+        brokers = [b for b in await self._of_cluster(cluster) if b.is_master]
         if not brokers:
-            where = "no cluster" if cluster is None else f"no cluster {cluster!r}"
-            raise NameServerError(f"the name server knows {where} with a master")
+            raise _unknown(cluster, "with a master")
+        return brokers
+
+    async def leaders(self, cluster: str | None = None) -> list[BrokerInfo]:
+        """One broker of each name: the master, while it is missing the one with the lowest id.
+
+        That one has the master's copy and may act for it: what is left out here is told to be nothing.
+
+        Raises:
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        brokers = await self._of_cluster(cluster)
+        # Of one name the lowest id comes last, and stays.
+        first = {(b.cluster, b.name): b for b in reversed(brokers)}
+        if not first:
+            raise _unknown(cluster, "with a broker")
+        return sorted(first.values(), key=lambda b: (b.cluster, b.name))
+
+    async def _of_cluster(self, cluster: str | None) -> list[BrokerInfo]:
+        return [b for b in await self.brokers() if cluster in (None, b.cluster)]
+
+    async def every_master(self, cluster: str | None = None) -> list[BrokerInfo]:
+        """The masters, for what has to be done at all of them.
+
+        Raises:
+            ValidationError: a name has slaves and no master.
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        brokers = await self.leaders(cluster)
+        for broker in brokers:
+            if not broker.is_master:
+                raise ValidationError(no_master(broker.name))
         return brokers
 
     async def ask(self, address: str, command: Command) -> Command:

@@ -24,7 +24,7 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, iter_records, readable
-from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID, TRACE_TOPIC
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
@@ -227,11 +227,12 @@ class Admin:
             Names of the brokers that were asked.
 
         Raises:
+            ValidationError: a broker group has no master now, with which it would come back; none is asked.
             BrokerError, TransportError: a broker or name server refuses or cannot be reached; the others may
                 have deleted it.
             NameServerError: no name server answers, or it knows no master.
         """
-        masters = await self._masters(cluster)
+        masters = await self._asking.every_master(cluster)
         at_broker = headers.DeleteTopicInBrokerRequest(topic=topic)
         await asyncio.gather(*(self._ask(broker.address, at_broker.command()) for broker in masters))
         at_name_server = headers.DeleteTopicInNamesrvRequest(topic=topic, cluster_name=cluster)
@@ -249,9 +250,9 @@ class Admin:
             NameServerError: no name server answers.
         """
         addresses = [
-            entry.addresses[MASTER_ID]
+            entry.addresses[min(entry.addresses)]
             for entry in await self.topic_route(topic)
-            if MASTER_ID in entry.addresses
+            if entry.addresses
         ]
         request = headers.GetTopicStatsInfoRequest(topic=topic)
         answers = await asyncio.gather(*(self._ask(address, request.command()) for address in addresses))
@@ -296,11 +297,12 @@ class Admin:
             Names of the brokers that were asked.
 
         Raises:
+            ValidationError: a broker group has no master now, with which it would come back; none is asked.
             BrokerError, TransportError: a broker refuses or cannot be reached; the others may have deleted
                 it.
             NameServerError: no name server answers, or it knows no master.
         """
-        masters = await self._masters(cluster)
+        masters = await self._asking.every_master(cluster)
         header = headers.DeleteSubscriptiongroupRequest(group_name=group, clean_offset=clean_offsets)
         await asyncio.gather(*(self._ask(broker.address, header.command()) for broker in masters))
         return [broker.name for broker in masters]
@@ -311,12 +313,12 @@ class Admin:
         Raises:
             BrokerError: no broker knows the group, or one refuses.
             TransportError: a broker cannot be reached.
-            NameServerError: no name server answers, or it knows no master.
+            NameServerError: no name server answers, or it knows no broker.
         """
         request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "")
-        masters = await self._masters(None)
+        brokers = await self._asking.leaders()
         answers = await asyncio.gather(
-            *(self._ask(broker.address, request.command()) for broker in masters), return_exceptions=True
+            *(self._ask(broker.address, request.command()) for broker in brokers), return_exceptions=True
         )
         found: list[QueueProgress] = []
         unknown: list[BrokerError] = []
@@ -327,7 +329,7 @@ class Admin:
                 raise answer
             else:
                 found.extend(_progress(ConsumeStats.decode(answer.body)))
-        if len(unknown) == len(masters):
+        if len(unknown) == len(brokers):
             raise unknown[0]
         return sorted(found, key=lambda progress: progress.queue)
 

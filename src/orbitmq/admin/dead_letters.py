@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orbitmq.admin.asking import Asking
+from orbitmq.admin.asking import Asking, no_master
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import BrokerError
 from orbitmq.message.reserved import DLQ_PREFIX, dead_letter_topic
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
+from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest, RedriveState
 from orbitmq.wire.bodies.stats import TopicStatsTable
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -34,7 +34,10 @@ class DeadLetters:
 
 
 class DeadLetterAdmin:
-    """Operations on dead letters, on all masters of all clusters. Sending again needs OrbitMQ's brokers."""
+    """Operations on dead letters, in all clusters: at each master, or who has the copy of a lost one.
+
+    Sending again needs OrbitMQ's brokers.
+    """
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -66,8 +69,8 @@ class DeadLetterAdmin:
 
     async def _stats(self, group: str) -> list[tuple[BrokerInfo, TopicStatsTable]]:
         request = headers.GetTopicStatsInfoRequest(topic=dead_letter_topic(group)).command()
-        masters = await self._asking.masters()
-        answers = await self._asking.ask_all(masters, request, without=ResponseCode.TOPIC_NOT_EXIST)
+        brokers = await self._asking.leaders()
+        answers = await self._asking.ask_all(brokers, request, without=ResponseCode.TOPIC_NOT_EXIST)
         return [(broker, TopicStatsTable.decode(answer.body)) for broker, answer in answers]
 
     async def redrive(
@@ -76,7 +79,8 @@ class DeadLetterAdmin:
         """Send dead letters again, each to the topic it came from: a job at each broker that has some.
 
         Those that an earlier redrive has sent are passed over. The brokers keep their jobs, also through a
-        restart; see :meth:`status`. ``limit`` holds for each broker, ``rate`` is shared by them.
+        restart; see :meth:`status`. ``limit`` holds for each broker, ``rate`` is shared by them. Those of a
+        broker whose master is missing stay, and are in the result as a job that has failed.
 
         Args:
             only: by broker name, the dead letters to choose from, as ``RedriveRequest.only``; a broker that
@@ -87,16 +91,16 @@ class DeadLetterAdmin:
                 before it run.
             TransportError, NameServerError: a server does not answer.
         """
-        holders = [
-            broker
+        counts = {
+            broker: sum(one.max_offset - one.min_offset for one in table.offset_table.values())
             for broker, table in await self._stats(request.group)
-            if any(one.max_offset > one.min_offset for one in table.offset_table.values())
-            and (only is None or only.get(broker.name))
-        ]
+            if only is None or only.get(broker.name)
+        }
+        holders = [broker for broker, count in counts.items() if count]
         if not holders:
-            masters = await self._asking.masters()
+            brokers = await self._asking.leaders()
             raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"group {request.group} has no dead letters", masters[0].address
+                ResponseCode.TOPIC_NOT_EXIST, f"group {request.group} has no dead letters", brokers[0].address
             )
         if request.rate is not None and request.rate > len(holders):
             request = replace(request, rate=request.rate // len(holders))
@@ -104,6 +108,9 @@ class DeadLetterAdmin:
         for broker in holders:
             if only is not None:
                 request = replace(request, only=only[broker.name])
+            if not broker.is_master:
+                begun.append(_left(request, broker.name, counts[broker]))
+                continue
             command = headers.StartRedriveRequest().command(request.encode())
             begun.append(Redrive.decode((await self._asking.ask(broker.address, command)).body))
         return begun
@@ -115,7 +122,7 @@ class DeadLetterAdmin:
             BrokerError, TransportError, NameServerError: a server refuses or does not answer.
         """
         answers = await self._asking.ask_all(
-            await self._asking.masters(),
+            await self._asking.leaders(),
             headers.ListRedrivesRequest().command(),
             without=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         )
@@ -129,13 +136,20 @@ class DeadLetterAdmin:
             BrokerError: there is none (code 22), or a broker refuses.
             TransportError, NameServerError: a server does not answer.
         """
-        masters = await self._asking.masters()
+        brokers = await self._asking.leaders()
         names = {job.broker_name for job in await self.status(group) if not job.ended_ms}
         if not names:
             raise BrokerError(
-                ResponseCode.QUERY_NOT_FOUND, f"no redrive of group {group} is under way", masters[0].address
+                ResponseCode.QUERY_NOT_FOUND, f"no redrive of group {group} is under way", brokers[0].address
             )
         command = headers.ChangeRedriveRequest(group=group, action=action.value).command()
-        chosen = [broker for broker in masters if broker.name in names]
+        chosen = [broker for broker in brokers if broker.name in names]
         answers = await self._asking.ask_all(chosen, command)
         return [Redrive.decode(answer.body) for _, answer in answers]
+
+
+def _left(request: RedriveRequest, broker_name: str, count: int) -> Redrive:
+    """What is told of dead letters that nobody can send again now."""
+    return Redrive(
+        request, RedriveState.FAILED, broker_name, end=count, problem=f"{no_master(broker_name)}: these stay"
+    )

@@ -87,7 +87,7 @@ class Move:
 
 
 class GroupAdmin:
-    """Operations on consumer groups, on all masters of all clusters."""
+    """Operations on consumer groups, in all clusters: at each master, or who has the copy of a lost one."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -101,7 +101,7 @@ class GroupAdmin:
             BrokerError, TransportError, NameServerError: a server refuses or does not answer.
         """
         found: dict[str, list[str]] = {}
-        for broker in await self._asking.masters(cluster):
+        for broker in await self._asking.leaders(cluster):
             for name in await self._configs(broker):
                 if system or not (is_system_group(name) or name in SYSTEM_GROUPS):
                     found.setdefault(name, []).append(broker.name)
@@ -118,16 +118,16 @@ class GroupAdmin:
             BrokerError: no broker knows the group (code 26), or one refuses.
             TransportError, NameServerError: a server does not answer.
         """
-        masters = await self._asking.masters()
+        brokers = await self._asking.leaders()
         configs: dict[str, SubscriptionGroupConfig] = {}
-        for broker in masters:
+        for broker in brokers:
             config = (await self._configs(broker)).get(group)
             if config is not None:
                 configs[broker.name] = config
         if not configs:
-            raise _unknown(group, masters)
+            raise _unknown(group, brokers)
         request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()
-        answers = await self._asking.ask_all(masters, request, without=ResponseCode.CONSUMER_NOT_ONLINE)
+        answers = await self._asking.ask_all(brokers, request, without=ResponseCode.CONSUMER_NOT_ONLINE)
         online = [ConsumerConnection.decode(answer.body) for _, answer in answers]
         members = {
             one.client_id: Member(one.client_id, one.client_addr, one.language, one.version)
@@ -160,10 +160,10 @@ class GroupAdmin:
             BrokerError: no broker knows the group, or one refuses.
             TransportError, NameServerError: a server does not answer.
         """
-        masters = await self._asking.masters()
+        brokers = await self._asking.leaders()
         request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "").command()
         answers = await self._asking.ask_all(
-            masters, request, without=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            brokers, request, without=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         )
         found: list[QueueLag] = []
         for broker, answer in answers:
@@ -180,7 +180,7 @@ class GroupAdmin:
                 for queue, progress in table.items()
             ]
         if not found and group not in await self.names(system=True):
-            raise _unknown(group, masters)
+            raise _unknown(group, brokers)
         return sorted(found, key=lambda one: one.queue)
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
@@ -256,12 +256,12 @@ class GroupAdmin:
             ValidationError: such a broker, and members are online. Queues before it are moved.
             BrokerError, TransportError, NameServerError: a server refuses or does not answer.
         """
-        masters = {broker.name: broker for broker in await self._asking.masters()}
+        brokers = {broker.name: broker for broker in await self._asking.leaders()}
         resets: dict[str, bool] = {}
         for move in moves:
-            broker = masters.get(move.queue.broker_name)
+            broker = brokers.get(move.queue.broker_name)
             if broker is None:
-                raise ValidationError(f"no master of {move.queue.broker_name} is online")
+                raise ValidationError(f"no broker of {move.queue.broker_name} is online")
             if broker.name not in resets:
                 resets[broker.name] = await self._resets(broker, group)
             await self._asking.ask(broker.address, _reset(group, move, by_broker=resets[broker.name]))
@@ -285,21 +285,21 @@ class GroupAdmin:
         Raises:
             BrokerError, TransportError, NameServerError: a server refuses or does not answer.
         """
-        masters = await self._asking.masters()
+        brokers = await self._asking.leaders()
         request = headers.CloneGroupOffsetRequest(
             src_group=source, dest_group=target, topic=topic, offline=True
         )
-        await self._asking.ask_all(masters, request.command())
-        return [broker.name for broker in masters]
+        await self._asking.ask_all(brokers, request.command())
+        return [broker.name for broker in brokers]
 
     async def _ends(self, topic: str) -> dict[BrokerInfo, dict[MessageQueue, tuple[int, int]]]:
         """Smallest and next offset of the topic's queues, by broker."""
-        masters = await self._asking.masters()
+        brokers = await self._asking.leaders()
         request = headers.GetTopicStatsInfoRequest(topic=topic).command()
-        answers = await self._asking.ask_all(masters, request, without=ResponseCode.TOPIC_NOT_EXIST)
+        answers = await self._asking.ask_all(brokers, request, without=ResponseCode.TOPIC_NOT_EXIST)
         if not answers:
             raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}", masters[0].address
+                ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}", brokers[0].address
             )
         return {
             broker: {
@@ -342,7 +342,7 @@ def _name(queue: MessageQueue) -> str:
     return f"{queue.topic} {queue.broker_name}[{queue.queue_id}]"
 
 
-def _unknown(group: str, masters: Sequence[BrokerInfo]) -> BrokerError:
+def _unknown(group: str, brokers: Sequence[BrokerInfo]) -> BrokerError:
     return BrokerError(
-        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}", masters[0].address
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}", brokers[0].address
     )

@@ -93,7 +93,7 @@ class TimerAdmin:
             BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
         """
         command = Command(RequestCode.GET_TIMER_METRICS, {"pendingBy": "minute"})
-        answers = await self._asking.ask_all(await self._asking.masters(cluster), command)
+        answers = await self._asking.ask_all(await self._asking.leaders(cluster), command)
         found = []
         for broker, answer in answers:
             body = TimerMetricsSerializeWrapper.decode(answer.body)
@@ -158,8 +158,8 @@ class TimerAdmin:
         if handle is None:
             text = (await self.show(unique_id)).handle
             handle = RecallHandle.decode(text)
-        masters = {broker.name: broker.address for broker in await self._asking.masters()}
-        address = masters.get(handle.broker_name)
+        brokers = {broker.name: broker.address for broker in await self._asking.leaders()}
+        address = brokers.get(handle.broker_name)
         if address is None:
             raise ValidationError(f"the handle is of broker {handle.broker_name}, which is not there")
         header = headers.RecallMessageRequest(

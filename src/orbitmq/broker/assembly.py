@@ -29,6 +29,7 @@ from orbitmq.broker.extension import ChangeRole, Extension, HandOver, Host, Stat
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
+from orbitmq.broker.handlers.changes import AdminChanges
 from orbitmq.broker.handlers.cleaning import CleaningHandlers
 from orbitmq.broker.handlers.clients import ClientHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
@@ -125,7 +126,9 @@ def assemble(
     """Put a broker together that is reached at ``port``; nothing is started or read yet."""
     services = _services(runtime, config, port)
     services_of_doors = ports(services)
-    files = TableFiles(services.persistence, config.flush_offset_interval_ms / 1000)
+    files = TableFiles(
+        services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
+    )
     shared = _components(services, doors, files)
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
@@ -133,7 +136,8 @@ def assemble(
     status = [each.status for each in attached]
     added = [family for each in attached for family in each.families]
     inside = [*families(services, services_of_doors, status), *added]
-    router = Router([*inside, SlaveTables(services.role, inside)])
+    changes = AdminChanges(services.role, config.broker_name, inside)
+    router = Router([*inside, SlaveTables(services.role, inside), changes])
     parts = [
         *shared,
         *(component for each in attached for component in each.components),
@@ -228,6 +232,8 @@ def _connect(s: Services) -> None:
 
     def settings_changed(event: SettingsChanged) -> None:
         s.offsets.version_step = s.config.offset_version_step
+        if "autoCreateTopicEnable" in event.keys:
+            s.topics.add_system_topics()
         if "namesrvAddr" in event.keys:
             s.registration.name_servers_changed()
         if "brokerPermission" in event.keys:

@@ -45,6 +45,13 @@ def _address(key: str, value: str) -> str:
     return value
 
 
+def _one_folder(key: str, value: str) -> str:
+    """A folder. RocketMQ takes several, with commas between; taken for one the log would begin empty."""
+    if "," in value:
+        raise ConfigError(key, value, "one folder; of a log in several, move the files into one")
+    return path(key, value)
+
+
 def _region(key: str, value: str) -> str:
     """A text that stands in JSON headers and in message properties as it is."""
     if not re.fullmatch(r"[ !#-\[\]-~]{1,127}", value):
@@ -91,7 +98,7 @@ class BrokerConfig(Settings):
     bind_address: str = setting("0.0.0.0", "bindAddress", text)  # noqa: S104 - RocketMQ's default
     namesrv_addr: str = setting("", "namesrvAddr", addresses, live=True)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
-    store_path_commit_log: str = setting("", "storePathCommitLog", path)
+    store_path_commit_log: str = setting("", "storePathCommitLog", _one_folder)
     broker_config_path: str = setting("", "brokerConfigPath", path)
     mapped_file_size_commit_log: int = setting(
         1024 * _MIB, "mappedFileSizeCommitLog", number(128 * 1024, 2**31 - 1)

@@ -88,7 +88,7 @@ def store_config(config: BrokerConfig, port: int) -> StoreConfig:
         batch_bytes=max(4 << 20, config.max_message_size) + _BATCH_SLACK_BYTES,
         largest_bytes=MAX_MESSAGE_BYTES + _BATCH_SLACK_BYTES,
         file_reserved_ms=config.file_reserved_time_hours * _HOUR_MS,
-        delete_hour=int(config.delete_when.partition(";")[0]),
+        delete_hours=frozenset(map(int, config.delete_when.split(";"))),
         index=config.message_index_enable,
         index_slots=config.max_hash_slot_num,
         index_entries=config.max_index_num,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -251,6 +253,7 @@ def _warn(warnings: Sequence[str]) -> None:
 
 def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _allow_open_files()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:
         import uvloop
@@ -260,6 +263,13 @@ def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
         _warn(["uvloop is not installed (pip install 'orbitmq[server]'): the server is slower"])
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(_until_stopped(make, line))
+
+
+def _allow_open_files() -> None:
+    """Take as many open files as the system grants, as a JVM does: a shell's 1024 are 500 files of a log."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], str]) -> int:

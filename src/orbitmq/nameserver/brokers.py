@@ -19,6 +19,7 @@ class Registration:
         timeout_ms: it counts as dead after so long without a sign of life; None is 120 s.
         acting_master: whether a slave of its group may act as master; None from a 4.x broker.
         connection: whatever identifies the connection it came through; its closing unregisters the broker.
+        opened: the connections' order: a later one has a larger number.
     """
 
     cluster: str
@@ -34,6 +35,7 @@ class Registration:
     mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
     filter_servers: tuple[str, ...] | None = None
     connection: Hashable = None
+    opened: int = 0
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class Member:
     """One live broker.
 
     Attributes:
+        opened: of the connection through which it registered last; see :class:`Registration`.
         digest: of the last report whose topics were all taken; empty for a short one.
         deletions: those of its group at that time.
     """
@@ -53,6 +56,7 @@ class Member:
     timeout_ms: int
     version: DataVersion
     connection: Hashable
+    opened: int
     last_seen_ms: int
     filter_servers: tuple[str, ...] = ()
     digest: bytes = b""

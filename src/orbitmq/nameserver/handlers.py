@@ -18,6 +18,7 @@ from orbitmq.nameserver.registration import (
     STORE_TOPICS,
     ZONE_NAME,
     digest,
+    opened,
     read_long_registration,
     read_registration,
 )
@@ -210,9 +211,13 @@ class Handlers:
 
     def _unregister(self, connection: Hashable, command: Command) -> Command:
         header = headers.UnregisterBrokerRequest.from_ext(command.ext)
-        change = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        change = self._routes.unregister(
+            header.cluster_name, header.broker_name, header.broker_addr, opened=opened(connection)
+        )
         self._departed()
-        log.info("broker unregistered: %s at %s", header.broker_name, header.broker_addr)
+        stays = self._routes.version_of(header.cluster_name, header.broker_addr) is not None
+        what = "broker stays, it registered anew meanwhile" if stays else "broker unregistered"
+        log.info("%s: %s at %s", what, header.broker_name, header.broker_addr)
         self._announce(change)
         return command.reply()
 

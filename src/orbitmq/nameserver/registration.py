@@ -11,6 +11,7 @@ from typing import Any
 from orbitmq.nameserver.brokers import Registration
 from orbitmq.nameserver.topics import TopicQueues, shared_queues
 from orbitmq.runtime.seam import Threads
+from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.route import RegisterBrokerBody, registration_crc
 from orbitmq.wire.bodies.topic import DataVersion, TopicConfig, TopicConfigAndMappingSerializeWrapper
@@ -118,8 +119,14 @@ def _report(
         timeout_ms=header.heartbeat_timeout_millis,
         acting_master=header.enable_acting_master,
         connection=connection,
+        opened=opened(connection),
         **content,
     )
+
+
+def opened(connection: Hashable) -> int:
+    """The order of connections: see :class:`~orbitmq.nameserver.brokers.Registration`."""
+    return connection.number if isinstance(connection, ServerConnection) else 0
 
 
 def _queues(value: Any) -> TopicQueues:

@@ -106,7 +106,8 @@ class RouteTable:
         Returns:
             None when the report is refused because it lists a single topic of a broker that has not
             registered as a whole (NR-13). A report that loses against a newer broker with the same id
-            (NR-12) is ignored and answered with an empty result.
+            (NR-12), or comes late from an earlier connection (NR-16), is ignored and answered with an empty
+            result.
         """
         r = registration
         if r.group in self._leaving or r.group in self._wiping:
@@ -114,6 +115,8 @@ class RouteTable:
         group = self._groups.get(r.group) or BrokerGroup(r.cluster, r.group, heard_ms=now_ms)
         holder = group.members.get(r.broker_id)
         previous = self._members.get((r.cluster, r.address))
+        if previous is not None and r.opened < previous.opened:
+            return Admission(Registered())
         if holder is None and len(r.topics) == 1:
             return None
         if (
@@ -211,6 +214,7 @@ class RouteTable:
             timeout_ms=DEFAULT_TIMEOUT_MS if r.timeout_ms is None else r.timeout_ms,
             version=r.version,
             connection=r.connection,
+            opened=r.opened,
             last_seen_ms=now_ms,
             filter_servers=r.filter_servers or (),
         )
@@ -251,10 +255,17 @@ class RouteTable:
                 table.put(topic, name, queues.without_write() if admission.read_only else queues)
         return True
 
-    def unregister(self, cluster: str, group: str, address: str) -> MinBrokerIdChange | None:
-        """Forget one broker; unknown brokers are ignored."""
+    def unregister(
+        self, cluster: str, group: str, address: str, *, opened: int | None = None
+    ) -> MinBrokerIdChange | None:
+        """Forget one broker; unknown brokers are ignored.
+
+        Args:
+            opened: of the connection that the request came through; one of before the broker's last
+                registration is of its earlier life (NR-16).
+        """
         member = self._members.get((cluster, address))
-        if member is None or member.group != group:
+        if member is None or member.group != group or (opened is not None and opened < member.opened):
             return None
         return self._remove(member)
 

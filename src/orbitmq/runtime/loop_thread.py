@@ -26,6 +26,9 @@ class LoopThread:
 
     def __init__(self, name: str = "orbitmq-loop") -> None:
         self._loop = _new_loop()
+        # Held while work is handed over, so that the loop ends all of it and none is left that nobody runs.
+        self._handing_over = threading.Lock()
+        self._open = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -34,6 +37,8 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            with self._handing_over:
+                self._open = False
             self._loop.run_until_complete(self._end_tasks())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
@@ -46,16 +51,24 @@ class LoopThread:
         if left:
             await asyncio.wait(left, timeout=LAST_S)
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs on this thread, where it may not wait."""
+        return threading.current_thread() is self._thread
+
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop; the future gives its result.
 
         Raises:
             RuntimeError: the thread is stopped, or it is the caller's own (waiting would never end).
         """
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("the event loop thread is stopped, or calls itself")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        # Looked at first: a forked process has no such thread, and maybe the lock for ever.
+        if self._thread.is_alive() and not self.here:
+            with self._handing_over:
+                if self._open:
+                    return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise RuntimeError("the event loop thread is stopped, or calls itself")
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. Ctrl-C cancels it."""
@@ -76,7 +89,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """Stop the loop and wait for the thread. Idempotent."""
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and not self.here:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 

@@ -11,6 +11,7 @@ import mmap
 import os
 import random
 import shutil
+import struct
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -23,6 +24,8 @@ from orbitmq.runtime.threads import SystemThreads
 ALLOCATION_STEP_BYTES = 16 * 1024 * 1024
 
 LISTEN_BACKLOG = 1024
+# struct flock: type, whence, start, length, process id (0 for a lock of an open file).
+_FLOCK = struct.Struct("hhqqi4x")
 # One call for thousands of files (Linux); Python has no name for it.
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
@@ -275,9 +278,13 @@ class SystemFiles:
         self.make_dirs(os.path.dirname(os.path.abspath(path)))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, str(os.getpid()).encode(), 0)
+            # One that a JVM's lock of this byte excludes too, unlike flock; and it belongs to this open file,
+            # so that a second store of the same process is kept out.
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+            # For who looks; a full disk refuses even that.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, str(os.getpid()).encode(), 0)
         except OSError as error:
             os.close(fd)
             if isinstance(error, BlockingIOError):

@@ -17,11 +17,14 @@ from orbitmq.spark import spellings
 from orbitmq.spark.cluster.places import AtTime, Place, Start, offsets_of, queues_of, times_of
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.loss import Loss
+from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _GIB = 1 << 30
 MAX_BYTES_PER_TRIGGER = 2 * _GIB
+# What is left of a frame for messages, with room for the header.
+LARGEST_SEND_BYTES = MAX_FRAME_BYTES - (128 << 10)
 # Somebody sits before a batch read, so that a cluster that is away is told soon; tasks have more patience.
 BATCH_PLAN_TIMEOUT_MS = 6_000
 # Who reads, when nobody gave a group.
@@ -331,4 +334,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     checkpoint = next((text for key, text in options.items() if key.lower() == "checkpointlocation"), "")
     if checkpoint and "state_location" not in values:
         values["state_location"] = checkpoint.rstrip("/") + "/orbitmq-sink"
-    return WriteOptions(**values)
+    made = WriteOptions(**values)
+    if made.batch_bytes > LARGEST_SEND_BYTES:
+        raise OptionError(f"option batchBytes is above {LARGEST_SEND_BYTES}: a request holds no more")
+    return made

@@ -24,7 +24,7 @@ class StoreConfig:
             under a higher limit can come again under a lower one.
         tail_entries: index entries of each queue kept in memory.
         file_reserved_ms: age after which a full log file may be deleted.
-        delete_hour: local hour of the day in which expired files are deleted (``deleteWhen``).
+        delete_hours: local hours of the day in which expired files are deleted (``deleteWhen``).
         disk_max_used_ratio: from here on expired files are deleted at any hour.
         disk_force_clean_ratio: from here on the oldest files are deleted even when not expired.
         disk_full_ratio: from here on no message is taken.
@@ -45,7 +45,7 @@ class StoreConfig:
     largest_bytes: int = 0
     tail_entries: int = 512
     file_reserved_ms: int = 72 * 3600 * 1000
-    delete_hour: int = 4
+    delete_hours: frozenset[int] = frozenset((4,))
     clean_interval_ms: int = 10_000
     disk_max_used_ratio: float = 0.75
     disk_force_clean_ratio: float = 0.85

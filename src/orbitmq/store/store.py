@@ -87,7 +87,7 @@ class MessageStore:
         self.map_entries = self.queues.map_entries
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
         self._writer = Writer(
-            config, self.queues, self.log, self.appender, self.acceptance, self.update_clock
+            config, self.queues, self.log, self.appender, self.acceptance, self.update_clock, self._now_ms
         )
         self._upkeep = Upkeep(
             runtime,
@@ -160,6 +160,11 @@ class MessageStore:
     def count_crash(self, counts: bool) -> None:
         """Say whether the next start is to know of the crash before this one, though this stop is clean."""
         self._lifecycle.crash_counts = counts and self.crashed
+
+    def stop_as_crash(self) -> None:
+        """Let the next start look for what was delivered, however clean this stop is: what tells of it is not
+        on the disk."""
+        self._lifecycle.crash_counts = True
 
     @property
     def config(self) -> StoreConfig:

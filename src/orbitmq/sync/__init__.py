@@ -9,7 +9,7 @@
         producer.send(Message("orders", b"body"))
 
 Every client starts one background thread. All methods may be called from any thread except from a callback
-that runs on that thread.
+that runs on that thread. A plain handler runs in another one, and may close it.
 """
 
 from orbitmq.sync.consumers import AssignedConsumer, Consumer, PullConsumer, SimpleConsumer

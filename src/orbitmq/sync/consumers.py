@@ -118,8 +118,15 @@ class Consumer(_Member):
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
         """Subscribe, and let the function below handle the messages of ``topic``."""
         if self._loop is None:
-            return self._core.on(topic, tags, sql=sql)
-        return self._loop.call(self._core.on, topic, tags, sql=sql)
+            register = self._core.on(topic, tags, sql=sql)
+        else:
+            register = self._loop.call(self._core.on, topic, tags, sql=sql)
+
+        def registered(handler: H) -> H:
+            register(self._handler(handler))
+            return handler
+
+        return registered
 
     def run(
         self,
@@ -128,7 +135,7 @@ class Consumer(_Member):
         batch: int | None = None,
         stop_on_signals: bool = False,
     ) -> None:
-        """Give every message to ``handler`` until :meth:`close` is called in another thread, or Ctrl-C.
+        """Give every message to ``handler`` until :meth:`close` is called, in it or elsewhere, or Ctrl-C.
 
         Args:
             handler: runs in threads, ``concurrency`` of them. Without one, those of :meth:`on`.
@@ -136,7 +143,8 @@ class Consumer(_Member):
             stop_on_signals: on Ctrl-C and SIGTERM let running handlers end and return then; a second signal
                 raises KeyboardInterrupt. Only in the main thread.
         """
-        self._run(lambda: self._core.run(handler, batch=batch), stop_on_signals=stop_on_signals)
+        call = None if handler is None else self._handler(handler)
+        self._run(lambda: self._core.run(call, batch=batch), stop_on_signals=stop_on_signals)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self.messages()
@@ -220,13 +228,14 @@ class SimpleConsumer(_Subscriber):
         return self._running().wait(self._core.change_invisible(message, invisible_s))
 
     def run(self, handler: Listener, *, stop_on_signals: bool = False) -> None:
-        """Give every message to ``handler`` until :meth:`close` is called in another thread, or Ctrl-C.
+        """Give every message to ``handler`` until :meth:`close` is called, in it or elsewhere, or Ctrl-C.
 
         Args:
             handler: runs in threads, ``concurrency`` of them.
             stop_on_signals: as for :meth:`Consumer.run`.
         """
-        self._run(lambda: self._core.run(handler), stop_on_signals=stop_on_signals)
+        call = self._handler(handler)
+        self._run(lambda: self._core.run(call), stop_on_signals=stop_on_signals)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self.messages()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Iterator
+from functools import wraps
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from orbitmq.client.consumer import assigned, consumer, pull, simple
+from orbitmq.client.consumer.handling import Listener, is_async
 from orbitmq.client.producer import producer
 from orbitmq.errors import ClientStateError
 from orbitmq.runtime.loop_thread import LoopThread
@@ -27,6 +30,9 @@ class Face:
 
     def __init__(self) -> None:
         self._loop: LoopThread | None = None
+        # A signal handler may close while its own thread does.
+        self._closing = threading.RLock()
+        self._inside = threading.local()
 
     @property
     def group(self) -> str:
@@ -47,14 +53,45 @@ class Face:
         self._loop = loop
 
     def close(self) -> None:
-        """Close the client and end its thread. Idempotent."""
-        loop, self._loop = self._loop, None
-        if loop is None:
+        """Close the client and end its thread; a further call waits for that.
+
+        In a handler of this consumer it only begins: what waits for the end of all handlers ends after it.
+
+        Raises:
+            ClientStateError: called on the client's own thread, as by a callback, where nothing may wait.
+        """
+        loop = self._loop
+        if loop is not None and loop.here:
+            raise ClientStateError(
+                f"close() of {self.group!r} waits, and cannot be called on the client's own thread"
+            )
+        if getattr(self._inside, "handler", False):
+            if loop is not None:
+                loop.submit(self._core.close())
             return
-        try:
-            loop.wait(self._core.close())
-        finally:
-            loop.stop()
+        with self._closing:
+            loop, self._loop = self._loop, None
+            if loop is None:
+                return
+            try:
+                loop.wait(self._core.close())
+            finally:
+                loop.stop()
+
+    def _handler(self, listener: Listener) -> Listener:
+        """The listener, which may close this client when it runs in a thread."""
+        if is_async(listener):
+            return listener
+
+        @wraps(listener, updated=())
+        def call(messages: Any) -> object:
+            self._inside.handler = True
+            try:
+                return listener(messages)
+            finally:
+                self._inside.handler = False
+
+        return call
 
     def __enter__(self) -> Self:
         self.start()

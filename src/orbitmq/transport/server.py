@@ -31,9 +31,10 @@ class ServerConnection(Connection):
         born: a place for the broker to keep the client's address as records have it; empty until it does.
         clock: how far the client's clock is from ours, for requests that say when they were made.
         idle_checks: how often in a row it was found idle.
+        number: how many the server had accepted when this one was opened.
     """
 
-    __slots__ = ("_server", "born", "clock", "idle_checks")
+    __slots__ = ("_server", "born", "clock", "idle_checks", "number")
 
     pauses_reading = True
 
@@ -43,6 +44,7 @@ class ServerConnection(Connection):
         self.born = b""
         self.clock = PeerClock()
         self.idle_checks = 0
+        self.number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -93,6 +95,7 @@ class RemotingServer:
         self._connections: dict[ServerConnection, None] = {}
         self._listener: Listener | None = None
         self._accepting = False
+        self._accepted = 0
         self._idle_task: asyncio.Task[None] | None = None
 
     @property
@@ -142,6 +145,8 @@ class RemotingServer:
             )
             connection.abort()
             return
+        self._accepted += 1
+        connection.number = self._accepted
         self._connections[connection] = None
         self._notify(self._on_open, connection)
 

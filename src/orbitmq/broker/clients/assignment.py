@@ -62,11 +62,12 @@ class Assignments(Component):
             {topic: dict(modes) for topic, modes in self._modes.table().items()}
         )
 
-    def set_mode(self, mode: SetMessageRequestModeRequestBody) -> None:
+    async def set_mode(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Switch a group between pulling and popping for one topic (``mqadmin setConsumeMode``).
 
         Raises:
-            RemotingError: NO_PERMISSION for a retry topic, TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST.
+            RemotingError: NO_PERMISSION for a retry topic, TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST;
+                SERVICE_NOT_AVAILABLE, the disk refused.
         """
         if mode.topic.startswith(RETRY_PREFIX):
             raise RemotingError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
@@ -74,6 +75,7 @@ class Assignments(Component):
         self._metadata.group(mode.consumer_group)
         self._modes.put(mode)
         self._clients.let_rebalance(mode.consumer_group)
+        await self._metadata.save(REQUEST_MODES)
 
     async def of(self, asked: QueryAssignmentRequestBody) -> list[MessageQueueAssignment] | None:
         """The queues of one member; ``None``: it is not known now, and the member keeps what it has."""

@@ -12,5 +12,5 @@ def attach(host: Host) -> Attachment:
     """The jobs that send dead letters again."""
     s = host.services
     tools = Tools(s.runtime.clock, s.runtime.threads, s.role, s.store, s.append, s.topics)
-    redrives = Redrives(tools, host.ports.filters, s.feed, s.metadata.save, s.config.broker_name)
+    redrives = Redrives(tools, host.ports.filters, s.feed, s.events, s.metadata.save, s.config.broker_name)
     return Attachment(components=[redrives], families=[DeadLetterHandlers(redrives)])

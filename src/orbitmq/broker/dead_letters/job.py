@@ -87,6 +87,16 @@ class Job:
         return self.task is not None and not self.task.done()
 
     @property
+    def ends(self) -> bool:
+        """Whether it has ended and is about to write that down."""
+        return self.at_work and self.facts.state not in (RedriveState.RUNNING, RedriveState.PAUSED)
+
+    async def written(self, limit_s: float | None) -> None:
+        """Return when the work has ended; ``limit_s``: after so many seconds anyway."""
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=limit_s)
+
+    @property
     def group(self) -> str:
         return self.facts.request.group
 
@@ -99,10 +109,18 @@ class Job:
             RemotingError: the job cannot go on.
             StoreClosedError: the broker stops.
         """
-        facts, clock = self.facts, self._tools.clock
+        facts = self.facts
         if self.search:
-            self._sent = await self._sent_behind()
-            self.search = False
+            await self._find_sent()
+        while True:
+            await self._send(filter)
+            await self.save()
+            if facts.state is not RedriveState.RUNNING:
+                return
+            # It was paused, and resumed while that was written down.
+
+    async def _send(self, filter: MessageFilter) -> None:
+        facts, clock = self.facts, self._tools.clock
         rate = facts.request.rate
         batch = BATCH if rate is None else max(1, min(BATCH, rate // 20))
         due = saved = clock.monotonic()
@@ -122,7 +140,6 @@ class Job:
         if facts.state is RedriveState.RUNNING:
             facts.state = RedriveState.DONE
             facts.ended_ms = clock.now_ms()
-        await self.save()
 
     def _goes_on(self) -> bool:
         facts = self.facts
@@ -142,6 +159,15 @@ class Job:
     def copy(self) -> Redrive:
         """The facts as they are now, which do not change any more."""
         return replace(self.facts, done=self.done.plain())
+
+    async def _find_sent(self) -> None:
+        """Count what the log says was sent and the facts do not know: it may be written down from here on."""
+        found = await self._sent_behind()
+        self._sent = {offset for offset in found if offset not in self.done}
+        for offset in sorted(self._sent):
+            self.done.add(offset)
+        self.facts.sent += len(self._sent)
+        self.search = False
 
     async def _sent_behind(self) -> set[int]:
         """What the log says was sent and the facts do not know."""
@@ -166,7 +192,6 @@ class Job:
         facts.sent += len(offsets)
         for offset in offsets:
             self.done.add(offset)
-            self._sent.discard(offset)
         facts.filtered += behind - facts.position - len(records)
         facts.position = behind
         return len(messages)
@@ -207,7 +232,7 @@ class Job:
         for record in records:
             offset = record.queue_offset
             if offset in self._sent:
-                offsets.append(offset)
+                self._sent.discard(offset)  # counted already
                 continue
             if offset in self.done or (self._only is not None and offset not in self._only):
                 facts.filtered += 1

@@ -7,7 +7,6 @@ begins anew, after a crash or at another broker, reads the log from there and se
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,11 +17,12 @@ from orbitmq.broker.change_feed import REDRIVES, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.dead_letters.forms import Ranges, ranges_fault
 from orbitmq.broker.dead_letters.job import QUEUE, Job, Tools
+from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
 from orbitmq.broker.role import Role
 from orbitmq.errors import OrbitError
-from orbitmq.message.reserved import SQL92, dead_letter_topic
+from orbitmq.message.reserved import DLQ_PREFIX, SQL92, dead_letter_topic
 from orbitmq.store import PASS_ALL, MessageFilter, StoreClosedError
 from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest, RedriveState
 from orbitmq.wire.codes import ResponseCode
@@ -31,6 +31,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 DRY_RUN_S = 3.0
+WRITTEN_S = 3.0  # so long an answer waits for a job that writes down that it pauses or stops
 _LIMITS = (("rate", 1, 1_000_000), ("limit", 1, 2**62), ("max_redrives", 1, 1_000_000))
 _OPEN = (RedriveState.RUNNING, RedriveState.PAUSED)
 
@@ -50,6 +51,7 @@ class Redrives(Component):
         tools: Tools,
         filters: Filters,
         feed: ChangeFeed,
+        events: Events,
         written: Callable[[str], Awaitable[object]],
         broker_name: str,
     ) -> None:
@@ -61,6 +63,8 @@ class Redrives(Component):
         self._jobs: dict[str, Job] = {}
         # What the table's file holds: copies, so that no file shows half a step.
         self._saved: dict[str, Redrive] = {}
+        self._started = False
+        events.subscribe(TopicChanged, self._topic_changed)
         feed.register(
             REDRIVES,
             FedTable(
@@ -82,11 +86,10 @@ class Redrives(Component):
                 INVALID_PARAMETER, a field that cannot be; SUBSCRIPTION_PARSE_FAILED, a broken expression;
                 ILLEGAL_OPERATION, one runs already; SERVICE_NOT_AVAILABLE, this broker is no master.
         """
-        before = self._jobs.get(request.group)
-        if before is not None and before.task is not None and before.facts.state not in _OPEN:
-            # It has ended and writes that down.
-            await asyncio.wait([before.task])
-        if before is not None and not request.dry_run and (before.facts.state in _OPEN or before.at_work):
+        while (before := self._jobs.get(request.group)) is not None and before.ends:
+            # It has ended and writes that down. Another one may have been begun meanwhile.
+            await before.written(None)
+        if before is not None and not request.dry_run and before.facts.state in _OPEN:
             raise RemotingError(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"a redrive of group {request.group} is {before.facts.state.value.lower()} with "
@@ -105,19 +108,31 @@ class Redrives(Component):
         except RemotingError:
             facts.state = RedriveState.FAILED
             raise
+        if self._jobs.get(request.group) is not job:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this broker lost its role, or the dead letters, meanwhile",
+            )
         self._work_on(job)
         return job.copy()
 
     def all(self) -> list[Redrive]:
         """The last job of each group."""
-        return [self._jobs[group].copy() for group in sorted(self._jobs)]
+        jobs = [self._jobs[group].copy() for group in sorted(self._jobs)]
+        if self._tools.role.role not in self.runs_as:
+            for job in jobs:
+                if job.state is RedriveState.RUNNING:
+                    job.problem = f"it waits: this broker is {self._tools.role.role.value}"
+        return jobs
 
     async def change(self, group: str, action: RedriveAction) -> Redrive:
         """Pause, resume or stop a group's job.
 
         Raises:
-            RemotingError: QUERY_NOT_FOUND, there is none; ILLEGAL_OPERATION, it has ended.
+            RemotingError: QUERY_NOT_FOUND, there is none; ILLEGAL_OPERATION, it has ended;
+                SERVICE_NOT_AVAILABLE, this broker is no master.
         """
+        self._check_role()
         job = self._jobs.get(group)
         if job is None:
             raise RemotingError(ResponseCode.QUERY_NOT_FOUND, f"there is no redrive of group {group}")
@@ -133,19 +148,22 @@ class Redrives(Component):
             paused = action is RedriveAction.PAUSE
             facts.state = RedriveState.PAUSED if paused else RedriveState.STOPPED
             facts.ended_ms = 0 if paused else self._tools.clock.now_ms()
-            if not job.at_work and not job.search:
-                await job.save()
-            elif not job.at_work:
-                self._save(job.copy())
+            # It writes that down itself, when it knows what it has sent: that may take a search of the log.
+            self._work_on(job)
+            await job.written(WRITTEN_S)
         await self._written(REDRIVES)
         return job.copy()
 
-    def _checked(self, request: RedriveRequest) -> Redrive:
-        role, store = self._tools.role.role, self._tools.store
+    def _check_role(self) -> None:
+        role = self._tools.role.role
         if role is not Role.MASTER:
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"a broker that is {role.value} sends nothing again"
             )
+
+    def _checked(self, request: RedriveRequest) -> Redrive:
+        store = self._tools.store
+        self._check_role()
         names.check_group(request.group)
         for field, lowest, highest in _LIMITS:
             value = getattr(request, field)
@@ -188,8 +206,13 @@ class Redrives(Component):
 
     async def start(self) -> None:
         """Go on with what an earlier run, or the master before, has left."""
-        for job in self._jobs.values():
-            self._work_on(job)
+        self._started = True
+        for group, job in list(self._jobs.items()):
+            if dead_letter_topic(group) in self._tools.topics:
+                if job.facts.state is RedriveState.RUNNING:
+                    self._work_on(job)
+            else:
+                self._forget(group)
 
     async def end_work(self) -> None:
         await super().end_work()
@@ -197,8 +220,22 @@ class Redrives(Component):
             # What was done behind the last copy is found in the log.
             self._jobs[group] = Job(self._tools, facts, self._save, search=True)
 
+    def _topic_changed(self, event: TopicChanged) -> None:
+        if self._started and event.config is None and event.topic.startswith(DLQ_PREFIX):
+            self._forget(event.topic.removeprefix(DLQ_PREFIX))
+
+    def _forget(self, group: str) -> None:
+        """Forget a job whose dead letters are gone: the topic's next ones have the same offsets."""
+        job = self._jobs.pop(group, None)
+        if job is None:
+            return
+        if job.task is not None:
+            job.task.cancel()
+        self._saved.pop(group, None)
+        self._feed.changed(REDRIVES, group, None)
+
     def _work_on(self, job: Job) -> None:
-        if job.facts.state is RedriveState.RUNNING and not job.at_work:
+        if not job.at_work:
             job.task = self._spawn(self._run(job), f"redrive of {job.group}")
 
     async def _run(self, job: Job) -> None:
@@ -224,9 +261,7 @@ class Redrives(Component):
 
     def _apply(self, group: str, value: Mapping[str, Any] | None) -> None:
         if value is None:
-            self._jobs.pop(group, None)
-            self._saved.pop(group, None)
-            self._feed.changed(REDRIVES, group, None)
+            self._forget(group)
             return
         facts = Redrive.from_json(value)
         self._jobs[group] = Job(self._tools, facts, self._save, search=True)

@@ -15,7 +15,7 @@ from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.delivered import before_lost
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress
-from orbitmq.broker.delay.search import DeliverySearch
+from orbitmq.broker.delay.search import CLOCKS_APART_MS, DeliverySearch
 from orbitmq.broker.events import DeliveriesLost, Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import copied
@@ -110,6 +110,8 @@ class ScheduleService(Component):
         self._anew = True
         # Whether another broker may have delivered what no progress tells of, or this one before a crash.
         self._unknown = False
+        # Whether the log was searched since the start.
+        self._searched = False
 
     # -- working ---------------------------------------------------------------------------------------
 
@@ -124,6 +126,8 @@ class ScheduleService(Component):
     async def stop(self) -> None:
         """See what was delivered stored, and count it."""
         await self.end_work()
+        if self._store.crashed and not self._searched:
+            self._store.stop_as_crash()
         if self._any_unsettled():
             await self._outlet.settle()
             self.settle()
@@ -147,7 +151,7 @@ class ScheduleService(Component):
             self.settle()
         if self._unknown:
             await self._search.run()
-        self._anew = self._unknown = False
+        self._anew, self._unknown, self._searched = False, False, True
         for level in self._levels:
             level.unsettled.clear()
             level.look_at_ms = 0
@@ -245,8 +249,9 @@ class ScheduleService(Component):
                 level.look_at_ms = _FAR_AWAY_MS
                 return last
             physical, _, due = entry
-            # A time further away than the delay comes from a clock set back or a changed level (DL-05).
-            if now < due <= now + self.levels.delay_ms(level.number):
+            # A time further away than the delay comes from a clock set back or a changed level (DL-05); one
+            # that is a little further away comes from another broker's clock, and is waited for.
+            if now < due <= now + self.levels.delay_ms(level.number) + CLOCKS_APART_MS:
                 level.look_at_ms = due
                 return last
             if len(level.unsettled) >= MAX_UNSETTLED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.clients.assignment import Assignments
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire.codes import RequestCode
@@ -30,8 +30,8 @@ class AssignmentHandlers(Family):
 
     def set_mode(self, _connection: ServerConnection, command: Command) -> Answer:
         """Switch a group between pulling and popping."""
-        self._assignments.set_mode(bodies.SetMessageRequestModeRequestBody.decode(command.body))
-        return command.reply()
+        mode = bodies.SetMessageRequestModeRequestBody.decode(command.body)
+        return reply_after(self._assignments.set_mode(mode), command)
 
     def modes(self, _connection: ServerConnection, command: Command) -> Answer:
         """How groups get messages, as ``messageRequestMode.json`` holds it: slaves copy it."""

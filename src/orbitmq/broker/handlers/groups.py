@@ -45,12 +45,11 @@ class GroupHandlers(Family):
         )
         return reply_after(deleted, command)
 
-    def forbid(self, _connection: ServerConnection, command: Command) -> Answer:
+    async def forbid(self, _connection: ServerConnection, command: Command) -> Command:
         """Show, and change when asked to, whether a group may read a topic."""
         header = headers.UpdateAndGetGroupForbiddenRequest.from_ext(command.ext)
-        groups = self._groups
         if header.readable is not None:
-            groups.set_readable(header.group, header.topic, header.readable)
-        readable = groups.may_read(header.group, header.topic)
+            await self._administration.set_readable(header.group, header.topic, header.readable)
+        readable = self._groups.may_read(header.group, header.topic)
         body = bodies.GroupForbidden(topic=header.topic, group=header.group, readable=readable)
         return command.reply(remark="", body=body.encode())

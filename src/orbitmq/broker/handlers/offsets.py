@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -51,10 +51,10 @@ class OffsetHandlers(Family):
         table = {"dataVersion": offsets.version.to_plain(), "offsetTable": offsets.kept_table()}
         return command.reply(body=fastjson.dumps(table))
 
-    def reset(self, _connection: ServerConnection, command: Command) -> Answer:
+    async def reset(self, _connection: ServerConnection, command: Command) -> Command:
         """Move a group to a time or an offset; its consumers learn it with their next pull."""
         header = headers.InvokeBrokerToResetOffsetRequest.from_ext(command.ext)
-        table = self._reset.move(
+        table = await self._reset.move(
             header.group,
             header.topic,
             queue_id=header.queue_id,
@@ -67,5 +67,5 @@ class OffsetHandlers(Family):
     def clone(self, _connection: ServerConnection, command: Command) -> Answer:
         """Give one group the offsets of another, in one topic or in all."""
         header = headers.CloneGroupOffsetRequest.from_ext(command.ext)
-        self._reset.clone(header.src_group, header.dest_group, header.topic, offline=header.offline)
-        return command.reply()
+        cloned = self._reset.clone(header.src_group, header.dest_group, header.topic, offline=header.offline)
+        return reply_after(cloned, command)

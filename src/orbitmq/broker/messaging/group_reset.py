@@ -5,6 +5,7 @@ It is no work of the offset table alone: the target comes from the store, and ol
 
 from __future__ import annotations
 
+from orbitmq.broker.change_feed import OFFSETS
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
@@ -12,6 +13,7 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.stats import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
 from orbitmq.wire.codes import ResponseCode
@@ -44,7 +46,7 @@ class GroupReset:
         self._clients = clients
         self._store = store
 
-    def move(
+    async def move(
         self,
         group: str,
         topic: str,
@@ -67,7 +69,8 @@ class GroupReset:
             The new offset of each queue.
 
         Raises:
-            RemotingError: the group, the topic or the queue is not there, or the queue has no such offset.
+            RemotingError: the group, the topic or the queue is not there, or the queue has no such offset;
+                SERVICE_NOT_AVAILABLE, the disk refused.
         """
         config = self._metadata.topic(topic)
         if not self._config.server_side_reset_offset:
@@ -83,6 +86,7 @@ class GroupReset:
             }
         for each, target in targets.items():
             self._offsets.reset(group, topic, each, target)
+        await self._metadata.save(OFFSETS)
         return self._named(topic, targets)
 
     def _named(self, topic: str, targets: dict[int, int]) -> dict[MessageQueue, int]:
@@ -133,18 +137,32 @@ class GroupReset:
             client.peer.oneway(request.command(_reset_body(table, client.language)))
         return table
 
-    def clone(self, source: str, target: str, topic: str | None = None, *, offline: bool = False) -> None:
-        """Give one group the offsets of another, in one topic or in all.
+    async def clone(
+        self, source: str, target: str, topic: str | None = None, *, offline: bool = False
+    ) -> None:
+        """Move one group to where another is, in one topic or in all that are not the other's retry topics.
 
         Args:
             offline: take offsets of topics along that the source group, which is online, no longer reads.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
         """
-        topics = [topic] if topic else sorted(self._offsets.topics_of(source))
+        offsets = self._offsets
+        every = sorted(name for name in offsets.topics_of(source) if not name.startswith(RETRY_PREFIX))
         online = self._clients.consumers(source)
-        for name in topics:
+        for name in [topic] if topic else every:
             left = not offline and online is not None and name not in online.subscriptions
             if name in self._topics and not left:
-                self._offsets.clone(source, target, name)
+                for queue_id, offset in offsets.kept(source, name).items():
+                    self._give(target, name, queue_id, offset)
+        await self._metadata.save(OFFSETS)
+
+    def _give(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        if self._config.server_side_reset_offset:
+            self._offsets.reset(group, topic, queue_id, offset)  # members that are online go on there too
+        else:
+            self._offsets.commit(group, topic, queue_id, offset)
 
 
 def _reset_body(table: dict[MessageQueue, int], language: int) -> bytes:

@@ -116,6 +116,15 @@ class GroupAdministration:
             self._groups.update(config)
         await self._metadata.save(GROUPS)
 
+    async def set_readable(self, group: str, topic: str, readable: bool) -> None:
+        """Forbid a group to read a topic, or allow it again.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
+        """
+        self._groups.set_readable(group, topic, readable)
+        await self._metadata.save(GROUPS)
+
     async def delete(self, group: str, *, with_offsets: bool, by: str) -> None:
         """Delete a group, and its offsets when asked to.
 

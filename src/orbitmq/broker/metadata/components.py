@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, TOPICS
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, RESETS, TOPICS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -21,7 +21,7 @@ class MetadataTables(Component):
         self._tables = (
             Table(TOPICS, topics),
             Table(GROUPS, groups, parts=(FORBIDDEN,)),
-            Table(OFFSETS, offsets),
+            Table(OFFSETS, offsets, parts=(RESETS,)),
         )
 
     def tables(self) -> Sequence[Table]:
@@ -33,14 +33,16 @@ class TableFiles(Component):
 
     Args:
         max_age_s: longest time until a change is in its table's file (flushConsumerOffsetInterval).
+        not_kept: called when a stop cannot write a table.
     """
 
     name = "table files"
     stop_limit_s = None  # what is not written is lost
 
-    def __init__(self, persistence: Persistence, max_age_s: float) -> None:
+    def __init__(self, persistence: Persistence, max_age_s: float, not_kept: Callable[[], None]) -> None:
         self._persistence = persistence
         self._max_age_s = max_age_s
+        self._not_kept = not_kept
 
     def keep(self, tables: Iterable[Table]) -> None:
         """Keep these tables from the start on."""
@@ -58,4 +60,5 @@ class TableFiles(Component):
 
     async def stop(self) -> None:
         await self.end_work()
-        await self._persistence.close()
+        if not await self._persistence.close():
+            self._not_kept()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
 from orbitmq.broker.events import Events, OffsetsReset
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
+from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
@@ -57,7 +58,14 @@ class ConsumerOffsets:
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         feed.register(OFFSETS, FedTable(int, self._apply_offset, self, self._kept_items, self._is_ahead))
         feed.register(
-            RESETS, FedTable(int, self._apply_reset, items=self._pending_items, is_news=self._is_ahead)
+            RESETS,
+            FedTable(
+                int,
+                self._apply_reset,
+                items=self._pending_items,
+                is_news=self._is_ahead,
+                restore=self._restore_reset,
+            ),
         )
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -110,6 +118,10 @@ class ConsumerOffsets:
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group in a topic by queue id."""
         return dict(self._table.get(_key(topic, group), {}))
+
+    def kept(self, group: str, topic: str) -> dict[int, int]:
+        """The same up to the first message that is not done: a group that pops has committed more."""
+        return {**self.queues(group, topic), **self._kept.get(_key(topic, group), {})}
 
     def table(self) -> Mapping[str, dict[int, int]]:
         """Committed offsets by ``topic@group`` and queue id; not a copy."""
@@ -239,14 +251,10 @@ class ConsumerOffsets:
             self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
         return offset
 
-    def clone(self, source: str, target: str, topic: str) -> None:
-        """Give ``target`` the offsets that ``source`` has in the topic."""
-        for queue_id, offset in self.queues(source, topic).items():
-            self.commit(target, topic, queue_id, offset)
-
     def drop_group(self, group: str) -> None:
-        """Forget a group in all topics."""
-        self._drop([(topic, group) for topic in self._topics_by_group.get(group, ())])
+        """Forget a group in all topics but its retry topics, which it would handle again when made again."""
+        topics = self._topics_by_group.get(group, ())
+        self._drop([(topic, group) for topic in topics if not topic.startswith(RETRY_PREFIX)])
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic for all groups."""
@@ -318,20 +326,29 @@ class ConsumerOffsets:
             self._pend(group, topic, queue_id, int(offset))
             self._events.publish(OffsetsReset(group, topic))
 
+    def _restore_reset(self, key: str, offset: int | None) -> None:
+        """Nobody pulls yet who would have to be told."""
+        topic, group, queue_id = _split_queue(key)
+        if offset is None:
+            self.take_reset(group, topic, queue_id)
+        else:
+            self._pend(group, topic, queue_id, int(offset))
+
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
-        """``consumerOffset.json``, piece by piece."""
+        """``consumerOffset.json``, piece by piece; resets that nobody was told yet are OrbitMQ's own."""
         version = body_text(self.version, "\n\t")
-        return file_text([("dataVersion", version), ("offsetTable", self._entries())])
+        parts: list[tuple[str, Iterable[tuple[str, str]] | str]] = [
+            ("dataVersion", version),
+            ("offsetTable", self._entries()),
+        ]
+        if self._resets:
+            parts.append((RESETS, _entries(self._resets, {})))
+        return file_text(parts)
 
     def _entries(self) -> Iterator[tuple[str, str]]:
-        for key in list(self._table):
-            queues = self._table.get(key)
-            if queues is not None:
-                queues = {**queues, **self._kept.get(key, {})}
-                lines = ",\n\t\t\t".join([f"{queue}:{offset}" for queue, offset in sorted(queues.items())])
-                yield quoted(key), f"{{\n\t\t\t{lines}\n\t\t}}" if lines else "{}"
+        return _entries(self._table, self._kept)
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``consumerOffset.json``."""
@@ -339,8 +356,24 @@ class ConsumerOffsets:
             self._table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
             topic, group = _split(key)
             self._link(group, topic)
+        for key, queues in (content.get(RESETS) or {}).items():
+            self._resets[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+            topic, group = _split(key)
+            self._link(group, topic)
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
+
+
+def _entries(
+    table: Mapping[str, dict[int, int]], instead: Mapping[str, dict[int, int]]
+) -> Iterator[tuple[str, str]]:
+    """Offsets by queue as the file has them, with those of ``instead`` in their place."""
+    for key in list(table):
+        queues = table.get(key)
+        if queues is not None:
+            queues = {**queues, **instead.get(key, {})}
+            lines = ",\n\t\t\t".join([f"{queue}:{offset}" for queue, offset in sorted(queues.items())])
+            yield quoted(key), f"{{\n\t\t\t{lines}\n\t\t}}" if lines else "{}"
 
 
 def _key(topic: str, group: str) -> str:

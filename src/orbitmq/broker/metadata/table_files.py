@@ -301,18 +301,22 @@ class Persistence:
     def _path(self, stored: _File) -> str:
         return f"{self._folder}/{stored.name}.json"
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
         """Write all tables and leave plain RocketMQ files, without a journal, if the disk lets us.
 
         After a start that could not read them everything stays as it is.
+
+        Returns:
+            False when the disk refused a table.
         """
         if not self._loaded:
             self._journal.rotate()
-            return
+            return True
         folded = await self.fold()
         numbers = self._journal.rotate()
         if folded:
             await self._drop(numbers)
+        return folded
 
     # -- start -----------------------------------------------------------------------------------------
 

@@ -132,6 +132,13 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         if known != config:
             self._put(config.topic_name, config)
 
+    def add_system_topics(self) -> None:
+        """Make those that the settings ask for now and did not at the start."""
+        for topic in self._system_topics():
+            self._own_system_topics.add(topic.topic_name)
+            if topic.topic_name not in self._table:
+                self._put(topic.topic_name, topic)
+
     def mark_order_topics(self, topics: Iterable[str]) -> None:
         """Set ``order`` on the topics that the name server lists as ordered."""
         for topic in topics:

@@ -102,6 +102,8 @@ class TimerService(Component):
         self._ready = False
         # Whether messages may have been delivered that no progress tells of, and those that were.
         self._unknown = False
+        # Whether those of before a crash were dealt with.
+        self._searched = False
         self._already = Done()
         self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
@@ -126,6 +128,8 @@ class TimerService(Component):
     async def stop(self) -> None:
         """See what was delivered stored, and write the progress down."""
         await self.end_work()
+        if self._store.crashed and not self._searched:
+            self._store.stop_as_crash()
         # After a change of role what is due may be another broker's already: it does not count as delivered.
         own, self._ready = self._ready, False
         try:
@@ -138,9 +142,13 @@ class TimerService(Component):
             self._unsettled.clear()
             await self.written.close()
             if own and not self._log.empty:
-                await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
+                # What is written down, not what was handed over: the disk may have refused that.
+                await self._threads.run(
+                    self.pending.hand_over, self._files, self._wheel_path, self.written.saved
+                )
         except (OSError, BrokenChainError) as error:
             log.error("the progress of timers is not on the device: %s", error)
+            self._store.stop_as_crash()
         self.pending.close()
 
     def _save_settled(self) -> None:
@@ -209,6 +217,7 @@ class TimerService(Component):
                 log.error("%s: it is made again from the timer topic", error)
                 self.pending.rebuild(self._progress)
                 continue
+            self._searched = True
             wait_ms = self._next_look_ms() - self._clock.now_ms()
             if wait_ms > 0:
                 with contextlib.suppress(TimeoutError):

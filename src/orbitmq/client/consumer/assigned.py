@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack
 
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import AssignedKeywords, AssignedOptions
-from orbitmq.client.core.broker_calls import Filter, PullOptions
+from orbitmq.client.core.broker_calls import Filter, PullOptions, PullStatus
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.life import InBlock, Life, State
-from orbitmq.errors import ClientStateError, OrbitError
+from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported
+
+log = logging.getLogger("orbitmq.client")
 
 _RETRY_PAUSE_S = 0.2
 
@@ -132,7 +135,7 @@ class AssignedConsumer(InBlock):
         """
         wanted = self._membership.wanted(tags, sql)
         before, self._assigned = self._assigned, {}
-        for queue in queues:
+        for queue in dict.fromkeys(queues):
             kept = before.pop(queue, None)
             if kept is None or (kept.wanted.expression, kept.wanted.kind) != (wanted.expression, wanted.kind):
                 fresh = _Assigned(wanted)
@@ -191,7 +194,7 @@ class AssignedConsumer(InBlock):
                 message.topic = self._namespace.short(message.topic)
                 found.append(message)
             if not state.buffer and state.position is not None:
-                state.position = max(state.position, state.fetch_offset)
+                state.position = state.fetch_offset
         return found
 
     def _pulling(self, queue: MessageQueue, state: _Assigned) -> asyncio.Task[None]:
@@ -217,6 +220,15 @@ class AssignedConsumer(InBlock):
             self._client.suspect(queue.topic)
             raise
         state.broker_id = pulled.suggested_broker_id
+        if pulled.status is PullStatus.OFFSET_MOVED:
+            log.warning(
+                "%s: offset %d is outside %d to %d, going on at %d",
+                queue,
+                state.fetch_offset,
+                pulled.min_offset,
+                pulled.max_offset,
+                pulled.next_offset,
+            )
         if not pulled.messages and pulled.next_offset == state.fetch_offset:
             # A slave that is behind answers at once (row MO-12); a pull that waited there goes on at once.
             waited_s = (self._client.now_ms() - asked_ms) / 1000
@@ -229,10 +241,16 @@ class AssignedConsumer(InBlock):
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """The next :meth:`poll` reads ``queue`` from ``offset`` on.
 
+        An offset outside the queue becomes the nearest one inside it, with a warning in the log.
+
         Raises:
             ClientStateError: the queue is not assigned.
+            ValidationError: the offset is below 0.
         """
-        self._state(queue).move(offset)
+        state = self._state(queue)
+        if offset < 0:
+            raise ValidationError(f"offset must be 0 or more, got {offset!r}")
+        state.move(offset)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go to the oldest messages of these queues.

@@ -114,8 +114,9 @@ class Consumer(GroupConsumer):
         )
         super().__init__(group, settings, mode)
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
-        # The handlers of `on`, by topic, and what `run` calls now.
+        # The handlers of `on`, by topic, the same made async while `run` uses them, and what `run` calls now.
         self._handlers: dict[str, Listener] = {}
+        self._calls: dict[str, Call] = {}
         self._call: Call | None = None
         self._batch: int | None = None
 
@@ -126,7 +127,7 @@ class Consumer(GroupConsumer):
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
         """Subscribe, and let the function below handle the messages of ``topic``, also those that come again.
 
-        ::
+        Also while :meth:`run` calls the handlers of others::
 
             @consumer.on("orders", tags="new || paid")
             async def handle(message): ...
@@ -139,7 +140,10 @@ class Consumer(GroupConsumer):
         self.subscribe(topic, tags, sql=sql)
 
         def register(handler: H) -> H:
-            self._handlers[self._namespace.short(self._namespace.full(topic))] = handler
+            name = self._namespace.short(self._namespace.full(topic))
+            self._handlers[name] = handler
+            if self._calls:
+                self._calls[name] = self._user_code.as_async(handler)
             return handler
 
         return register
@@ -192,8 +196,8 @@ class Consumer(GroupConsumer):
         if handler is not None:
             call = self._user_code.as_async(handler)
         elif self._handlers:
-            table = {topic: self._user_code.as_async(one) for topic, one in self._handlers.items()}
-            call = by_topic_in_batches(table) if batch is not None else by_topic(table)
+            self._calls = {topic: self._user_code.as_async(one) for topic, one in self._handlers.items()}
+            call = by_topic_in_batches(self._calls) if batch is not None else by_topic(self._calls)
         else:
             raise ClientStateError("run() has no handler: give it one, or register some with on()")
         return around_listener(self._settings.middleware, call)

@@ -35,7 +35,7 @@ EXPIRY_CHECK_S = 60.0
 
 # Messages that are with the user's code, each with its queue.
 Held = list[tuple[ProcessQueue, ReceivedMessage]]
-Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class Delivery(ABC):
@@ -182,20 +182,34 @@ class Delivery(ABC):
             self._hooks.end(message)
         process_queue.finish(message.queue_offset)
 
-    async def returned(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """The handler came to its end: what it did not settle is done."""
-        if take(message):
-            self.done(process_queue, message)
-        else:
-            await self.carry_out(process_queue, message)
+    async def ended(self, held: Held, error: BaseException | None = None) -> None:
+        """The user's code has let go of these: what it did not settle is done, or comes again after an error.
 
-    async def raised(
-        self, process_queue: ProcessQueue, message: ReceivedMessage, error: BaseException
-    ) -> None:
-        """The handler failed: what it did not settle comes again."""
-        if take(message):
-            message.verdict = Verdict(Ending.RETRY, error=error)
-        await self.carry_out(process_queue, message)
+        It is carried out to its end, also when who waits for that is cancelled: what is sent back by half
+        would count as with the user's code for ever.
+        """
+        for process_queue, message in held:
+            if not take(message):
+                continue
+            if error is None:
+                self.done(process_queue, message)
+            else:
+                message.verdict = Verdict(Ending.RETRY, error=error)
+        again = [each for each in held if (verdict := each[1].verdict) and verdict.ending is not Ending.ACK]
+        if not again:
+            self.release(held[0][0])
+            return
+        try:
+            carrying = self._spawn(self._carry_out_all(again), "settle")
+        except RuntimeError:  # the consumer is closed, or very much is under way
+            await self._carry_out_all(again)
+        else:
+            await asyncio.shield(carrying)
+
+    async def _carry_out_all(self, held: Held) -> None:
+        for process_queue, message in held:
+            await self.carry_out(process_queue, message)
+        self.release(held[0][0])
 
     async def carry_out(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         """Do what the verdict says, once; an acknowledgement counted at once."""
@@ -416,7 +430,19 @@ class OrderedDelivery(Delivery):
         process_queue.pause_s = max(process_queue.pause_s, asked_s)
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Nothing: a message that takes long holds its queue, which is what order means."""
+        """Give out again what a loop that was left has left open: nobody works on it, and its queue waits.
+
+        A message that a handler has for long holds its queue, which is what order means.
+        """
+        self._round += 1
+        for process_queue in process_queues:
+            overdue = process_queue.overdue(self._round - self._rounds)
+            left = [message for message in overdue if message.queue_offset in process_queue.left]
+            for message in left:
+                take(message)
+                self.give_back(process_queue, message)
+            if left and not process_queue.begun:
+                self.release(process_queue)
 
 
 def _pause_s(seconds: float) -> float:

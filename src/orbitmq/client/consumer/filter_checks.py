@@ -9,8 +9,9 @@ from typing import Any
 
 from orbitmq.client.consumer.membership import Membership, subscription_data
 from orbitmq.client.core.broker_calls import Filter
-from orbitmq.errors import NameServerError, TopicNotFoundError
+from orbitmq.errors import ClientStateError, NameServerError, TopicNotFoundError
 from orbitmq.message.reserved import TAG
+from orbitmq.runtime.tasks import failed_itself
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies.client import CheckClientRequestBody
 from orbitmq.wire.headers.client import CheckClientConfigRequest
@@ -30,7 +31,7 @@ class Checked:
 
     def __await__(self) -> Generator[Any, None, None]:
         if self._task is not None:
-            yield from asyncio.shield(self._task).__await__()
+            yield from _end_of(self._task).__await__()
 
 
 class FilterChecks:
@@ -101,11 +102,26 @@ class FilterChecks:
 
         Raises:
             BrokerError: as :meth:`check`, of the first that was refused.
+            ClientStateError: the consumer was closed meanwhile.
         """
         for task in list(self._present.values()):
-            await asyncio.shield(task)
+            await _end_of(task)
 
     def close(self) -> None:
         """End the checks under way."""
         for task in self._under_way:
             task.cancel()
+
+
+async def _end_of(check: asyncio.Task[None]) -> None:
+    """Return, or raise, as the check does.
+
+    Raises:
+        ClientStateError: the consumer was closed meanwhile.
+    """
+    try:
+        await asyncio.shield(check)
+    except asyncio.CancelledError as error:
+        if not failed_itself(error):
+            raise
+        raise ClientStateError("the consumer was closed while a subscription was checked") from None

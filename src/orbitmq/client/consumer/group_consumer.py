@@ -151,7 +151,8 @@ class GroupConsumer(InBlock):
         """Begin to work. Subscriptions may be made before or after.
 
         Raises:
-            ClientStateError: it was started before, or the client has a consumer of the group already.
+            ClientStateError: it was started before, was closed meanwhile, or the client has a consumer of the
+                group already.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.move(State.RUNNING)
@@ -167,15 +168,20 @@ class GroupConsumer(InBlock):
         await self._client.start()
         try:
             await self._filter_checks.check_all(self._filters)
+            if isinstance(self._offsets, LocalOffsets):
+                await self._offsets.load()
+            self._life.check_running()  # it may have been closed meanwhile
         except BaseException:
+            # Cancelled, too: a member that reads nothing would keep its share of the queues.
             await self.close()
             raise
+        await self._begin()
+
+    async def _begin(self) -> None:
         clock = self._client.runtime.clock
         if self._tracer is not None:
             await self._tracer.start()
-        if isinstance(self._offsets, LocalOffsets):
-            await self._offsets.load()
-        else:
+        if not isinstance(self._offsets, LocalOffsets):
             self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
             self._client.watch(retry_topic(self.group))
         if self._locks is not None:
@@ -199,6 +205,8 @@ class GroupConsumer(InBlock):
         await self._user_code_ended()
         await self._settling.ended(self._settings.close_timeout_s)
         await self._queues.close()
+        if isinstance(self._offsets, LocalOffsets):
+            self._offsets.close()
         if self._popped is not None:
             await self._popped.close(self._settings.close_timeout_s)
         await self._client.unregister_consumer(self.group)

@@ -143,17 +143,17 @@ async def serve(delivery: Delivery, call: Call) -> None:
                 delivery.release(process_queue)
                 raise
             log.warning("handler failed on %s of %s: %r", message.message_id, process_queue.queue, error)
-            await delivery.raised(process_queue, message, error)
+            await delivery.ended([(process_queue, message)], error)
         else:
-            # delivery.returned(), without its call for the usual case.
+            # delivery.ended(), without its call for the usual case.
             try:
                 del message.keeper
             except AttributeError:
-                await delivery.carry_out(process_queue, message)
+                await delivery.ended([(process_queue, message)])
             else:
                 delivery.done(process_queue, message)
-        if ordered:
-            delivery.release(process_queue)
+                if ordered:
+                    delivery.release(process_queue)
         served += 1
         if not served % _YIELD_EVERY:
             # A handler that never waits must not keep pulls and heartbeats from running.
@@ -178,12 +178,9 @@ async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
                 _let_go(delivery, held)
                 raise
             log.warning("handler failed on a batch of %d from %s: %r", len(held), held[0][0].queue, error)
-            for process_queue, message in held:
-                await delivery.raised(process_queue, message, error)
+            await delivery.ended(held, error)
         else:
-            await _returned(delivery, held)
-        if delivery.ordered:
-            delivery.release(held[0][0])
+            await delivery.ended(held)
         served += len(held)
         if served >= _YIELD_EVERY:
             served = 0
@@ -210,18 +207,6 @@ async def handle_leased(lease: Lease, call: Call, free: asyncio.Semaphore) -> No
         free.release()
 
 
-async def _returned(delivery: Delivery, held: Held) -> None:
-    """What the user's code left unsettled of these is done, the rest as it said."""
-    for process_queue, message in held:
-        # delivery.returned(), without its call for the usual case.
-        try:
-            del message.keeper
-        except AttributeError:
-            await delivery.carry_out(process_queue, message)
-        else:
-            delivery.done(process_queue, message)
-
-
 async def one_by_one(
     delivery: Delivery, prepared: Prepared, *, auto_ack: bool
 ) -> AsyncGenerator[ReceivedMessage, None]:
@@ -244,8 +229,7 @@ async def one_by_one(
                 _left_open(delivery, process_queue, message)
             raise
         if auto_ack:
-            await delivery.returned(process_queue, message)
-            delivery.release(process_queue)
+            await delivery.ended([(process_queue, message)])
         served += 1
         if not served % _YIELD_EVERY:
             await asyncio.sleep(0)
@@ -268,9 +252,7 @@ async def in_batches(
             for process_queue, message in held:
                 _left_open(delivery, process_queue, message)
             raise
-        await _returned(delivery, held)
-        if delivery.ordered:
-            delivery.release(held[0][0])
+        await delivery.ended(held)
         await asyncio.sleep(0)
 
 

@@ -16,7 +16,7 @@ from orbitmq.client.consumer.options import INVISIBLE_LIMITS_S
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.pop_calls import PopCalls, Receipt
-from orbitmq.errors import BrokerError, OrbitError
+from orbitmq.errors import BrokerError, ClientStateError, OrbitError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, give, settle
 from orbitmq.runtime.backoff import Backoff
@@ -155,19 +155,30 @@ class Leases:
             if verdict.ending is Ending.ACK:
                 by_broker.setdefault(lease.receipt.info.broker_name, []).append(lease)
             else:
-                self._carry_out(partial(self._again_or_dead, lease, verdict), "settling")
+                self._carry_out(partial(self._again_or_dead, lease, verdict), [lease])
         for broker_name, leases in by_broker.items():
             for at in range(0, len(leases), MOST_PER_REQUEST):
                 part = leases[at : at + MOST_PER_REQUEST]
-                self._carry_out(partial(self._done, broker_name, part), "settling")
+                self._carry_out(partial(self._done, broker_name, part), part)
 
-    def _carry_out(self, work: Callable[[], Awaitable[None]], name: str) -> None:
-        self._sending += 1
-        self._background.spawn(self._counted(work), name)
+    def _carry_out(self, work: Callable[[], Awaitable[None]], leases: Sequence[Lease]) -> None:
+        try:
+            self._background.spawn(self._counted(work, leases), "settling")
+        except RuntimeError as error:
+            log.warning("%d messages are not settled: %s", len(leases), error)
+            _fail(leases, ClientStateError(str(error)))
+        else:
+            self._sending += 1
 
-    async def _counted(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _counted(self, work: Callable[[], Awaitable[None]], leases: Sequence[Lease]) -> None:
         try:
             await work()
+        except asyncio.CancelledError:
+            _fail(
+                leases,
+                ClientStateError(f"consumer {self._group!r} was closed before a broker answered"),
+            )
+            raise
         finally:
             self._sending -= 1
             if not self._sending and not self._ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from orbitmq.client.core.broker_calls import BrokerCalls
@@ -217,9 +217,24 @@ class LocalOffsets(_Known):
         super().__init__()
         self._runtime = runtime
         self._path = path
+        self._release: Callable[[], None] | None = None
+        # A write that nobody waits for any more may end behind a later one.
+        self._writing = runtime.threads.mutex()
+        self._begun = 0
+        self._written = 0
 
     async def load(self) -> None:
         """Take up what an earlier run wrote; a file that cannot be read counts as none, with a warning."""
+        try:
+            self._release = await self._runtime.threads.run(self._runtime.files.lock, self._path + ".lock")
+        except BlockingIOError:
+            log.warning(
+                "another member keeps its progress in %s: each overwrites the other's, and messages will be "
+                "skipped or come again after a restart; give each one an offsets_folder of its own",
+                self._path,
+            )
+        except OSError as error:
+            log.warning("no lock of %s can be had: %s", self._path, error)
         # Java's client keeps the last version beside the file, and has a moment with only that one.
         for path in (self._path, self._path + ".bak"):
             try:
@@ -253,12 +268,26 @@ class LocalOffsets(_Known):
             return
         changed, self._changed = self._changed, set()
         data = ResetOffsetBody(dict(self._offsets)).encode(java_keys=True)
+        self._begun += 1
         try:
-            await self._runtime.threads.run(self._write, data)
+            await self._runtime.threads.run(self._write, data, self._begun)
         except OSError as error:
             self._changed |= changed
             log.warning("offsets cannot be written to %s: %s", self._path, error)
+        except asyncio.CancelledError:
+            self._changed |= changed  # as consumers close: the write may not have begun
+            raise
 
-    def _write(self, data: bytes) -> None:
-        self._runtime.files.make_dirs(folder_of(self._path))
-        self._runtime.files.write_atomic(self._path, data)
+    def close(self) -> None:
+        """The file may be another member's now."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def _write(self, data: bytes, number: int) -> None:
+        with self._writing:
+            if number < self._written:
+                return
+            self._runtime.files.make_dirs(folder_of(self._path))
+            self._runtime.files.write_atomic(self._path, data)
+            self._written = number

@@ -65,7 +65,7 @@ class PullConsumer(GroupConsumer):
             auto_commit=settings.auto_commit,
         )
         super().__init__(group, settings.as_consumer(), mode)
-        # What the last poll gave.
+        # What polls gave since one began last.
         self._given: Held = []
 
     async def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
@@ -95,7 +95,7 @@ class PullConsumer(GroupConsumer):
                 return []
         for process_queue, message in held:
             process_queue.loose.add(message.queue_offset)
-        self._given = held
+        self._given += held  # another poll may have ended meanwhile
         return [message for _, message in held]
 
     async def _user_code_ended(self) -> None:
@@ -107,9 +107,10 @@ class PullConsumer(GroupConsumer):
         given, self._given = self._given, []
         for process_queue, message in given:
             process_queue.loose.discard(message.queue_offset)
-            # One that no broker took back was put aside meanwhile, and comes again here.
-            if message.queue_offset in process_queue.begun:
-                await self._delivery.returned(process_queue, message)
+        # One that no broker took back was put aside meanwhile, and comes again here.
+        held = [(queue, message) for queue, message in given if message.queue_offset in queue.begun]
+        if held:
+            await self._delivery.ended(held)
 
     async def commit(self) -> None:
         """What :meth:`poll` gave is done; commit that now. Failures are logged."""

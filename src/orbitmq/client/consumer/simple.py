@@ -112,7 +112,8 @@ class SimpleConsumer(InBlock):
         """Make the consumer known. Subscriptions may be made before or after.
 
         Raises:
-            ClientStateError: it was started before, or the client has a consumer of the group already.
+            ClientStateError: it was started before, was closed meanwhile, or the client has a consumer of the
+                group already.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.move(State.RUNNING)
@@ -125,6 +126,7 @@ class SimpleConsumer(InBlock):
         await self._client.start()
         try:
             await self._filter_checks.check_all(self._filters)
+            self._life.check_running()  # it may have been closed meanwhile
         except BaseException:
             await self.close()
             raise
@@ -194,7 +196,7 @@ class SimpleConsumer(InBlock):
 
         Raises:
             ValidationError: a number is out of its limits, or nothing is subscribed to.
-            ClientStateError: not running.
+            ClientStateError: not running, or closed meanwhile.
             OrbitError: no broker gave messages, and at least one failed; of the last failure.
         """
         checked_count("max_messages", max_messages)
@@ -221,6 +223,7 @@ class SimpleConsumer(InBlock):
             failure = failed or failure
             if found:
                 return found
+            self._life.check_running()  # closed meanwhile, it would ask in vain until the deadline
             told_before, told = told, False
             if len(places) > 1:
                 told = await self._notices.wait(places, deadline, attempt)
@@ -330,7 +333,8 @@ class SimpleConsumer(InBlock):
 
         Raises:
             OrbitError: the broker did not answer until its invisible time was over.
-            ClientStateError: the message did not come from a consumer that looks after it.
+            ClientStateError: the message did not come from a consumer that looks after it, or this one was
+                closed before the broker answered.
         """
         return await self._settle(message, ACK)
 

@@ -11,7 +11,7 @@ from orbitmq.errors import BrokerError
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
-from orbitmq.transport.errors import TransportError
+from orbitmq.transport.errors import ConnectError, TransportError
 from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -36,6 +36,7 @@ class Heartbeats:
 
     Attributes:
         greeted: who answered the last heartbeat on a connection that has not ended.
+        told: who may know of any group of this client: sent a heartbeat on a connection that has not ended.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Heartbeats:
         self._producers = producers
         self._consumers = consumers
         self.greeted: set[str] = set()
+        self.told: set[str] = set()
         self._again: set[str] = set()
         self._refused: dict[str, str] = {}
         # Of the brokers that answered a heartbeat.
@@ -94,12 +96,15 @@ class Heartbeats:
 
     async def _send_to(self, address: str, body: bytes) -> None:
         self.greeted.add(address)
+        self.told.add(address)
         try:
             answer = await self._invoke(address, Command(code=RequestCode.HEART_BEAT, body=body))
             self._versions[address] = answer.version
             self._refused.pop(address, None)
         except (TransportError, BrokerError) as error:
             self.greeted.discard(address)
+            if isinstance(error, ConnectError):
+                self.told.discard(address)
             # A refusal is for the user (strictSubscription), but not with every heartbeat.
             new = isinstance(error, BrokerError) and self._refused.get(address) != error.remark
             if isinstance(error, BrokerError):
@@ -114,6 +119,7 @@ class Heartbeats:
 
     def lost(self, address: str) -> None:
         """The connection to a broker ended: greet it again, as long as a route names it."""
+        self.told.discard(address)
         if address in self.greeted:
             self.greeted.discard(address)
             if address not in self._again:

@@ -197,7 +197,7 @@ class ClientInstance:
             except TransportError as error:
                 log.info("could not unregister from %s: %s", address, error)
 
-        await asyncio.gather(*(tell(address) for address in sorted(self._heartbeats.greeted)))
+        await asyncio.gather(*(tell(address) for address in sorted(self._heartbeats.told)))
 
     def on_server_request(self, code: int, handler: ServerRequestHandler) -> None:
         """Let ``handler(connection, command)`` answer requests of this code that brokers send."""
@@ -344,6 +344,7 @@ class ClientInstance:
         named = {address for topic in self._routes.topics() for address in self._members_in(topic)}
         for address in sorted(addresses - named):
             self.remoting.drop_connection(address)
+            self._heartbeats.told.discard(address)
 
     def _members_in(self, topic: str) -> set[str]:
         route = self._routes.get(topic)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from orbitmq.client.core.routing import TopicRoute
+from orbitmq.wire.codes import ResponseCode
 
 REFRESH_MS = 30_000
 # A dead address or a stale answer asks at once, but all senders together at most this often per topic.
@@ -20,8 +21,11 @@ SUSPECT_FOR_MS = 30_000
 # So is a route that just changed: a new topic comes up broker by broker, and consumers need all its queues.
 YOUNG_FOR_MS = 10_000
 
-# Answers that say that the route is out of date: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST.
-STALE_CODES = frozenset({14, 16, 17})
+# A topic has fewer queues than the route says: INVALID_PARAMETER.
+FEWER_QUEUES_CODES = frozenset({int(ResponseCode.INVALID_PARAMETER)})
+# Answers that say that the route is out of date: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST, and
+# SYSTEM_ERROR, with which brokers of 4.x refuse a queue that is no more.
+STALE_CODES = frozenset({1, 14, 16, 17}) | FEWER_QUEUES_CODES
 
 
 # A broker's name, and whether it may be written to: a slave that acts for its master has the master's place

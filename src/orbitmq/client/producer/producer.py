@@ -334,13 +334,16 @@ class Producer(InBlock):
         """Send messages of one topic in one request; they are stored next to each other in one queue.
 
         Raises:
-            ValidationError: mixed topics or WAIT flags, delayed messages, or too large together.
+            ValidationError: mixed topics or WAIT flags, delayed messages, too large together, or another
+                topic's queue.
             SendError, ClientStateError: as :meth:`send`.
         """
         if self._namespace:
             messages = [self._namespace.outward(message) for message in messages]
         check_batch(messages, self._max_message_bytes)
         chooser = self._check(messages[0])
+        if queue is not None:
+            _queue_of(messages[0].topic, queue)
         out = self._outgoing.batch(messages)
         return await self._paced.send(chooser, out, queue, timeout_ms)
 
@@ -361,8 +364,8 @@ class Producer(InBlock):
         message = self._namespace.outward(message)
         chooser = self._check(message)
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
-        if queue is None and ordering_key is not None:
-            queue = await self._chosen_queue(message, SendOptions(ordering_key=ordering_key))
+        if queue is not None or ordering_key is not None:
+            queue = await self._chosen_queue(message, SendOptions(queue, ordering_key))
         await self._kernel.oneway(chooser, out, queue, timeout_ms)
 
     async def request(
@@ -460,9 +463,18 @@ class Producer(InBlock):
             if not route.publish:
                 raise self._kernel.no_writable_queue(route, started)
             queue = (options.selector or by_hash)(route.publish, message, options.ordering_key)
-        if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
-            raise ValidationError(f"{queue!r} is not a queue of topic {message.topic!r}")
-        return queue
+        return _queue_of(message.topic, queue)
+
+
+def _queue_of(topic: str, queue: object) -> MessageQueue:
+    """The queue that a user chose for a message of this topic.
+
+    Raises:
+        ValidationError: it is none, or another topic's.
+    """
+    if not isinstance(queue, MessageQueue) or queue.topic != topic:
+        raise ValidationError(f"{queue!r} is not a queue of topic {topic!r}")
+    return queue
 
 
 def _client(settings: ProducerOptions) -> ClientInstance:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.core.routes import STALE_CODES
+from orbitmq.client.core.routes import FEWER_QUEUES_CODES, STALE_CODES
 from orbitmq.client.core.routing import TopicRoute
 from orbitmq.client.hooks import Hooks, SendContext
 from orbitmq.client.model import SendResult, SendStatus
@@ -118,6 +118,7 @@ class SendKernel:
         budget = RetryBudget(started + timeout_ms, most, options.attempt_timeout_ms)
         attempts: list[Attempt] = []
         tried: list[str] = []
+        stored: SendResult | None = None
         while True:
             queue = fixed or chooser.choose(route, tried, now)
             if queue is None:
@@ -125,6 +126,8 @@ class SendKernel:
                     route = await self._fresh_route(route)
                     queue = chooser.choose(route, tried, now)
                 if queue is None:
+                    if stored is not None:
+                        break
                     raise self.no_writable_queue(route, started, attempts)
             limit = budget.begin_attempt(now, alternatives=fixed is None and len(route.write_queues) > 1)
             if limit is None:
@@ -137,8 +140,7 @@ class SendKernel:
             if isinstance(outcome, SendResult):
                 if outcome.status is SendStatus.SEND_OK or not options.retry_not_stored_ok:
                     return outcome
-                if not budget.may_retry(client.now_ms()):
-                    return outcome
+                stored = outcome
             else:
                 attempts.append(outcome.attempt)
                 if not outcome.retry:
@@ -147,8 +149,11 @@ class SendKernel:
             now = client.now_ms()
             if not budget.may_retry(now):
                 break
-            route = await self._next_route(route, tried, budget, fixed)
+            fewer = bool(attempts) and attempts[-1].code in FEWER_QUEUES_CODES
+            route = await self._next_route(route, tried, budget, fixed is None and not fewer)
             now = client.now_ms()
+        if stored is not None:
+            return stored  # however the tries after it ended
         raise self._failed(out.topic, attempts, None, started, most=most)
 
     async def oneway(
@@ -258,7 +263,7 @@ class SendKernel:
             client.suspect(out.topic)
         remark = answer.remark or "no remark"
         attempt = Attempt(queue.broker_name, address, queue.queue_id, cost, answer.code, remark)
-        retry = retryable_code(answer.code, self._options.retry_codes)
+        retry = retryable_code(answer.code, self._options.retry_codes) or answer.code in FEWER_QUEUES_CODES
         return _Failure(attempt, SendErrorKind.REFUSED, retry)
 
     def _note(self, broker_name: str, begun: float, *, isolation: bool, reachable: bool) -> None:
@@ -268,10 +273,14 @@ class SendKernel:
             self._faults.update(broker_name, now - begun, now, isolation=isolation, reachable=reachable)
 
     async def _next_route(
-        self, route: TopicRoute, tried: list[str], budget: RetryBudget, fixed: MessageQueue | None
+        self, route: TopicRoute, tried: list[str], budget: RetryBudget, others: bool
     ) -> TopicRoute:
-        """The route for the next try. When every broker has failed, wait a little for a better one."""
-        if fixed is None and any(name not in tried for name in route.write_queues):
+        """The route for the next try. When every broker has failed, wait a little for a better one.
+
+        Args:
+            others: whether a broker that was not tried yet may do better by the route of now.
+        """
+        if others and any(name not in tried for name in route.write_queues):
             return self._client.route(route.topic) or route
         spare = budget.remaining_ms(self._client.now_ms()) / (budget.attempts_left + 1) / 1000
         await self._client.runtime.clock.sleep(max(0.0, min(self._backoff.pause_s(len(tried)), spare)))

@@ -120,11 +120,11 @@ class TransactionProducer(Producer):
 
     async def start(self) -> None:
         await super().start()
-        self._client.part(TransactionChecks).answers[self.group] = self._answer_check
+        self._client.part(TransactionChecks).add(self.group, self._answer_check)
 
     async def close(self) -> None:
         if self._life.running:
-            self._client.part(TransactionChecks).answers.pop(self.group, None)
+            self._client.part(TransactionChecks).remove(self.group, self._answer_check)
         await super().close()
 
     async def send_in_transaction(
@@ -283,17 +283,22 @@ class TransactionProducer(Producer):
 
 
 class TransactionChecks:
-    """Takes a client's CHECK_TRANSACTION_STATE requests to the producer of the right group.
-
-    Attributes:
-        answers: what answers for each producer group.
-    """
+    """Takes a client's CHECK_TRANSACTION_STATE requests to a producer of the right group."""
 
     def __init__(self, client: ClientInstance) -> None:
-        self.answers: dict[str, AnswerCheck] = {}
+        # Several producers of a group may share the client: any of them answers, as any member does.
+        self._answers: dict[str, list[AnswerCheck]] = {}
         self._client = client
         self._under_way = 0
         client.on_server_request(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+
+    def add(self, group: str, answer: AnswerCheck) -> None:
+        """A producer of this group answers from now on."""
+        self._answers.setdefault(group, []).append(answer)
+
+    def remove(self, group: str, answer: AnswerCheck) -> None:
+        """That producer answers no more."""
+        self._answers[group].remove(answer)
 
     async def _asked(self, connection: Any, command: Command) -> None:
         header = CheckTransactionStateRequest.from_ext(command.ext)
@@ -303,14 +308,14 @@ class TransactionChecks:
             log.warning("%s asks about a message that cannot be read: %s", connection.remote_address, error)
             return
         group = message.properties.get(property_names.PRODUCER_GROUP, "")
-        answer = self.answers.get(group)
-        if answer is None or self._under_way >= MAX_CHECKS:
-            reason = f"no producer of group {group} is here" if answer is None else "too many are"
+        answers = self._answers.get(group)
+        if not answers or self._under_way >= MAX_CHECKS:
+            reason = "too many are" if answers else f"no producer of group {group} is here"
             log.warning("transaction %s is not checked now: %s", message.message_id, reason)
             return
         self._under_way += 1
         try:
-            await answer(connection.remote_address, header, message)
+            await answers[-1](connection.remote_address, header, message)
         finally:
             self._under_way -= 1
 

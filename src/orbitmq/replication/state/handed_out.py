@@ -37,6 +37,11 @@ class HandedOut:
         self._heard[broker_id] = sequence
 
     def knew(self, broker_id: int, table: str, key: str) -> bool:
-        """Whether a follower has known this reset or batch; of one of an earlier run that is not known."""
+        """Whether a follower has known this reset or batch.
+
+        Of an earlier run nothing is noted: its resets were told within 0.2 s, of batches that is not known.
+        """
         made_at = self._made_at.get((table, key))
-        return made_at is not None and made_at <= self._heard.get(broker_id, 0)
+        if made_at is None:
+            return table == RESETS
+        return made_at <= self._heard.get(broker_id, 0)

@@ -16,10 +16,11 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.runtime.worker import this_worker
+from orbitmq.settings import properties_text
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.cluster.connections import Conversation
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import Allocate
 from orbitmq.wire.headers.offset import (
@@ -58,7 +59,7 @@ class QueueAddresses:
     Attributes:
         readable: the address to read from, by queue: the master's, else that of the slave that is there.
         writable: the master's address, by queue; a slave takes no messages.
-        masters: the addresses among them that are masters: only these can tell that something is gone.
+        masters: the addresses among them in the place of a master; see :meth:`Brokers.is_master`.
     """
 
     readable: dict[MessageQueue, str]
@@ -243,8 +244,19 @@ class Brokers:
         return found, missing
 
     def is_master(self, topic: str, address: str) -> bool:
-        """Whether the last route of ``topic`` names the broker at ``address`` as a master."""
-        return address in self.route(topic).masters
+        """Whether the broker at ``address`` is a master, so that what it lacks of ``topic`` is gone.
+
+        Name servers show a slave that acts for a lost master in its place, without write permission. They
+        show a master whose write permission somebody took away in the same way, so such a one is asked.
+
+        Raises:
+            UnreachableError: it does not answer.
+        """
+        route = self.route(topic)
+        if address not in route.masters or address in route.writable.values():
+            return address in route.masters
+        (answer,) = self.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
+        return properties_text.parse(answer.body.decode()).get("brokerRole", "SLAVE") != "SLAVE"
 
     def another_answers(self, topics: Iterable[str], broker_name: str | None) -> bool:
         """Whether a broker beside ``broker_name`` answers, of those that the routes of ``topics`` name.

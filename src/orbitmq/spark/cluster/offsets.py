@@ -156,18 +156,24 @@ def begin_of(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
 def prorate(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
     """An end with at most ``max_rows`` rows after ``start``, shared among the queues by their backlog.
 
-    Every call with backlog moves on by ``min(max_rows, backlog)`` rows, so a small queue is never starved
-    for ever and no batch is empty while there is work.
+    Every call with backlog moves on by ``min(max_rows, backlog)`` rows, so no batch is empty while there is
+    work. Each queue gets a row, beside a large backlog too; with more queues than rows they take turns.
     """
     waiting = backlog(start, end)
     total = sum(waiting.values())
     if total <= max_rows:
         return end
-    shares = {queue: count * max_rows // total for queue, count in waiting.items()}
-    left = max_rows - sum(shares.values())
-    # Rounding leaves fewer rows than there are queues: the largest remainders take one each.
-    by_remainder = sorted(waiting, key=lambda queue: (-(waiting[queue] * max_rows % total), queue))
-    for queue in by_remainder[:left]:
-        shares[queue] += 1
+    if max_rows <= len(waiting):
+        # The total is larger by max_rows in the next batch, which begins behind the last queue of this one.
+        first, queues = start.total() % len(waiting), sorted(waiting)
+        shares = dict.fromkeys([*queues[first:], *queues[:first]][:max_rows], 1)
+    else:
+        rest, total_rest = max_rows - len(waiting), total - len(waiting)
+        shares = {queue: 1 + (count - 1) * rest // total_rest for queue, count in waiting.items()}
+        left = max_rows - sum(shares.values())
+        # Rounding leaves fewer rows than there are queues: the largest remainders take one each.
+        by_remainder = sorted(waiting, key=lambda q: (-((waiting[q] - 1) * rest % total_rest), q))
+        for queue in by_remainder[:left]:
+            shares[queue] += 1
     moved = {queue: begin_of(start, end, queue) + shares.get(queue, 0) for queue in end}
     return Offsets(moved, begins=end.begins, tasks=end.tasks)

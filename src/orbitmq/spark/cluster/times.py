@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orbitmq.errors import BrokerError
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import iter_records
-from orbitmq.spark.cluster.brokers import Brokers, by_address, messages_at, offset_at
+from orbitmq.spark.cluster.brokers import Brokers, by_address, is_busy, messages_at, offset_at
+from orbitmq.spark.errors import UnreachableError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.headers.pull import PullMessageResponse
 
 
 @dataclass(slots=True)
@@ -93,7 +96,25 @@ class TimeSearch:
         for address, owned in by_address({queue: owners[queue] for queue in inside}).items():
             asked = [messages_at(queue, inside[queue], 1, self._group) for queue in owned]
             for queue, answer in zip(owned, self._brokers.ask(address, asked), strict=True):
-                searches[queue].saw(inside[queue], stored_ms(answer))
+                searches[queue].saw(inside[queue], _time_of(answer, inside[queue], address))
+
+
+def _time_of(answer: Command, offset: int, address: str) -> int | None:
+    """When the message that was asked for was stored; ``None``: it is gone, or is being removed.
+
+    Raises:
+        UnreachableError: the broker is busy, or a slave that is behind: the message may well be there.
+        BrokerError: it refuses.
+    """
+    if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
+        return stored_ms(answer)
+    moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
+    if moved and PullMessageResponse.from_ext(answer.ext).min_offset > offset:
+        return None
+    if moved or answer.code == ResponseCode.PULL_NOT_FOUND or is_busy(answer.code):
+        why = f"{answer.code} {answer.remark or ''}"
+        raise UnreachableError(f"{address} does not show offset {offset}: {why}")
+    raise BrokerError(answer.code, answer.remark, address)
 
 
 def stored_ms(answer: Command) -> int | None:

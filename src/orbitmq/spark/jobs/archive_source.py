@@ -80,6 +80,8 @@ class ArchiveReader(_stream_reader()):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, own: Mapping[str, str]) -> None:
         super().__init__(options, archive_schema(options))
         self._own_options = dict(own)
+        # The new messages would take the names of files that hold the old ones.
+        self._stream.refuse_lost_ends("an archive holds each offset once: archive to another folder")
         if ENDS in own:
             self._stream.end_at(Offsets.from_json(json.loads(own[ENDS])))
 

@@ -32,7 +32,7 @@ class OlderStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._stream = Stream(options)
+        self._stream = Stream(options, may_end=True)
         self._at: dict[str, Any] | None = None
         if options.has_limits:
             log.warning(

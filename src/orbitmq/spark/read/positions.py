@@ -111,7 +111,8 @@ class Positions:
             at_ms = max(1, bound - CLOCK_MARGIN_MS if is_low else bound + CLOCK_MARGIN_MS)
             first = {queue: item.low for queue, item in left.items()}
             last = {queue: item.high for queue, item in left.items()}
-            found = self._times.first_at(owners, dict.fromkeys(left, at_ms), first, last)
+            times = dict.fromkeys(left, at_ms)
+            found = self._patiently(partial(self._times.first_at, owners, times, first, last))
             cut = (
                 QueueRange(q, found[q], item.high) if is_low else QueueRange(q, item.low, found[q])
                 for q, item in left.items()
@@ -181,7 +182,8 @@ class Positions:
         Raises:
             OffsetError: they name a queue that does not exist.
             DataLossError: they name a message that is gone or never came, and ``failOnDataLoss`` is on.
-            UnreachableError: the cluster was away for longer than the planning of a query waits.
+            UnreachableError: the cluster was away, or only a slave there that is behind, for longer than the
+                planning of a query waits.
         """
         return self._patiently(lambda: self._resolve(self.options.starting, Start.EARLIEST))
 
@@ -329,8 +331,14 @@ class Positions:
         if offset < first:
             if self.options.on_loss is Loss.ROWS:
                 return offset  # the task that reads there finds the gap
+            if not self.is_told_by_master(queue):
+                raise UnreachableError(
+                    f"a slave has not got offset {offset} of {queue}, it begins at {first}"
+                )
             self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}", first - offset)
             return first
+        if not self.is_told_by_master(queue):
+            raise UnreachableError(f"a slave has not got offset {offset} of {queue} yet, it ends at {last}")
         self.lost(f"offset {offset} of {queue} is not there, the queue ends at {last}", offset - last)
         return last
 

@@ -59,12 +59,9 @@ class _Asked(NamedTuple):
 class _Flight:
     """The pulls that are on their way to one broker."""
 
-    def __init__(
-        self, broker_name: str, address: str, conversation: Conversation, *, is_master: bool
-    ) -> None:
+    def __init__(self, broker_name: str, address: str, conversation: Conversation) -> None:
         self.broker_name = broker_name
         self.address = address
-        self.is_master = is_master
         self._conversation = conversation
         self._asked: dict[int, _Asked] = {}
         # Nothing more is sent until all that is on its way has come: something came to nothing.
@@ -179,9 +176,9 @@ class RangeReader:
         if self._flight is not None and self._flight.broker_name != queue.broker_name:
             self._land()
         flight = self._flight
-        place = self._address(queue) if flight is None else (flight.address, flight.is_master)
+        address = self._address(queue) if flight is None else flight.address
         try:
-            flight = flight or self._take_off(queue, *place)
+            flight = flight or self._take_off(queue, address)
             self._ask(flight, waiting)
             asked, answer, body = flight.receive()
         except UnreachableError as error:
@@ -196,10 +193,10 @@ class RangeReader:
         except UnreachableError as error:
             self._broke(queue, error)
 
-    def _take_off(self, queue: MessageQueue, address: str, is_master: bool) -> _Flight:
+    def _take_off(self, queue: MessageQueue, address: str) -> _Flight:
         # Arrow's pool gives memory of earlier answers again, uncleared.
         conversation = self._brokers.converse(address, pa.allocate_buffer)
-        self._flight = _Flight(queue.broker_name, address, conversation, is_master=is_master)
+        self._flight = _Flight(queue.broker_name, address, conversation)
         return self._flight
 
     def _broke(self, queue: MessageQueue, error: UnreachableError) -> None:
@@ -288,7 +285,7 @@ class RangeReader:
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             cursor.retry(part)
             # Also told when an administrator has moved the group, which makes no message go away.
-            if header.min_offset <= part.low:
+            if header.min_offset <= part.low or not self._is_master(queue, flight.address):
                 return False
             self._lost(cursor, part.low, min(header.min_offset, part.high))
             return True
@@ -330,20 +327,29 @@ class RangeReader:
         """
         for (cursor, part), answer in flight.empty:
             told = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
-            end = PullMessageResponse.from_ext(answer.ext).max_offset if told and answer.ext else None
-            if end is None or not flight.is_master or end > part.low:
-                state = (
-                    f"ends at {end}" if end is not None else f"answers {answer.code} {answer.remark or ''}"
-                )
+            header = PullMessageResponse.from_ext(answer.ext) if told and answer.ext else None
+            queue = cursor.wanted.queue
+            if header is None or header.max_offset > part.low or not self._is_master(queue, flight.address):
+                state = f"answers {answer.code} {answer.remark or ''}"
+                if header is not None:
+                    behind = header.min_offset > part.low
+                    state = f"begins at {header.min_offset}" if behind else f"ends at {header.max_offset}"
                 seconds = self._options.offset_timeout_ms / 1000
                 raise UnreachableError(
-                    f"{flight.address} does not send offset {part.low} of {cursor.wanted.queue}: it {state} "
+                    f"{flight.address} does not send offset {part.low} of {queue}: it {state} "
                     f"for {seconds:g} s (offsetTimeout)"
                 )
             self._lost(cursor, part.low, part.high)
 
-    def _address(self, queue: MessageQueue) -> tuple[str, bool]:
-        """Where to read the queue, and whether that is a master."""
+    def _is_master(self, queue: MessageQueue, address: str) -> bool:
+        """Whether the broker proves what is gone. A slave may be behind, or have begun to copy later."""
+        try:
+            return self._brokers.is_master(queue.topic, address)
+        except UnreachableError:
+            return False
+
+    def _address(self, queue: MessageQueue) -> str:
+        """Where to read the queue."""
         while True:
             try:
                 route = self._brokers.route(queue.topic)
@@ -352,8 +358,7 @@ class RangeReader:
                 self._wait(queue, error)
                 continue
             if queue in route.readable:
-                address = route.readable[queue]
-                return address, address in route.masters
+                return route.readable[queue]
             self._wait(queue, UnreachableError(f"no broker serves {queue}"))
             self._refresh(queue)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from orbitmq.message import columns as names
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.loss import Gap
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.schema import BROKER, PLACE
 
@@ -105,6 +106,11 @@ class Pushed:
                 high = item.high if offsets.high is None else min(item.high, offsets.high)
                 if low < high:
                     yield QueueRange(item.queue, low, high)
+
+    def gaps(self, gaps: Iterable[Gap]) -> list[Gap]:
+        """Those whose rows the filters leave."""
+        offsets = self._spans[names.QUEUE_OFFSET]
+        return [gap for gap in gaps if self._has(gap.queue) and gap.first in offsets]
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that were stored in time; a narrowed range may hold others."""

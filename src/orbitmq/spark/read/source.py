@@ -34,7 +34,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         end, gaps = positions.checked_ends(start, positions.end())
         ranges = list(self._pushed.ranges(batch_ranges(start, end, positions.unknown_firsts(start, end))))
         times = self._pushed.times
-        return tasks(positions, positions.narrowed(ranges, times.low, times.high), None, gaps)
+        narrowed = positions.narrowed(ranges, times.low, times.high)
+        return tasks(positions, narrowed, None, self._pushed.gaps(gaps))
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
 from orbitmq.spark.cluster.places import Start
-from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, lost_ends, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
@@ -24,11 +24,18 @@ from orbitmq.spark.read.silence import WARNING_SECONDS
 
 log = logging.getLogger("orbitmq.spark")
 
+_LEFT = "are left to the next run (availableNow)"
+
 
 class Stream:
-    """Plans the batches of one streaming query. It resumes from Spark's checkpoint; a group is only told."""
+    """Plans the batches of one streaming query. It resumes from Spark's checkpoint; a group is only told.
 
-    def __init__(self, options: ReadOptions) -> None:
+    Args:
+        may_end: the run may be one with AvailableNow, and Spark does not tell.
+    """
+
+    def __init__(self, options: ReadOptions, *, may_end: bool = False) -> None:
+        self._may_end = may_end
         self._options = options
         self._positions = Positions(options)
         self._target: Offsets | None = None
@@ -37,9 +44,13 @@ class Stream:
         self._away = Patience(options.offset_timeout_ms)
         self._retries = 0
         self._routed: set[str] = set()
+        self._shown: set[MessageQueue] = set()
         self._warned = -WARNING_SECONDS
         self._waiting_since: float | None = None
         self._no_begin: OrbitError | None = None
+        self._instead: str | None = None
+        # Whom the user knows to be left out of an AvailableNow run; None: it is no such run.
+        self._left: set[str] | None = None
 
     def initial(self) -> dict[str, Any]:
         """Where the query begins while no batch is committed; no queue at all when that cannot be told.
@@ -69,7 +80,8 @@ class Stream:
     def prepare_available_now(self) -> None:
         """What comes from now on is no part of this run, nor what a silent broker has."""
         told = self._positions.where_in_time(max_offset)
-        _tell_left(told, "are left to the next run (availableNow)")
+        _tell_left(told, _LEFT)
+        self._left = set(told.silent)
         self.end_at(told.offsets)
 
     def end_at(self, target: Offsets) -> None:
@@ -80,6 +92,14 @@ class Stream:
                 asked about others.
         """
         self._target = target
+
+    def refuse_lost_ends(self, instead: str) -> None:
+        """A queue that lost its end is an error whatever ``failOnDataLoss`` says: no offset may come twice.
+
+        Args:
+            instead: what to do, for people.
+        """
+        self._instead = instead
 
     def latest(
         self, start: dict[str, Any], *, everything: bool = False, max_rows: int | None = None
@@ -99,17 +119,9 @@ class Stream:
         if not begin.is_first:
             # Spark asks when the batch that ended here is done, the last one of an AvailableNow run too.
             self._progress.publish(begin)
-        try:
-            end = self._end(begin)
-        except (UnreachableError, TopicNotFoundError, BrokerError) as error:
-            # Also an unknown topic: a name server that just started does not know any yet.
-            if self._away.is_over:
-                raise
-            log.warning("the latest offsets are not known, the query waits: %s", error)
-            self._retries += 1
-            self._away.pause()
+        end = self._end_in_time(begin)
+        if end is None:
             return begin.to_json()
-        self._away.succeeded()
         if not everything:
             end = self._limited(begin, end, max_rows)
         rows = sum(backlog(begin, end).values())
@@ -118,6 +130,27 @@ class Stream:
         self._waiting_since = None
         count = tasks_for(self._positions, list(batch_ranges(begin, end)))
         return Offsets(end, begins=end.begins, tasks=count).to_json()
+
+    def _end_in_time(self, begin: Offsets) -> Offsets | None:
+        """Where the queues end now; ``None`` while the cluster is away, for Spark to ask again.
+
+        A run with AvailableNow would take that for its end, as if all were read, so it is waited for here.
+        """
+        while True:
+            try:
+                end = self._end(begin)
+            except (UnreachableError, TopicNotFoundError, BrokerError) as error:
+                # Also an unknown topic: a name server that just started does not know any yet.
+                if self._away.is_over:
+                    raise
+                log.warning("the latest offsets are not known, the query waits: %s", error)
+                self._retries += 1
+                self._away.pause()
+                if self._target is None and not self._may_end:
+                    return None
+            else:
+                self._away.succeeded()
+                return end
 
     def _limited(self, begin: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
         """An end with at most as many rows and bytes as the options allow, and one row at least."""
@@ -163,29 +196,40 @@ class Stream:
         if self._target is not None:
             # Queues that came after the query began are not part of it.
             latest, begins = self._target, self._target.begins
+            self._tell_not_shown(begin)
         else:
             latest, silent, missing = self._positions.latest_where_possible()
             self._retries += len(silent)
             gone = self._gone(begin, {queue.broker_name for queue in latest} | silent.keys())
-            self._tell_silent([*map(str, silent.values()), *map(str, missing.values()), *gone])
+            hidden = self._hidden(begin, latest)
+            self._tell_silent([*map(str, silent.values()), *map(str, missing.values()), *gone, *hidden])
             if silent and not latest:
                 raise next(iter(silent.values()))
             self._latest = Offsets({**begin, **latest})
-        given_up = {
-            lost.queue: lost.ends_at for lost in shrunk_queues(begin, latest) if self._has_lost_its_end(lost)
-        }
+        shrunk = shrunk_queues(begin, latest)
+        if shrunk and self._target is not None:
+            # A slave that was behind may have told that when the run was planned.
+            now = self._positions.latest_where_possible().offsets
+            shrunk = shrunk_queues(
+                begin, {lost.queue: now[lost.queue] for lost in shrunk if lost.queue in now}
+            )
+        given_up = {lost.queue: lost.ends_at for lost in shrunk if self._has_lost_its_end(lost)}
         unknown = {queue for queue in latest if queue not in begin and queue not in begins}
         first = {**self._positions.first_of(unknown), **begins}
+        for queue in sorted(unknown - first.keys()) if self._target is not None else ():
+            raise UnreachableError(f"the first message of {queue} is not known")
         return next_end(begin, latest, first, given_up)
 
     def _has_lost_its_end(self, shrunk: Shrunk) -> bool:
         if not self._positions.is_told_by_master(shrunk.queue):
             return False  # a slave that is behind
-        self._positions.lost(
+        text = (
             f"{shrunk.queue} ends at {shrunk.ends_at}, but was read up to {shrunk.read_to}: "
-            f"its topic was made again, or its broker came back without its last messages",
-            shrunk.read_to - shrunk.ends_at,
+            f"its topic was made again, or its broker came back without its last messages"
         )
+        if self._instead is not None:
+            raise DataLossError(f"{text}; {self._instead}")
+        self._positions.lost(text, shrunk.read_to - shrunk.ends_at)
         return True
 
     def _gone(self, begin: Offsets, routed: set[str]) -> list[str]:
@@ -196,6 +240,25 @@ class Stream:
         self._routed |= routed
         gone = {queue.broker_name for queue in begin} & self._routed - routed
         return [f"the name servers do not show {name} any more" for name in sorted(gone)]
+
+    def _tell_not_shown(self, begin: Offsets) -> None:
+        """Warn once of brokers that the query reads, and that no name server showed when the run began."""
+        if self._left is None or self._target is None:
+            return
+        there = {queue.broker_name for queue in self._target} | self._left
+        for name in sorted({queue.broker_name for queue in begin} - there):
+            self._left.add(name)
+            log.warning("the name servers do not show %s, its queues %s", name, _LEFT)
+
+    def _hidden(self, begin: Offsets, latest: Mapping[MessageQueue, int]) -> list[str]:
+        """What to tell of queues that a broker showed since the query was started, and does not show now.
+
+        A topic was given fewer queues: nobody reads what is left in the others.
+        """
+        self._shown |= latest.keys()
+        brokers = {(queue.topic, queue.broker_name) for queue in latest}
+        hidden = {q for q in self._shown - latest.keys() if (q.topic, q.broker_name) in brokers}
+        return [f"{queue} is no queue of its topic any more" for queue in begin if queue in hidden]
 
     def _tell_silent(self, reasons: Sequence[str]) -> None:
         """One warning a minute about queues that wait."""

@@ -89,7 +89,7 @@ class ValueReader:
             return None, NO_BODY
         try:
             return self._decoder.decode(body), None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return None, str(error)[:LONGEST_REASON]
 
     def _in_limits(self, value: Any) -> _Decoded:

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -15,6 +16,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import SinkStateError
 from orbitmq.spark.garbage import spare_modules
 from orbitmq.spark.options import EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.write.ledger import ClusterLedger
@@ -24,7 +26,7 @@ from orbitmq.spark.write.rows import DELAYING
 from orbitmq.spark.write.scan import StoredRows, patiently
 from orbitmq.spark.write.send import TaskSender
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import TaskId
+from orbitmq.spark.write.task import Since, TaskId
 from orbitmq.spark.write.transactions import Committed, Transactions, packed
 
 log = logging.getLogger("orbitmq.spark")
@@ -117,8 +119,9 @@ class BatchCommit:
         """
         state, task = self._state, self.task
         record = state.commit_record(task.query_id, task.batch_id) if state is not None else None
-        if record is not None:
+        if state is not None and record is not None:
             log.info("batch %d was committed before", task.batch_id)
+            self._check_same(record, state)
             if self._options.delivery == TRANSACTIONAL:
                 self._end_transactions(Committed.from_json(record), again=True)
             return
@@ -142,6 +145,16 @@ class BatchCommit:
         if self._options.delivery == TRANSACTIONAL:
             self._end_transactions(self._committed(), again=False)
         log.info("the job is done: %s", self.facts)
+
+    def _check_same(self, record: Mapping[str, Any], state: FolderState) -> None:
+        """Spark runs a batch again whose commit it did not note; with an older checkpoint it is another."""
+        before = record.get("rows", self._rows)
+        if before != self._rows:
+            raise SinkStateError(
+                f"batch {self.task.batch_id} was committed with {before} rows and has {self._rows} now: a "
+                f"replay gives other rows, or the checkpoint is older than what {state.location} says. "
+                f"{state.remedy(self.task.query_id)}"
+            )
 
     # -- exactly-once ----------------------------------------------------------------------------------
 
@@ -170,7 +183,7 @@ class BatchCommit:
         sent = reconciliation.reconcile(self._successful, matched, self._rows)
         self._metrics = added_up([self._metrics, sent])
 
-    def _begun(self) -> Mapping[str, Offsets]:
+    def _begun(self) -> Mapping[str, Since]:
         """Where to look for messages of attempts without success; nothing when there was none."""
         task = self.task
         if self._state is not None:
@@ -212,7 +225,7 @@ class BatchCommit:
         task = self.task
         transactions = Transactions(self._options, self._brokers, task.query_id, task.batch_id)
         transactions.commit(committed, again=again)
-        begun: Mapping[str, Offsets] = {}
+        begun: Mapping[str, Since] = {}
         if self._state is not None:
             attempts = {partition: attempt for partition, attempt, _ in committed.parts}
             begun = self._state.begun(task.query_id, task.batch_id, attempts)

@@ -11,7 +11,7 @@ from orbitmq.spark.cluster.brokers import Brokers, by_address, offset_at
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.read.group_progress import register, tell_offsets
-from orbitmq.spark.write.task import TaskId
+from orbitmq.spark.write.task import Since, TaskId
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -116,13 +116,15 @@ class JobLedger:
 
     Args:
         started_ms: by the driver's clock.
+        known: the queues that the driver saw then. A broker of theirs that is away now is waited for.
     """
 
-    def __init__(self, brokers: Brokers, started_ms: int) -> None:
+    def __init__(self, brokers: Brokers, started_ms: int, known: frozenset[MessageQueue]) -> None:
         self._brokers = brokers
         self._since_ms = started_ms - CLOCK_MARGIN_MS
+        self._known = known
 
-    def begin(self, task: TaskId, topic: str, attempt: int) -> Offsets | None:
+    def begin(self, task: TaskId, topic: str, attempt: int) -> Since | None:
         """Where to look for messages of the task's earlier attempts; ``None``: there was none.
 
         Raises:
@@ -133,7 +135,8 @@ class JobLedger:
         queues = self._brokers.readable([topic])
         if not queues:
             raise SinkStateError(f"what {task.text} stored in {topic!r} earlier cannot be read")
-        return Offsets(self._brokers.offsets(queues, lambda queue: offset_at(queue, self._since_ms)))
+        known: Since = {queue: None for queue in self._known if queue.topic == topic}
+        return {**known, **self._brokers.offsets(queues, lambda queue: offset_at(queue, self._since_ms))}
 
     def _is_marked(self, task: TaskId, topic: str) -> bool:
         """Whether an attempt of this partition was here before this one, which leaves its mark now."""

@@ -11,7 +11,6 @@ from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
 from orbitmq.spark.cluster.brokers import Brokers
-from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
@@ -19,7 +18,7 @@ from orbitmq.spark.write.flights import Flights, Shipment
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import reconcile
 from orbitmq.spark.write.scan import Found, StoredRows
-from orbitmq.spark.write.task import DRIVER, SPARK_ID, TaskId, id_mark, unique_key
+from orbitmq.spark.write.task import DRIVER, SPARK_ID, Since, TaskId, id_mark, unique_key
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -39,7 +38,7 @@ class BatchReconciliation:
         options: WriteOptions,
         brokers: Brokers,
         driver: TaskId,
-        begun: Mapping[str, Offsets],
+        begun: Mapping[str, Since],
         *,
         delayed: bool,
         remedy: str,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.types import MapType, StructType
+from pyspark.sql.types import DataType, MapType, StructType, TimestampType
 from typing_extensions import override
 
 from orbitmq.spark.read.arrow_types import arrow_schema
@@ -20,18 +20,30 @@ ROWS_PER_BATCH = 1_000
 def record_batches(rows: Iterable[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
     """``rows`` in their order, as batches of up to a thousand."""
     kinds = arrow_schema(schema)
-    maps = [isinstance(field.dataType, MapType) for field in schema.fields]
+    forms = [_FORMS.get(type(field.dataType)) for field in schema.fields]
     waiting = iter(rows)
     while chunk := list(islice(waiting, ROWS_PER_BATCH)):
         columns = [
-            pa.array([_value(row[i], is_map) for row in chunk], kinds.field(i).type)
-            for i, is_map in enumerate(maps)
+            pa.array([_value(row[i], form) for row in chunk], kinds.field(i).type)
+            for i, form in enumerate(forms)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=kinds)
 
 
-def _value(value: Any, is_map: bool) -> Any:
-    return list(value.items()) if is_map and value is not None else value
+def _with_zone(local: Any) -> Any:
+    """Spark hands times over in the zone of the machine, without saying so; Arrow would take that for UTC."""
+    return local.astimezone()
+
+
+# What Arrow would not take as Spark means it.
+_FORMS: dict[type[DataType], Callable[[Any], Any]] = {
+    MapType: lambda pairs: list(pairs.items()),
+    TimestampType: _with_zone,
+}
+
+
+def _value(value: Any, form: Callable[[Any], Any] | None) -> Any:
+    return value if form is None or value is None else form(value)
 
 
 class RowStreamWriter(DataSourceStreamWriter):  # type: ignore[misc]

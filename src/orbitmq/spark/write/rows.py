@@ -64,12 +64,14 @@ def check_columns(schema: StructType, topic: str | None, *, transactional: bool 
         allowed = _COLUMNS.get(field.name.lower())
         if allowed is None:
             raise SchemaError(f"column {field.name!r} cannot be written; known: {', '.join(_COLUMNS)}")
-        if type(field.dataType) not in {type(kind) for kind in allowed}:
+        if not any(_same_kind(field.dataType, kind) for kind in allowed):
             wanted = " or ".join(kind.simpleString() for kind in allowed)
             raise SchemaError(
                 f"column {field.name} has type {field.dataType.simpleString()}, must be {wanted}"
             )
     there = {field.name.lower() for field in schema.fields}
+    if len(there) < len(schema.fields):
+        raise SchemaError(f"a column is there twice: {', '.join(schema.fieldNames())}")
     if "body" not in there:
         raise SchemaError("column body is missing")
     if topic is None and "topic" not in there:
@@ -82,6 +84,15 @@ def check_columns(schema: StructType, topic: str | None, *, transactional: bool 
         raise SchemaError(
             f"column {min(delayed)}: the messages of a transaction cannot be delayed (delivery=transactional)"
         )
+
+
+def _same_kind(one: DataType, other: DataType) -> bool:
+    """Whether two types differ in nothing but what may be null, and how strings are compared."""
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return _same_kind(one.elementType, other.elementType)
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return _same_kind(one.keyType, other.keyType) and _same_kind(one.valueType, other.valueType)
+    return type(one) is type(other)
 
 
 class Portion(NamedTuple):

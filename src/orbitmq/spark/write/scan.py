@@ -14,14 +14,14 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets
-from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.options import ReadOptions, WriteOptions
+from orbitmq.spark.errors import DataLossError, SinkStateError, UnreachableError
+from orbitmq.spark.options import CLUSTER, ReadOptions, WriteOptions
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import BROKER, message_schema
 from orbitmq.spark.write.fencing import Fencing
-from orbitmq.spark.write.task import StoredRow, stored_row
+from orbitmq.spark.write.task import Since, StoredRow, stored_row
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -95,7 +95,7 @@ class StoredRows:
         """
         return patiently(self._options.retry_timeout_ms, lambda: self._ends_now(topic))
 
-    def rows(self, topic: str, since: Offsets, mark: bytes) -> Iterator[StoredRow]:
+    def rows(self, topic: str, since: Since, mark: bytes) -> Iterator[StoredRow]:
         """The rows of the batch with this mark that are stored in ``topic`` from ``since`` on.
 
         Waits for brokers that are away, and until each master has dispatched what it stored: a message that
@@ -103,7 +103,7 @@ class StoredRows:
 
         Raises:
             UnreachableError: the master of a queue was away for longer than ``retryTimeout``.
-            SinkStateError: a message is of an earlier version of this format.
+            SinkStateError: a message is of an earlier version of this format, or some have expired.
         """
         seen: set[tuple[int, str, int]] = set()
         for block in self._blocks(topic, since, []):
@@ -117,14 +117,14 @@ class StoredRows:
                     seen.add(row[:3])
                 yield row
 
-    def messages(self, topic: str, since: Offsets, mark: bytes) -> Iterator[Found]:
+    def messages(self, topic: str, since: Since, mark: bytes) -> Iterator[Found]:
         """The same with bodies and places."""
         for block in self._blocks(topic, since, [BROKER, names.QUEUE_ID, names.BODY]):
             for properties, broker, queue_id, body in zip(*block, strict=True):
                 if (row := stored_row(properties, mark)) is not None:
                     yield Found(row, MessageQueue(topic, broker, queue_id), body, properties)
 
-    def _blocks(self, topic: str, since: Offsets, more: list[str]) -> Iterator[list[list[Any]]]:
+    def _blocks(self, topic: str, since: Since, more: list[str]) -> Iterator[list[list[Any]]]:
         ranges = self._ranges(topic, since)
         options = ReadOptions(
             topics=(topic,),
@@ -134,8 +134,22 @@ class StoredRows:
             offset_timeout_ms=self._options.retry_timeout_ms,
         )
         maker = BatchMaker(message_schema([names.PROPERTIES, *more], properties="raw"))
-        for batch in RangeReader(self._brokers, options).batches(ranges, maker):
-            yield [column.to_pylist() for column in batch.columns]
+        try:
+            for batch in RangeReader(self._brokers, options).batches(ranges, maker):
+                yield [column.to_pylist() for column in batch.columns]
+        except DataLossError as error:
+            raise SinkStateError(
+                f"nobody can tell any more which rows of the batch {topic!r} has taken: "
+                f"{str(error).partition(';')[0]}. {self._way_on()}"
+            ) from error
+
+    def _way_on(self) -> str:
+        """How to get over a batch whose messages have expired."""
+        place = self._options.state_location
+        if place is None:
+            return "Start the job anew: it sends all of its rows"
+        folder = "give the query a new checkpoint" if place == CLUSTER else f"remove its folder in {place}"
+        return f"To send all of them, {folder}"
 
     def _ends_now(self, topic: str) -> Offsets:
         found: dict[MessageQueue, int] = {}
@@ -149,13 +163,13 @@ class StoredRows:
             found |= self._brokers.offsets(queues, max_offset)
         return Offsets(found)
 
-    def _ranges(self, topic: str, since: Offsets) -> list[QueueRange]:
+    def _ranges(self, topic: str, since: Since) -> list[QueueRange]:
         try:
             return patiently(self._options.retry_timeout_ms, lambda: self._ranges_now(topic, since))
         except (UnreachableError, TopicNotFoundError) as error:
             raise UnreachableError(f"what was stored in {topic!r} earlier cannot be read: {error}") from error
 
-    def _ranges_now(self, topic: str, since: Offsets) -> list[QueueRange]:
+    def _ranges_now(self, topic: str, since: Since) -> list[QueueRange]:
         masters: dict[MessageQueue, str] = {}
         for home in (topic, *self._homes):
             masters |= self._masters(home, {queue for queue in since if queue.topic == home})
@@ -163,8 +177,9 @@ class StoredRows:
             self._fencing.end_earlier(set(masters.values()))
         self._check_dispatched(set(masters.values()))
         ends = self._brokers.offsets(masters, max_offset)
-        unknown = {queue: at for queue, at in masters.items() if queue not in since}
-        begins = {**self._brokers.offsets(unknown, min_offset), **since}
+        known = {queue: at for queue, at in since.items() if at is not None}
+        unknown = {queue: at for queue, at in masters.items() if queue not in known}
+        begins = {**self._brokers.offsets(unknown, min_offset), **known}
         return [QueueRange(q, begins[q], end) for q, end in sorted(ends.items()) if begins[q] < end]
 
     def _masters(self, topic: str, named: Iterable[MessageQueue]) -> dict[MessageQueue, str]:
@@ -174,13 +189,12 @@ class StoredRows:
             if topic in self._homes and not named:
                 return {}
             raise
-        masters: dict[MessageQueue, str] = {}
-        for queue in sorted({*named, *route.writable}):
-            address = route.readable.get(queue, "")
-            if address not in route.masters:
+        owners = {queue: route.readable.get(queue, "") for queue in sorted({*named, *route.writable})}
+        masters = {address for address in set(owners.values()) if self._brokers.is_master(topic, address)}
+        for queue, address in owners.items():
+            if address not in masters:
                 raise UnreachableError(f"the master of {queue} is away")
-            masters[queue] = address
-        return masters
+        return owners
 
     def _check_dispatched(self, addresses: set[str]) -> None:
         calls = [partial(self._behind, address) for address in sorted(addresses)]

@@ -17,22 +17,26 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers, Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SchemaError, UnreachableError
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import (
+    AT_LEAST_ONCE,
+    CLUSTER,
+    EXACTLY_ONCE,
+    LARGEST_SEND_BYTES,
+    TRANSACTIONAL,
+    WriteOptions,
+)
 from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
 from orbitmq.spark.write.flights import Failure, Flights, Shipment, Taken
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import Replay
 from orbitmq.spark.write.rows import DELAYING, QUEUE_ID, Portion, RowLoader
 from orbitmq.spark.write.scan import StoredRows, patiently
-from orbitmq.spark.write.task import SPARK_ID, TaskId, id_mark, row_of_key
+from orbitmq.spark.write.task import SPARK_ID, Since, TaskId, id_mark, row_of_key
 from orbitmq.spark.write.transactions import half_properties, retention_s
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 log = logging.getLogger("orbitmq.spark")
 
-# What is left of a frame for its one message, with room for the header.
-LARGEST_ITEM_BYTES = MAX_FRAME_BYTES - (128 << 10)
 # Batches that are being filled, one for each queue that order ties rows to.
 MAX_OPEN = 256
 # Messages of one batch: the fast path of a broker of OrbitMQ takes no more, and its slow path costs several
@@ -41,7 +45,7 @@ MAX_ITEMS = 256
 
 # Notes where a topic's queues end before a task sends there; gives the place from which to look for earlier
 # messages, if there can be any.
-Begin = Callable[[str, Offsets], Offsets | None]
+Begin = Callable[[str, Offsets], Since | None]
 
 
 @dataclass(slots=True)
@@ -197,11 +201,11 @@ class TaskSender:
     def _item(self, portion: Portion, at: int) -> bytes:
         row = portion.selection[at]
         size = self._encoder.sizes[row]
-        if size > LARGEST_ITEM_BYTES:
+        if size > LARGEST_SEND_BYTES:
             number = self._loader.rows - len(self._encoder.sizes) + row
             raise SchemaError(
                 f"row {number} of {self.task.text} is a message of {size} bytes, a request holds "
-                f"{LARGEST_ITEM_BYTES}"
+                f"{LARGEST_SEND_BYTES}"
             )
         out = memoryview(bytearray(size))
         self._encoder.used = 0

@@ -20,6 +20,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
@@ -32,7 +34,7 @@ from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.scan import patiently
 from orbitmq.spark.write.send import Begin, TaskSender, columns_of
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import TaskId, new_run
+from orbitmq.spark.write.task import Since, TaskId, new_run
 from orbitmq.spark.write.transactions import Transactions
 
 log = logging.getLogger("orbitmq.spark")
@@ -72,6 +74,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         task = TaskId(query_id, int(batch_id), context.partitionId(), self._run, context.taskAttemptId())
         state = _folder(self._options)
         if state is not None and state.is_committed(query_id, task.batch_id):
+            state.check_last(query_id, task.batch_id)
             return Written(task, sum(batch.num_rows for batch in iterator))
         begin = self._begin(task, state)
         return written_by(TaskSender(self._options, task, self._columns, begin), iterator)
@@ -114,7 +117,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         # Made once on the driver and pickled into every task.
         self._run = _token()
         self._started_ms = this_worker().clock.now_ms()
-        _folder(options)
+        self._known = _queues_now(options) if _folder(options) is None else frozenset()
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -135,7 +138,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return _begin_in(self._options, state, task)
         if self._options.delivery != EXACTLY_ONCE:
             return _nothing_earlier  # half messages of earlier attempts are never committed
-        ledger = JobLedger(_brokers(self._options), self._started_ms)
+        ledger = JobLedger(_brokers(self._options), self._started_ms, self._known)
         limit_ms = self._options.retry_timeout_ms
         return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))
 
@@ -159,7 +162,7 @@ def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
 def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
     """Note in the folder where an attempt begins; for transactions also where the half queues end."""
 
-    def begin(topic: str, ends: Offsets) -> Offsets | None:
+    def begin(topic: str, ends: Offsets) -> Since | None:
         if options.delivery == TRANSACTIONAL:
             transactions = Transactions(options, _brokers(options), task.query_id, task.batch_id)
             halves = patiently(options.retry_timeout_ms, partial(transactions.half_ends, topic))
@@ -171,6 +174,17 @@ def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
 
 def _brokers(options: WriteOptions) -> Brokers:
     return Brokers(options.name_servers, options.request_timeout_ms)
+
+
+def _queues_now(options: WriteOptions) -> frozenset[MessageQueue]:
+    """The queues of the option topic; none when it is not given, or nobody tells them now."""
+    if options.topic is None or options.delivery != EXACTLY_ONCE:
+        return frozenset()
+    try:
+        return frozenset(_brokers(options).route(options.topic).readable)
+    except OrbitError as error:
+        log.info("the queues of %s are not known to the driver: %s", options.topic, error)
+        return frozenset()
 
 
 def _folder(options: WriteOptions) -> FolderState | None:

@@ -19,7 +19,7 @@ from pyarrow import fs
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError, OptionError, SinkStateError
 from orbitmq.spark.locations import failure_text, pyarrow_uri
-from orbitmq.spark.write.task import TaskId
+from orbitmq.spark.write.task import Since, TaskId
 
 # Spark's spark.sql.streaming.minBatchesToRetain: older batches cannot be replayed.
 RETAINED_BATCHES = 100
@@ -65,6 +65,23 @@ class FolderState:
         """Whether the batch was committed as a whole."""
         return self.commit_record(query_id, batch_id) is not None
 
+    def check_last(self, query_id: str, batch_id: int) -> None:
+        """Whether Spark can be running a committed batch again: only the last one of a query can be.
+
+        Raises:
+            SinkStateError: a later batch has begun, so the checkpoint is an older one, and the batch another.
+        """
+        if self._names(self._folder(query_id, batch_id + 1)):
+            raise SinkStateError(
+                f"batch {batch_id} was committed and batch {batch_id + 1} begun before: the checkpoint is "
+                f"older than what {self.location} says. {self.remedy(query_id)}"
+            )
+
+    def remedy(self, query_id: str) -> str:
+        """What somebody may do who wants batches to be sent whatever was committed."""
+        folder = f"{self.location.rstrip('/')}/{query_id}"
+        return f"To send the rows, again those that were sent already, remove {folder}"
+
     def commit_record(self, query_id: str, batch_id: int) -> dict[str, Any] | None:
         """What the commit of a batch noted; ``None``: it is not committed."""
         folder = self._folder(query_id, batch_id)
@@ -75,7 +92,7 @@ class FolderState:
                 return record
         return None
 
-    def begin(self, task: TaskId, topic: str, ends: Offsets) -> Offsets | None:
+    def begin(self, task: TaskId, topic: str, ends: Offsets) -> Since | None:
         """Note where the queues of a topic end before an attempt sends to it.
 
         Returns:
@@ -96,7 +113,7 @@ class FolderState:
                 earlier += self._ends(path)
         return lowest(earlier) if earlier else None
 
-    def begun(self, query_id: str, batch_id: int, successful: Mapping[int, str]) -> dict[str, Offsets]:
+    def begun(self, query_id: str, batch_id: int, successful: Mapping[int, str]) -> dict[str, Since]:
         """Where to look, by topic, when others than the successful attempts began to send; else nothing."""
         folder = self._folder(query_id, batch_id)
         found = self._begun(folder)
@@ -188,7 +205,13 @@ class FolderState:
             raise SinkStateError(f"{path} cannot be written: {failure_text(error)}") from error
 
 
-def lowest(ends: list[Offsets]) -> Offsets:
-    """Where the first of several attempts began; without queues that one of them did not know."""
-    shared = set(ends[0]).intersection(*ends[1:])
-    return Offsets({queue: min(each[queue] for each in ends) for queue in shared})
+def lowest(ends: list[Offsets]) -> Since:
+    """Where the first of several attempts began.
+
+    A queue that one of them did not know counts from its first message. It stays among the others: its broker
+    may be away now, and must be waited for, since an attempt that knew it may have sent there.
+    """
+    return {
+        queue: min(each[queue] for each in ends) if all(queue in each for each in ends) else None
+        for queue in sorted(set().union(*ends))
+    }

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import SinkStateError
 
 # The whole id, readable: query, batch, partition, attempt, row, digest of the row.
 SPARK_ID = "ORBITMQ_SPARK_ID"
 # Messages that the driver sends when a batch is reconciled are of no partition.
 DRIVER = -1
+
+# Where to look for what earlier attempts stored: all queues that one of them knew, from an offset on;
+# ``None``: from the first message.
+Since: TypeAlias = Mapping[MessageQueue, int | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.flights import Taken
 from orbitmq.spark.write.scan import StoredRows
-from orbitmq.spark.write.task import StoredRow, TaskId, id_mark, row_of_key, stored_row
+from orbitmq.spark.write.task import Since, StoredRow, TaskId, id_mark, row_of_key, stored_row
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.transaction import EndTransactionRequest
@@ -173,26 +173,30 @@ class Transactions:
                     raise SinkStateError(f"{len(left)} half messages could not be committed: {reason}")
                 patience.pause()
 
-    def roll_back(self, begun: Mapping[str, Offsets], committed: Committed) -> int:
+    def roll_back(self, begun: Mapping[str, Since], committed: Committed) -> int:
         """Roll back what attempts without success left; how many half messages.
 
         Args:
             begun: where the half queues ended before the batch, by topic.
 
         Raises:
-            UnreachableError: a broker does not show its half messages (those of RocketMQ 4.9 never do).
+            UnreachableError: a broker is away, or does not show its half messages (those of RocketMQ 4.9
+                never do); those of the others are rolled back.
         """
         found: dict[MessageQueue, int] = {}
         for ends in begun.values():
             for queue, offset in ends.items():
-                if queue.topic == reserved.TRANS_HALF_TOPIC:
+                if queue.topic == reserved.TRANS_HALF_TOPIC and offset is not None:
                     found[queue] = min(offset, found.get(queue, offset))
         addresses = self._half_queues(list(begun))
         unknown = {queue: at for queue, at in addresses.items() if queue not in found}
         found |= self._brokers.offsets(unknown, min_offset)
-        halves = [half for queue, low in found.items() for half in self._halves(queue, addresses[queue], low)]
+        there = {queue: low for queue, low in found.items() if queue in addresses}
+        halves = [half for queue, low in there.items() for half in self._halves(queue, addresses[queue], low)]
         wrong = to_roll_back(halves, committed.halves())
         self._end(wrong, list(begun), sysflag.TRANSACTION_ROLLBACK)
+        for queue in sorted(found.keys() - there.keys()):
+            raise UnreachableError(f"the master of {queue.broker_name} is away")
         return len(wrong)
 
     def _rows(self, topic: str, ends: Offsets) -> Iterator[StoredRow]:

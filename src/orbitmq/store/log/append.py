@@ -20,7 +20,7 @@ class Writer:
     """The writing half of a store. Runs on the event loop; the log writes out what it leaves there.
 
     Args:
-        update_clock: sets the store time; returns it, ms.
+        update_clock: sets the store time; returns it, ms. now_ms: the wall clock's.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class Writer:
         appender: Appender,
         acceptance: Acceptance,
         update_clock: Callable[[], int],
+        now_ms: Callable[[], int],
     ) -> None:
         self.config = config
         self._queues = queues
@@ -38,6 +39,7 @@ class Writer:
         self._appender = appender
         self._acceptance = acceptance
         self._update_clock = update_clock
+        self._now_ms = now_ms
         self._born_cache: dict[tuple[str, int], bytes] = {}
 
     def put_many(self, messages: list[NewMessage]) -> PutResult:
@@ -101,7 +103,8 @@ class Writer:
     def _append(self, slot: int, m: NewMessage) -> int:
         code = m.tags_code
         if m.deliver_after_ms is not None:
-            code = self._appender.now_ms + m.deliver_after_ms
+            # Not the store time, which stands still while a clock that was set back catches up.
+            code = self._now_ms() + m.deliver_after_ms
         for _ in range(2):
             physical = self._appender.append_message(
                 slot, m.queue_id, m.flag, m.sys_flag, m.born_timestamp, self._packed(m.born_host),

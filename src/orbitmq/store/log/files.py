@@ -46,8 +46,8 @@ class LogFiles:
                     "set mappedFileSizeCommitLog to the size the folder was written with"
                 )
             size = self._files.size_bytes(path)
-            # A crash right behind the creation of the last file leaves it short.
-            if size > self.file_bytes or (size < self.file_bytes and place != len(starts) - 1):
+            # A crash right behind the creation of the last file leaves it empty.
+            if size != self.file_bytes and (size or place != len(starts) - 1):
                 raise StoreError(
                     f"{path} has {size} bytes, expected {self.file_bytes}: "
                     "set mappedFileSizeCommitLog to the size the folder was written with"

@@ -26,7 +26,11 @@ _MAGIC = b"orbitmq2"
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Times in ms; offsets in bytes of the log. An offset of ours is -1 when it is unknown."""
+    """Times in ms; offsets in bytes of the log. An offset of ours is -1 when it is unknown.
+
+    Without a ``queue_timestamp`` the queues are not complete, whatever files they have; the offsets speak of
+    the log then.
+    """
 
     log_timestamp: int = 0
     queue_timestamp: int = 0

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreLockedError
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.files import LogFiles, place_in
+from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles, place_in
 from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
-from orbitmq.store.queues.positions import read_positions
+from orbitmq.store.queues.positions import QueuePositions, read_positions
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reput import TagsCodeOf
-from orbitmq.store.recovery.checkpoint import Checkpoint, read_checkpoint
+from orbitmq.store.recovery.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from orbitmq.store.recovery.recovery import Recovered, Recovery, StartCancelledError
 
 logger = logging.getLogger(__name__)
+
+# What a start may need on the disk: blocks ahead of the log, consume queues, tables.
+ROOM_BYTES = 4 * ALLOCATE_AHEAD_BYTES
 
 
 def lock(runtime: Runtime, root: str) -> Callable[[], None]:
@@ -106,12 +109,14 @@ class Opening:
         crashed = self._runtime.files.exists(f"{root}/abort")
         self._files.load()
         checkpoint = read_checkpoint(self._runtime, f"{root}/checkpoint")
-        # Deleting the folder consumequeue requests a rebuild from the commit log.
-        lost = not self._runtime.files.is_dir(self._config.consume_queue_path)
+        lost = self._queues_lost(checkpoint)
         start = -1 if lost else self._load_positions(checkpoint)
         if start < 0:
             start = self._start(checkpoint, crashed)
+            self._make_room(start)
             self._load_folders(start, crashed)
+        else:
+            self._make_room(start)
         self._bring_to_device(self._durable(checkpoint, start), again=crashed)
         recovery = Recovery(
             self._files,
@@ -120,10 +125,59 @@ class Opening:
             self._codes,
             check_crc=crashed,
             cancelled=lambda: self.cancelled,
+            rebuilding=lambda: self._note_rebuild(checkpoint),
         )
         outcome = recovery.run(start, rebuild=lost)
         self._queues.drop_below(self._files.first)
+        if lost:
+            self._keep_ends(checkpoint)
         return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
+
+    def _queues_lost(self, checkpoint: Checkpoint) -> bool:
+        """Whether the queues have to be made anew from the log, whatever their files say."""
+        files, root = self._runtime.files, self._config.root
+        # Deleting the folder consumequeue requests that.
+        if not files.is_dir(self._config.consume_queue_path):
+            return True
+        # They were being rebuilt when the last run ended.
+        if not checkpoint.queue_timestamp and files.exists(f"{root}/checkpoint"):
+            return True
+        # A Java broker with enableConsumeQueueExt keeps the tags' codes in files of their own.
+        return checkpoint.safe_offset < 0 and files.is_dir(f"{root}/consumequeue_ext")
+
+    def _note_rebuild(self, checkpoint: Checkpoint) -> None:
+        """Write down that the queues are not complete until the next checkpoint.
+
+        A kill in between would leave files of some queues, and nothing else tells that others are missing.
+        """
+        if self._files.count:
+            root = self._config.root
+            self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
+            write_checkpoint(self._runtime, f"{root}/checkpoint", replace(checkpoint, queue_timestamp=0))
+
+    def _keep_ends(self, checkpoint: Checkpoint) -> None:
+        """Let rebuilt queues without a message go on where they ended: no record of the log says it."""
+        found = self._named_positions(checkpoint)
+        if found is None:
+            return
+        positions = found[0].without_dropped()
+        for owner, queue_id, following in zip(positions.owners, positions.ids, positions.nexts, strict=True):
+            slot = self._queues.register(positions.topics[owner], queue_id)
+            if slot >= 0:
+                self._queues.go_on_at(slot, following)
+
+    def _make_room(self, border: int) -> None:
+        """Delete old log files below ``border`` when the disk has no room for what a start writes.
+
+        Cleaning does so in a running store; without this one that was stopped would start no more.
+        """
+        files = self._files
+        wanted = min(2 * files.file_bytes, ROOM_BYTES)
+        lacking = wanted - self._runtime.files.disk_bytes(self._config.commit_log_path)[1]
+        # Counted, not looked at again: some file systems give the room free later.
+        for _ in range(-(-lacking // files.file_bytes)):
+            if files.count > 1 and files.first + files.file_bytes <= border:
+                logger.warning("the disk is full: deleted commit log file %s", files.remove_first())
 
     def _durable(self, checkpoint: Checkpoint, start: int) -> int:
         """The end of what a flush that passed has brought to the device, as far as that is known."""
@@ -152,21 +206,24 @@ class Opening:
     def _load_positions(self, checkpoint: Checkpoint) -> int:
         """Take the queues' positions from the file that the checkpoint names; the log offset up to which they
         count, -1: there is no such file, or it does not fit the log."""
+        found = self._named_positions(checkpoint)
+        if found is None:
+            return -1
+        positions, self._positions_name, self._positions_bytes = found
+        self._queues.load_positions(positions)
+        return checkpoint.positions_offset
+
+    def _named_positions(self, checkpoint: Checkpoint) -> tuple[QueuePositions, int, int] | None:
         offset = checkpoint.positions_offset
         if offset < 0 or not self._is_border(offset):
-            return -1
-        found = read_positions(
+            return None
+        return read_positions(
             self._runtime,
             self._config.root,
             log_offset=offset,
             crc=checkpoint.positions_crc,
             queue_file_bytes=self._config.consume_queue_file_bytes,
         )
-        if found is None:
-            return -1
-        positions, self._positions_name, self._positions_bytes = found
-        self._queues.load_positions(positions)
-        return offset
 
     def _load_folders(self, border: int, crashed: bool) -> None:
         for topic in self._queues.folders():

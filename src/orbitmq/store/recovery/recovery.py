@@ -45,6 +45,7 @@ class Recovery:
     Args:
         check_crc: verify bodies too (after a crash).
         cancelled: asked between pieces of the log; ``True``: raise :class:`StartCancelledError`.
+        rebuilding: called before the first queue is begun anew from the whole log.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Recovery:
         *,
         check_crc: bool,
         cancelled: Callable[[], bool],
+        rebuilding: Callable[[], None],
     ) -> None:
         self._log = log
         self._queues = queues
@@ -63,6 +65,7 @@ class Recovery:
         self._reput = Reput(queues, appender, codes, self._settle)
         self._check_crc = check_crc
         self._cancelled = cancelled
+        self._rebuilding = rebuilding
         self._rebuild = False
 
     def run(self, start: int, *, rebuild: bool = False) -> Recovered:
@@ -81,6 +84,7 @@ class Recovery:
             end = self._scan(start, start)
         except _GapError:
             self._rebuild = True
+            self._rebuilding()
             self._reput.dispatcher.clear()
             self._reput.on_new_queue = self._queues.restart
             end = self._scan(self._log.first, start)

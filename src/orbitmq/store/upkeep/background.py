@@ -91,6 +91,10 @@ class Upkeep:
         self._no_checkpoint = asyncio.Event()
         self._no_checkpoint.set()
         self._checkpointing = asyncio.Lock()
+        # Where the log begins as the queues know it.
+        self._queues_from = 0
+        # The queues were built anew, and no checkpoint says yet that they are complete.
+        self._rebuilt = False
         self._keeping: asyncio.Task[None] | None = None
         # Counts what makes a checkpoint under way worthless.
         self._drops = 0
@@ -105,7 +109,9 @@ class Upkeep:
     def resume(self, opened: Opened) -> None:
         """Go on from what was found on disk."""
         self.safe_offset = opened.start
-        if opened.positions_name >= 0:
+        self._rebuilt = opened.recovered.rebuilt
+        self._queues_from = self._files.first
+        if opened.positions_name >= 0 and not self._rebuilt:
             self._positions_offset = opened.checkpoint.positions_offset
             self._positions_crc = opened.checkpoint.positions_crc
             self._positions_bytes = opened.positions_bytes
@@ -295,7 +301,10 @@ class Upkeep:
         self.safe_offset = min(self.safe_offset, offset)
         # Without an offset the next start goes by the times: then they must not say that all is safe.
         now = self._appender.now_ms if self.safe_offset >= 0 else 0
-        self._write_checkpoint(_Written(Checkpoint(now, now, 0, 0, 0, self.safe_offset), None, forgets=True))
+        queues = 0 if self._rebuilt else now
+        self._write_checkpoint(
+            _Written(Checkpoint(now, queues, 0, 0, 0, self.safe_offset), None, forgets=True)
+        )
 
     def _write_checkpoint(self, written: _Written) -> None:
         root, checkpoint = self.config.root, written.checkpoint
@@ -312,6 +321,8 @@ class Upkeep:
         checkpoint.positions_offset = self._positions_offset
         checkpoint.positions_crc = self._positions_crc
         write_checkpoint(self._runtime, f"{root}/checkpoint", checkpoint)
+        if checkpoint.queue_timestamp:
+            self._rebuilt = False
 
     # -- cleaning --------------------------------------------------------------------------------------
 
@@ -319,34 +330,40 @@ class Upkeep:
         """Delete expired log files, whatever the hour, and what consume queues say of them."""
         self._clean_log(any_hour=True)
         self._queues.drop_below(self._files.first)
+        self._queues_from = self._files.first
 
     async def clean(self) -> None:
         """One pass of retention; also tries a failed write again when there is room."""
-        first = self._files.first
         try:
             self._clean_log(any_hour=False)
         finally:
-            if self._files.first != first:
-                await self._runtime.threads.run(self._queues.drop_below, self._files.first)
+            if (first := self._files.first) != self._queues_from:
+                await self._runtime.threads.run(self._queues.drop_below, first)
+                self._queues_from = first
 
     def _clean_log(self, *, any_hour: bool) -> None:
         self._update_clock()
-        used = self._runtime.files.disk_used_ratio(self.config.root)
+        used, folder = self._disk_used()
         finished = self._finished_times()
         now = self._runtime.clock.now_ms()
-        hour = self.config.delete_hour if any_hour else self._runtime.clock.local_time(now).hour
-        plan = decide(self.config, now, hour, used, finished)
+        due = any_hour or self._runtime.clock.local_time(now).hour in self.config.delete_hours
+        plan = decide(self.config, now, due, used, finished)
         if plan.delete:
             self._delete_files(plan.delete)
-            used = self._runtime.files.disk_used_ratio(self.config.root)
-            plan = decide(self.config, now, hour, used, [])
+            used, folder = self._disk_used()
+            plan = decide(self.config, now, due, used, [])
         if plan.refuse_writes:
             self._acceptance.refuse(
-                f"the disk of {self.config.root} is {used:.0%} full, "
-                f"the limit is {self.config.disk_full_ratio:.0%}"
+                f"the disk of {folder} is {used:.0%} full, the limit is {self.config.disk_full_ratio:.0%}"
             )
         elif self._acceptance.refusal is not None and self._flusher.error is None and not self._stopping:
             self._try_again()
+
+    def _disk_used(self) -> tuple[float, str]:
+        """The used share of the fuller disk, where the log has one of its own, and a folder on it."""
+        ratio = self._runtime.files.disk_used_ratio
+        used = [(ratio(folder), folder) for folder in (self.config.root, self.config.commit_log_path)]
+        return max(used, key=lambda one: one[0])
 
     def _finished_times(self) -> list[int]:
         """When the last message of each full file was stored: just before the first of the next file.
@@ -361,7 +378,8 @@ class Upkeep:
                 continue
             stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:
-                following = stored
+                # A clock that was ahead for a while must not keep the files from then until its time comes.
+                following = stored if following is None else min(stored, following)
             if following is not None and start <= self._flusher.flushed:
                 times.append(following)
         return times[::-1]

@@ -19,12 +19,12 @@ class Cleaning:
 
 
 def decide(
-    config: StoreConfig, now_ms: int, hour: int, disk_used: float, finished_at_ms: list[int]
+    config: StoreConfig, now_ms: int, due: bool, disk_used: float, finished_at_ms: list[int]
 ) -> Cleaning:
     """Plan one pass.
 
     Args:
-        hour: local hour of the day, 0 to 23.
+        due: it is an hour in which expired files are deleted.
         disk_used: used share of the disk.
         finished_at_ms: for each full file, oldest first, when its last message was stored. The file that is
             being written is not among them and never deleted.
@@ -35,7 +35,7 @@ def decide(
             break
         expired += 1
     delete = 0
-    if hour == config.delete_hour or disk_used > config.disk_max_used_ratio:
+    if due or disk_used > config.disk_max_used_ratio:
         delete = expired
     if disk_used > config.disk_force_clean_ratio:
         delete = len(finished_at_ms)

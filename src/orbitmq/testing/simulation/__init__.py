@@ -1,7 +1,8 @@
 """One simulation with everything: two groups of brokers, their clients, faults from a seed, checkers.
 
-:mod:`plan` draws what happens, :mod:`site` has the servers, :mod:`load` the clients, :mod:`faults` does what
-the plan says, :mod:`history` records, :mod:`watch` and :mod:`checks` judge, :mod:`again` what comes twice;
-:mod:`forgotten` and :mod:`kept` tell them what a group may not know or have any more. :mod:`run` puts them
-together and :mod:`shrink` drops the faults that do not matter. ``orbitmq simulate`` is its command.
+:mod:`plan` draws what happens, :mod:`site` has the servers, :mod:`load` the clients, :mod:`operator`
+changes things, :mod:`faults` does what the plan says, :mod:`history` records, :mod:`watch` and :mod:`checks`
+(with :mod:`again`, :mod:`expiry`, :mod:`moves` and :mod:`pops`) judge; :mod:`forgotten` and :mod:`kept` tell
+them what a group may not know or have any more. :mod:`run` puts them together and :mod:`shrink` drops the
+faults that do not matter. ``orbitmq simulate`` is its command.
 """

@@ -8,10 +8,21 @@ from dataclasses import replace
 
 from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
+from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
 from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget
-from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, dies
+from orbitmq.testing.simulation.load import (
+    FIFO_GROUP,
+    LATER,
+    ORDERED_GROUP,
+    REMADE,
+    SUBSCRIPTIONS,
+    TOPICS,
+    dies,
+)
+from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Fault, Kind, Plan
+from orbitmq.testing.simulation.pops import dealt_too_soon, done_again
 
 EARLY_S = 0.010
 # So long after a member got it, a message that was not handled has been stored once more.
@@ -30,6 +41,11 @@ def judge(plan: Plan, history: History) -> None:
         recalled,
         twice,
         transactions,
+        done_again,
+        dealt_too_soon,
+        moved,
+        settings,
+        deleted,
     ):
         check(plan, history)
 
@@ -48,6 +64,8 @@ def expected(history: History) -> Iterator[Sent]:
     transactions that were asked for as often as a broker asks: it sets them aside then (TX-07).
     """
     for sent in history.sent.values():
+        if sent.topic == REMADE and sent.at_s < history.remade_s:
+            continue
         if sent.acked_s is None or sent.commits is False or len(sent.asked) >= MOST_ASKED:
             continue
         if sent.recall_s is None:
@@ -61,9 +79,14 @@ def lost(plan: Plan, history: History) -> None:
     """What was acknowledged is there, by the mode's promise."""
     stored = {topic: _bodies(history, topic) for topic in TOPICS}
     for sent in expected(history):
-        if sent.body not in stored[sent.topic] and not may_be_lost(plan, history, sent):
+        if sent.body not in stored[sent.topic] and not may_be_gone(plan, history, sent):
             text = f"{sent.body.decode()} was acknowledged at {sent.acked_s:.3f} s and is nowhere"
             history.violate("no acknowledged message is lost", text, sent.body)
+
+
+def may_be_gone(plan: Plan, history: History, sent: Sent) -> bool:
+    """Whether this message may be nowhere at the end: its mode may lose it, or it is expired."""
+    return may_be_lost(plan, history, sent) or (plan.mode.expires and may_have_expired(plan, history, sent))
 
 
 def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
@@ -122,6 +145,8 @@ def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
             if copy.offset <= gone.get((group, copy.broker, copy.topic, copy.queue_id), -1)
         }
         for topic in topics:
+            if topic == REMADE and gone_with_a_topic(plan, history):
+                continue
             for one in history.stored.get(topic, ()):
                 behind = one.offset > gone.get((group, one.broker, topic, one.queue_id), -1)
                 if one.body not in done and behind and not _copy_may_be_lost(plan, history, group, one):
@@ -154,6 +179,8 @@ def _handled_and_gone(history: History) -> dict[tuple[str, str, str, int], int]:
     gone: dict[tuple[str, str, str, int], int] = {}
     for one in history.delivered:
         if one.again and one.group not in history.retried:
+            continue
+        if one.queue.topic == REMADE and one.at_s < history.remade_s:
             continue
         topic = retry_topic(one.group) if one.again else one.queue.topic
         queue = (one.queue.broker_name, topic, one.queue.queue_id)
@@ -198,18 +225,19 @@ def _by_key(history: History) -> dict[str, list[Sent]]:
 
 
 def order_of_deliveries(_plan: Plan, history: History) -> None:
-    """An ordered group gets the messages of a queue for the first time in their order."""
+    """Ordered groups get the messages of a queue for the first time in their order."""
     places = {body: min(r.offset for r in records) for body, records in _bodies(history, "ordered").items()}
-    highest: dict[tuple[str, int], tuple[int, bytes]] = {}
-    seen: set[bytes] = set()
+    highest: dict[tuple[str, str, int], tuple[int, bytes]] = {}
+    seen: set[tuple[str, bytes]] = set()
     for one in history.delivered:
-        if one.group != ORDERED_GROUP or one.body in seen or one.body not in places:
+        known = one.group, one.body
+        if one.group not in (ORDERED_GROUP, FIFO_GROUP) or known in seen or one.body not in places:
             continue
-        seen.add(one.body)
-        place = (one.queue.broker_name, one.queue.queue_id)
+        seen.add(known)
+        place = (one.group, one.queue.broker_name, one.queue.queue_id)
         offset, before = highest.get(place, (-1, b""))
         if places[one.body] < offset:
-            text = f"{one.body.decode()} comes to {ORDERED_GROUP} after {before.decode()}, which is behind it"
+            text = f"{one.body.decode()} comes to {one.group} after {before.decode()}, which is behind it"
             history.violate("order in each queue", text, one.body)
         highest[place] = max((places[one.body], one.body), (offset, before))
 

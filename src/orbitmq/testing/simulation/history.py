@@ -65,6 +65,8 @@ class Delivered:
             under the name of the topic.
         again: it came again after a failure.
         ended_s: ``None``: it failed, or its process ended first.
+        settling_s: of a popped one: when its member began to tell what came of it.
+        done_s: when a broker said that it counts as done.
     """
 
     body: bytes
@@ -75,6 +77,59 @@ class Delivered:
     at_s: float
     again: bool = False
     ended_s: float | None = None
+    settling_s: float | None = None
+    done_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """Messages of one queue that a member popped with one call: their bodies by offset.
+
+    Attributes:
+        again: those that were dealt out before; their offsets may be those of a retry topic.
+    """
+
+    at_s: float
+    group: str
+    member: str
+    queue: MessageQueue
+    bodies: dict[int, bytes]
+    again: frozenset[int]
+
+
+@dataclass(slots=True)
+class Moved:
+    """A reset of one queue of a group by an operator; ``done_s``: when its broker said that it is done."""
+
+    at_s: float
+    queue: MessageQueue
+    to: int
+    done_s: float | None = None
+
+
+@dataclass(slots=True)
+class Changed:
+    """A setting of a group by an operator, which these brokers took."""
+
+    at_s: float
+    value: int
+    brokers: list[str] = field(default_factory=list)
+    done_s: float | None = None
+
+
+@dataclass(slots=True)
+class Remade:
+    """A topic is deleted and made again.
+
+    Attributes:
+        at_s: when the first request to delete it was sent; nobody sends messages to it then.
+        deleted_s: when all groups had deleted it.
+        made_s: when all groups had it again, and producers go on.
+    """
+
+    at_s: float
+    deleted_s: float = inf
+    made_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +182,11 @@ class History:
     """The record of one run; times are seconds of the true clock since all served.
 
     Attributes:
+        dealt: what members that pop got.
+        moves, changes: what an operator did.
+        committed: what a group that is moved had committed when, by broker group, topic@group and queue.
+        remade: when an operator deleted a topic and made it again.
+        settings: at the end, what the masters have of what an operator changed.
         stored: at the end, by topic.
         retried: at the end, what is in the retry topics of groups that pull, by group.
         dead: the dead letters at the end, by group.
@@ -143,6 +203,12 @@ class History:
         self._zero_s = clock.monotonic()
         self.sent: dict[bytes, Sent] = {}
         self.delivered: list[Delivered] = []
+        self.dealt: list[Dealt] = []
+        self.moves: list[Moved] = []
+        self.changes: list[Changed] = []
+        self.committed: dict[tuple[str, str, int], list[tuple[float, int]]] = {}
+        self.settings: dict[str, int] = {}
+        self.remade: list[Remade] = []
         self.by_group: dict[str, set[bytes]] = {}
         self._lines: list[tuple[float, str, str]] = []
         self.violations: list[Violation] = []
@@ -176,6 +242,16 @@ class History:
             self._told.add((checker, once))
         self.violations.append(Violation(checker, text, body))
         self.note("CHECK", f"{checker}: {text}")
+
+    @property
+    def remaking(self) -> bool:
+        """Whether a topic is being deleted and made again."""
+        return bool(self.remade) and self.remade[-1].made_s == inf
+
+    @property
+    def remade_s(self) -> float:
+        """Since when a topic that is deleted and made again is what it is at the end."""
+        return self.remade[-1].made_s if self.remade else 0.0
 
     def leads_again_s(self, group: str, since_s: float) -> float:
         """When the master of a group leads again after this time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,23 +15,32 @@ from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.message.settling import Settled
 from orbitmq.runtime.seam import Runtime
-from orbitmq.testing.simulation.history import Delivered, History, PlannedError, Sent
+from orbitmq.testing.simulation.history import Dealt, Delivered, History, PlannedError, Sent
 from orbitmq.testing.simulation.plan import GROUPS, group_of
 from orbitmq.testing.simulation.site import LEVELS, Site
 
 if TYPE_CHECKING:
     from random import Random
 
-PLAIN, ORDERED, LATER, TRADES = TOPICS = ("plain", "ordered", "later", "trades")
+PLAIN, ORDERED, LATER, TRADES = LASTING = ("plain", "ordered", "later", "trades")
+# A topic that an operator deletes and makes again.
+REMADE = "remade"
+TOPICS = (*LASTING, REMADE)
 QUEUES = 2
 # What each consumer group subscribes to.
-PUSH_GROUP, ORDERED_GROUP, POP_GROUP = "push", "in-order", "pop"
-PULLING_GROUPS = (PUSH_GROUP, ORDERED_GROUP)
+PUSH_GROUP, ORDERED_GROUP, POP_GROUP, FIFO_GROUP = "push", "in-order", "pop", "pop-in-order"
+POPPING_GROUPS = (POP_GROUP, FIFO_GROUP)
+# A push group that an operator moves back.
+MOVED_GROUP = "moved"
+PULLING_GROUPS = (PUSH_GROUP, ORDERED_GROUP, MOVED_GROUP)
 SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
     PUSH_GROUP: TOPICS,
     ORDERED_GROUP: (ORDERED,),
-    POP_GROUP: (PLAIN, LATER),
+    POP_GROUP: (PLAIN, LATER, REMADE),
+    FIFO_GROUP: (ORDERED,),
+    MOVED_GROUP: (PLAIN,),
 }
 PRODUCERS = "producers"
 CONSUMERS = ("consumers-1", "consumers-2")
@@ -52,6 +61,10 @@ FILLED = b" "
 # How many messages are sent in one request, and how many timers for one time.
 BATCHES = (1, 1, 1, 3)
 AT_ONCE = (1, 2, 4)
+# How much is behind a body: of all sizes, so that records lie across the borders of log files and pieces.
+FILLERS: Sequence[int] = (0, 0, 10, 100, 3000, 9000)
+# What fills a log file in a second or two.
+LARGE_FILLERS: Sequence[int] = (0, 1000, 9000, 30_000)
 # Timers are taken back while they wait for so long at least.
 RECALL_S = 1.5
 # How many of the timers are for a whole second.
@@ -89,6 +102,7 @@ class Load:
         # What sends, of the life of the producers that goes on.
         self._sending: list[asyncio.Task[None]] = []
         self._longest_s = LONGEST_TIMER_S
+        self._fillers = FILLERS
         # Timers that wait, by the handles with which they are taken back.
         self._handles: dict[str, Sent] = {}
         # Who handles messages of an ordered group now, by queue.
@@ -137,6 +151,10 @@ class Load:
         """No fault comes any more: what is sent from now on is not delayed for long."""
         self._longest_s = LONGEST_CALM_S
 
+    def fill(self) -> None:
+        """Messages are to expire: many of them are large, and none waits for long."""
+        self._fillers, self._longest_s = LARGE_FILLERS, LONGEST_CALM_S
+
     async def stop(self) -> None:
         """No producer sends anything more; returns when what is on its way is answered."""
         self._stopped = True
@@ -160,7 +178,7 @@ class Load:
             sends += [(0.25, partial(self._ordered, plain, key)) for key in range(3)]
             sends += [(0.5, partial(self._delayed, plain)), (0.5, partial(self._timer, plain))]
             sends += [(1.0, partial(self._recall, plain))]
-            sends += [(0.6, partial(self._trade, trades))]
+            sends += [(0.6, partial(self._trade, trades)), (0.3, partial(self._remade, plain))]
             self._sending = [group.create_task(self._keep(runtime, *each)) for each in sends]
             group.create_task(self._stay())
 
@@ -202,8 +220,12 @@ class Load:
             self._acknowledged(sent, result)
 
     def _filler(self) -> bytes:
-        """Records of all sizes, so that they lie across the borders of log files and pieces."""
-        return FILLED + self._dice.randbytes(self._dice.choice((0, 0, 10, 100, 3000, 9000)))
+        return FILLED + self._dice.randbytes(self._dice.choice(self._fillers))
+
+    async def _remade(self, producer: Producer) -> None:
+        if not self._history.remaking:
+            sent = self._sent("remade", REMADE)
+            self._acknowledged(sent, await producer.send(Message(REMADE, sent.body)))
 
     async def _ordered(self, producer: Producer, key: int) -> None:
         queue = MessageQueue(ORDERED, GROUPS[key % len(GROUPS)], key % QUEUES)
@@ -281,13 +303,14 @@ class Load:
     # -- consumers -------------------------------------------------------------------------------------
 
     async def _consumers(self, machine: str, life: str) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as tasks:
             for consume in (
                 partial(self._push, machine, PUSH_GROUP, life, ordered=False),
                 partial(self._push, machine, ORDERED_GROUP, life, ordered=True),
-                partial(self._pop, machine, life),
+                partial(self._push, machine, MOVED_GROUP, life, ordered=False),
+                *(partial(self._pop, machine, group, life) for group in POPPING_GROUPS),
             ):
-                group.create_task(self._until_started(life, consume))
+                tasks.create_task(self._until_started(life, consume))
 
     async def _until_started(self, life: str, consume: Callable[[], Awaitable[None]]) -> None:
         """What cannot start, because nobody answers, is started again."""
@@ -330,9 +353,8 @@ class Load:
         self._history.done(one)
 
     def _delivered(self, group: str, member: str, message: ReceivedMessage) -> Delivered:
-        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        body = bytes(message.body).partition(FILLED)[0]
-        again = message.reconsume_times > 0
+        queue, again = _queue_of(message), message.reconsume_times > 0
+        body = _body_of(message)
         return self._history.deliver(group, member, body, queue, message.queue_offset, again=again)
 
     def _take(self, one: Delivered) -> None:
@@ -353,32 +375,62 @@ class Load:
         machine, life, _ = member.split("/")
         return self._current.get(machine) == life
 
-    async def _pop(self, machine: str, life: str) -> None:
+    async def _pop(self, machine: str, group: str, life: str) -> None:
         consumer = SimpleConsumer(
-            POP_GROUP,
+            group,
             name_servers=self._site.name_servers,
             runtime=self._site.machines[machine].runtime,
             invisible_s=POP_INVISIBLE_S,
+            ordered=group == FIFO_GROUP,
         )
+        member = f"{life}/{group}"
         async with consumer:
-            for topic in SUBSCRIPTIONS[POP_GROUP]:
+            for topic in SUBSCRIPTIONS[group]:
                 consumer.subscribe(topic)
             while True:
                 try:
-                    for message in await consumer.receive(8, wait_s=5):
-                        await self._pop_one(consumer, life, message)
+                    messages = await consumer.receive(8, wait_s=5)
+                    self._dealt(group, member, messages)
+                    for message in messages:
+                        await self._pop_one(consumer, group, member, message)
                 except OrbitError as error:
                     self._history.note(life, str(error).splitlines()[0][:160])
                     await self._site.clock.sleep(PAUSE_S)
 
-    async def _pop_one(self, consumer: SimpleConsumer, life: str, message: ReceivedMessage) -> None:
-        one = self._delivered(POP_GROUP, f"{life}/{POP_GROUP}", message)
+    def _dealt(self, group: str, member: str, messages: list[ReceivedMessage]) -> None:
+        by_queue: dict[MessageQueue, list[ReceivedMessage]] = {}
+        for message in messages:
+            by_queue.setdefault(_queue_of(message), []).append(message)
+        for queue, several in by_queue.items():
+            bodies = {message.queue_offset: _body_of(message) for message in several}
+            again = frozenset(message.queue_offset for message in several if message.reconsume_times)
+            self._history.dealt.append(Dealt(self._history.now_s(), group, member, queue, bodies, again))
+
+    async def _pop_one(
+        self, consumer: SimpleConsumer, group: str, member: str, message: ReceivedMessage
+    ) -> None:
+        one = self._delivered(group, member, message)
+        one.settling_s = self._history.now_s()
         if dies(one.body):
-            await consumer.reject(message)
+            done = await consumer.reject(message)
         elif not one.again and fails_first(one.body):
-            if sum(one.body) % 2:
+            # In order all of the queue waits until the time has run out: longer than messages may be kept.
+            if sum(one.body) % 2 or group == FIFO_GROUP:
                 await consumer.retry(message, delay_s=RETRY_S)
+            else:
+                one.settling_s = None
+            return
         else:
             # Handled: an acknowledgement counts also if this process ends before it is answered.
             self._history.done(one)
-            await consumer.ack(message)
+            done = await consumer.ack(message)
+        if done is Settled.DONE:
+            one.done_s = self._history.now_s()
+
+
+def _body_of(message: ReceivedMessage) -> bytes:
+    return bytes(message.body).partition(FILLED)[0]
+
+
+def _queue_of(message: ReceivedMessage) -> MessageQueue:
+    return MessageQueue(message.topic, message.broker_name, message.queue_id)

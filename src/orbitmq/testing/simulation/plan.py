@@ -16,6 +16,7 @@ GROUPS = ("broker-a", "broker-b")
 BROKERS = ("broker-a", "broker-a-1", "broker-b", "broker-b-1")
 NAME_SERVERS = ("nameserver", "nameserver-1")
 CLIENTS = ("producers", "consumers-1", "consumers-2")
+OPERATOR = "operator"
 # Faults begin in this time, seconds after all serve; the last one may end a little later.
 LOAD_S = 14.0
 MOST_FAULTS = 7
@@ -33,6 +34,7 @@ STRICT_LOCKS = 0.25
 # How many of the runs have a second slave in each group; they have so many faults more at most.
 THREE_REPLICAS = 1 / 3
 MOST_MORE_FAULTS = 3
+EXPIRES, CHANGES = 0.25, 0.25
 # So many of the faults of clients kill them.
 HARD = 0.6
 # A fault comes so many steps of the event loop after its moment: at any await.
@@ -77,6 +79,8 @@ class Mode:
         rolls: timers that wait for long are stored again on their way (TW-17).
         need: of a quorum: the setting by which fewer brokers are enough while fewer are in sync; empty: none.
         strict_locks: more than half of the brokers of a group have to grant a queue lock (LK-05).
+        expires: log files go some seconds after they are full, while the run lasts.
+        changes: each start of a broker has other settings, of those that the promises do not go by.
         replicas: how many brokers a group has, two or three.
     """
 
@@ -87,6 +91,8 @@ class Mode:
     rolls: bool = False
     need: str = ""
     strict_locks: bool = False
+    expires: bool = False
+    changes: bool = False
     replicas: int = 2
 
     @property
@@ -111,8 +117,10 @@ class Mode:
         servers = f"{self.name_servers} name server{'s'[: self.name_servers - 1]}"
         need = f", {self.need}" if self.need else ""
         locks = ", strict locks" if self.strict_locks else ""
+        expires = ", messages expire" if self.expires else ""
+        changes = ", settings change at starts" if self.changes else ""
         three = ", three replicas" if self.replicas > 2 else ""
-        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{three}"
+        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}{changes}{three}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +218,7 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
         need, strict_locks = dice.choice(NEEDS), dice.random() < STRICT_LOCKS
         need = need if mode.quorum and first is None else ""
         mode = replace(mode, need=need, strict_locks=strict_locks)
+        mode = replace(mode, expires=dice.random() < EXPIRES, changes=dice.random() < CHANGES)
         dice = seeded(~seed)  # of its own: what else is drawn changes nothing here, and the other way round
         if dice.random() < THREE_REPLICAS:
             mode = replace(mode, replicas=3)

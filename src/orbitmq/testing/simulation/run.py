@@ -7,9 +7,13 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 
 from orbitmq.admin import Admin
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.change_feed import DELAYS, OFFSETS, POP_ORDERS, POPS, RESETS
+from orbitmq.broker.change_feed import GROUPS as GROUPS_TABLE
+from orbitmq.broker.change_feed import TOPICS as TOPICS_TABLE
 from orbitmq.broker.role import Role
 from orbitmq.message.compression import decompress
 from orbitmq.message.record import iter_records
@@ -18,12 +22,13 @@ from orbitmq.message.sysflag import COMPRESSED, compression_of
 from orbitmq.runtime.simulated import seeded, simulated_runtime
 from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 from orbitmq.store import MessageStore
-from orbitmq.testing.simulation import checks
+from orbitmq.testing.simulation import checks, expiry
 from orbitmq.testing.simulation.faults import Faults
 from orbitmq.testing.simulation.history import History, Line, Stored, Violation
 from orbitmq.testing.simulation.load import (
     CONSUMERS,
     FILLED,
+    MOVED_GROUP,
     PRODUCERS,
     PULLING_GROUPS,
     QUEUES,
@@ -31,6 +36,7 @@ from orbitmq.testing.simulation.load import (
     TOPICS,
     Load,
 )
+from orbitmq.testing.simulation.operator import Operator
 from orbitmq.testing.simulation.plan import GROUPS, NAME_SERVERS, Plan
 from orbitmq.testing.simulation.site import Site
 from orbitmq.testing.simulation.watch import LogLines, Watch
@@ -43,6 +49,8 @@ CALM_S = 3.0
 # Locks and invisible times of lost clients run out meanwhile.
 DRAIN_LIMIT_S = 180.0
 COMMIT_LIMIT_S = 30.0
+TABLES_LIMIT_S = 10.0
+SAME_TABLES = (TOPICS_TABLE, GROUPS_TABLE, OFFSETS, RESETS, DELAYS, POPS, POP_ORDERS)
 # What the mode may lose is not waited for, and can come all the same: a transaction that is asked for late.
 MOST_DRAINS = 5
 QUIET_S = 2.0
@@ -127,6 +135,7 @@ class _Run:
         site.slow_network(*LINK_DELAY_S)
         load = Load(site, history, seeded(3 * plan.seed + 1))
         faults = Faults(plan, site, load, history, seeded(3 * plan.seed + 2))
+        self._operator = Operator(site, history, seeded(5 * plan.seed + 3))
         with LogLines(site, plan, history) as log:
             try:
                 async with Watch(site, plan, history) as self._watch:
@@ -151,9 +160,15 @@ class _Run:
         await self._create_topics()
         history.begin()
         history.note("RUN", f"all serve: {self._plan.mode}")
+        least_load_s = LEAST_LOAD_S
+        if self._plan.mode.expires:
+            load.fill()
+            least_load_s = expiry.LEAST_LOAD_S
         for name in (*CONSUMERS, PRODUCERS):
             load.begin(name)
-        await asyncio.gather(faults.run(), site.clock.sleep(LEAST_LOAD_S))
+        self._operator.begin()
+        await asyncio.gather(faults.run(), site.clock.sleep(least_load_s))
+        await self._operator.stop()
         load.calm()
         await site.clock.sleep(CALM_S)
         await load.stop()
@@ -218,6 +233,10 @@ class _Run:
             for slave in slaves:
                 if master is not None and slave is not None:
                     self._compare(group, master, slave)
+        await self._until(lambda: not any(map(self._different, GROUPS)), TABLES_LIMIT_S)
+        for group in GROUPS:
+            for text in self._different(group):
+                self._history.violate("the slave's tables are the master's", text)
 
     def _broker(self, name: str) -> Broker | None:
         server = self._site.servers[name]
@@ -245,6 +264,28 @@ class _Run:
             at = begin + next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
             text = f"the logs of {group} are of one length and differ at {at}"
             self._history.violate("the slave's log is the master's", text)
+        letters = map(dead_letter_topic, SUBSCRIPTIONS)
+        for topic in (*TOPICS, *map(retry_topic, PULLING_GROUPS), *letters):
+            ends, others = (_ends_of(store, topic) for store in (master, slave))
+            if ends != others:
+                text = f"the queues of {topic} end at {ends} at {group}, at {others} at its slave"
+                self._history.violate("the slave's log is the master's", text)
+
+    def _different(self, group: str) -> list[str]:
+        """What the brokers of a group do not agree about, at most one line for each table and slave."""
+        master, *slaves = (self._broker(server.name) for server in self._site.brokers(group))
+        texts: list[str] = []
+        for slave, table in product(slaves, SAME_TABLES):
+            if master is None or slave is None:
+                continue
+            one, other = (_content(broker, table) for broker in (master, slave))
+            for key in sorted(one.keys() | other.keys()):
+                if one.get(key) != other.get(key):
+                    texts.append(
+                        f"{table} of {group}: {key} is {one.get(key)}, at its slave {other.get(key)}"
+                    )
+                    break
+        return texts
 
     def _all_have_all(self) -> bool:
         history = self._history
@@ -256,7 +297,7 @@ class _Run:
         self._note_stock()
         stored = {record.body for records in history.stored.values() for record in records}
         for sent in checks.expected(history):
-            if sent.body not in stored and not checks.may_be_lost(self._plan, history, sent):
+            if sent.body not in stored and not checks.may_be_gone(self._plan, history, sent):
                 return False
         return not any(checks.not_handled(self._plan, history))
 
@@ -268,6 +309,10 @@ class _Run:
         """Note what consumers can read at the masters; all of it is read now."""
         self._read.clear()
         self._note_stock()
+        for name in GROUPS:
+            if (broker := self._broker(name)) is not None:
+                config = broker.services.groups.find(MOVED_GROUP)
+                self._history.settings[name] = 0 if config is None else config.consume_timeout_minute
 
     def _note_stock(self) -> None:
         for topic in TOPICS:
@@ -306,9 +351,19 @@ def _log_of(store: MessageStore, begin: int) -> bytes:
     return data
 
 
+def _content(broker: Broker, table: str) -> dict[str, object]:
+    fed = broker.services.feed.tables()[table]
+    return {key: fed.plain(value) for key, value in fed.items()} if fed.items is not None else {}
+
+
+def _ends_of(store: MessageStore, topic: str) -> list[int]:
+    queues = store.find_topic(topic)
+    return [store.max_offset(topic, queue_id) for queue_id in range(len(queues.slots) if queues else 0)]
+
+
 def _read_on(store: MessageStore, group: str, topic: str, queue_id: int, known: list[Stored]) -> None:
     """Read what is in a queue behind what is known of it."""
-    at = known[-1].offset + 1 if known else 0
+    at = max(known[-1].offset + 1 if known else 0, store.min_offset(topic, queue_id))
     while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
         for record in records:
             plain = record.body

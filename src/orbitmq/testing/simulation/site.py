@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
@@ -24,6 +24,7 @@ from orbitmq.testing.simulation.plan import (
     CLIENTS,
     GROUPS,
     NAME_SERVERS,
+    OPERATOR,
     ROLLS_S,
     ROLLS_SLOT_MS,
     Mode,
@@ -46,6 +47,10 @@ SETTINGS: Mapping[str, str] = {
     "maxIndexNum": "400",
     "recallMessageEnable": "true",
 }
+# How long after its last message a file goes, where brokers that people run count hours.
+RESERVED_S, CLEAN_S = 10.0, 1.0
+# What timerPrecisionMs may be.
+SLOTS_MS = (100, 200, 500, 1000)
 # A process that cannot start is started again, as a supervisor does.
 START_AGAIN_S = 1.0
 MOST_STARTS = 100
@@ -92,7 +97,7 @@ class Site:
         self._mode = mode
         self._history = history
         self.clock: Clock = runtime.clock
-        names = (*NAME_SERVERS[: mode.name_servers], *mode.brokers, *CLIENTS)
+        names = (*NAME_SERVERS[: mode.name_servers], *mode.brokers, *CLIENTS, OPERATOR)
         self.machines = {
             name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
         }
@@ -104,7 +109,7 @@ class Site:
         for name, machine in self.machines.items():
             machine.skew_ms = self.ahead_ms[name]
         self.names = {machine.host: name for name, machine in self.machines.items()}
-        self.servers = {name: Server(name, self.machines[name]) for name in names if name not in CLIENTS}
+        self.servers = {name: Server(name, self.machines[name]) for name in names[: -len(CLIENTS) - 1]}
         self._groups = {
             group: [self.servers[name] for name in (group, *mode.slaves(group))] for group in GROUPS
         }
@@ -158,6 +163,8 @@ class Site:
                 self._history.violate("nothing crashes", f"{server.name} does not start: {error!r}")
                 raise
             else:
+                if self._mode.expires and isinstance(made, Broker):
+                    _keep_for_seconds(made)
                 self._history.note(server.name, "serves" if not attempt else f"serves after {attempt} tries")
                 return
             await runtime.clock.sleep(START_AGAIN_S)
@@ -182,13 +189,34 @@ class Site:
             ha_port=HA_PORT,
             root="/store",
             name_servers=self.name_servers,
-            more=self.settings,
+            more=self.settings | (self._changed(server) if self._mode.changes else {}),
             host=server.machine.host,
         )
         config, warnings = BrokerConfig().updated(settings)
         if warnings:
             raise StartError("; ".join(warnings))
         return config
+
+    def _changed(self, server: Server) -> dict[str, str]:
+        """Settings of this start: at least as much is promised, and a roll window stays as long as it was."""
+        dice = server.machine.random
+        slot_ms = dice.choice(SLOTS_MS)
+        more = {
+            "timerPrecisionMs": str(slot_ms),
+            "transactionTimeOut": str(dice.choice((1000, 2000, 3000))),
+            "mappedFileSizeTimerLog": str(dice.choice((16, 64)) * 1024),
+            "maxIndexNum": str(dice.choice((200, 400, 800))),
+        }
+        if self._mode.rolls:
+            more["timerRollWindowSlot"] = str(round(ROLLS_S * 1000 / slot_ms))
+        if not self._mode.sync_flush:
+            more["flushDiskType"] = dice.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
+        if not self._mode.quorum:
+            more["brokerRole"] = dice.choice(("SYNC_MASTER", "ASYNC_MASTER"))
+            more["inSyncReplicas"] = dice.choice("12")
+        if not self._mode.strict_locks:
+            more["lockInStrictMode"] = dice.choice(("true", "false"))
+        return more
 
     async def stop(self, name: str) -> None:
         """A clean stop (SIGTERM); then the process has ended."""
@@ -272,3 +300,14 @@ class Site:
                 if not tasks:
                     break
                 await asyncio.wait(tasks, timeout=CLOSE_STEP_S)
+
+
+def _keep_for_seconds(broker: Broker) -> None:
+    """Let the log files of a broker that has just started go after seconds, at any hour."""
+    store = broker.services.store
+    store.config = replace(
+        store.config,
+        file_reserved_ms=round(RESERVED_S * 1000),
+        clean_interval_ms=round(CLEAN_S * 1000),
+        disk_max_used_ratio=0.0,
+    )

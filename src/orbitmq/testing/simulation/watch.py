@@ -12,7 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import TAKES_MESSAGES, Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
 from orbitmq.testing.simulation.history import History, PlannedError, Takeover
-from orbitmq.testing.simulation.load import ORDERED_GROUP, PUSH_GROUP
+from orbitmq.testing.simulation.load import LASTING, MOVED_GROUP, ORDERED_GROUP, PUSH_GROUP, QUEUES, REMADE
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
 from orbitmq.testing.simulation.reign import Reign
 from orbitmq.testing.simulation.site import Server, Site
@@ -40,7 +40,7 @@ SPECIAL = frozenset(
     }
 )
 COUNTS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
-WATCHED_GROUPS = (PUSH_GROUP, ORDERED_GROUP)
+WATCHED_GROUPS = (PUSH_GROUP, ORDERED_GROUP, MOVED_GROUP)
 
 
 class Watch:
@@ -54,6 +54,8 @@ class Watch:
         self._aside: dict[str, tuple[int, float]] = {}
         self._known: set[int] = set()
         self._highest: dict[Place, int] = {}
+        # Broker group, topic, queue: the highest offset that any broker's queue has begun at.
+        self._begins: dict[Place, int] = {}
         self._steps = (0, 0.0)
         self._task: asyncio.Task[None] | None = None
         self._looks = 0
@@ -75,6 +77,7 @@ class Watch:
                     self._meet(server)
                     if self._looks % TABLES_EACH == 0:
                         self._look_at_offsets(server)
+                        self._look_at_queues(group, server)
                         self._look_at_buffers(server)
                         self._look_at_what_is_aside(server)
                 self._look_at_log_ends(group)
@@ -130,20 +133,40 @@ class Watch:
             self._history.violate("special services on one member", text, once=group)
 
     def _look_at_offsets(self, server: Server) -> None:
-        """Note the highest offsets at brokers that lead.
+        """Note the highest offsets at brokers that lead, and all of a group that is moved back.
 
         A slave's may be such that its master has not heard of. And for a while after a fault two members may
         hold one queue of a push group, and the last commit wins: so these are judged at the end.
         """
         for place, offset in self._committed(server):
+            if place[1].endswith(f"@{MOVED_GROUP}"):
+                known = self._history.committed.setdefault(place, [])
+                if not known or known[-1][1] != offset:
+                    known.append((self._history.now_s(), offset))
+                continue
             self._highest[place] = max(offset, self._highest.get(place, 0))
+
+    def _look_at_queues(self, group: str, server: Server) -> None:
+        """A queue may lose its end to a fault; it never ends before what has expired of it."""
+        broker = server.broker
+        if broker is None or broker.services.role.role not in COUNTS:
+            return
+        store = broker.services.store
+        for topic, queue_id in ((topic, queue_id) for topic in LASTING for queue_id in range(QUEUES)):
+            place = (group, topic, queue_id)
+            begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            self._begins[place] = before = max(begin, self._begins.get(place, 0))
+            if end < before:
+                text = f"queue {queue_id} of {topic} ends at {end} at {server.name}, it began at {before}"
+                self._history.violate("queues never begin again", text, once=str(place))
 
     def _committed(self, server: Server) -> Iterator[tuple[Place, int]]:
         broker = server.broker
         if broker is None or not server.serves or broker.services.role.role not in COUNTS:
             return
         for key, queues in broker.services.offsets.table().items():
-            if key.rpartition("@")[2] in WATCHED_GROUPS:
+            topic, _, consumers = key.rpartition("@")
+            if consumers in WATCHED_GROUPS and topic != REMADE:
                 for queue_id, offset in queues.items():
                     yield (group_of(server.name), key, queue_id), offset
 

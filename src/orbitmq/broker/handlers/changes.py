@@ -1,0 +1,60 @@
+"""What administrators change, and at which brokers: where it does not last nobody is told that it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.role import Role, RoleState
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+# A slave's tables are its master's, and so are those of a broker that still asks the others. Who acts for its
+# master gives it what was added or moved.
+_KEEPS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
+# But a master that comes back has what was deleted meanwhile, and so has who acts for one that is fenced.
+_DELETES = frozenset({Role.MASTER})
+ROLES = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC: _KEEPS,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _KEEPS,
+    RequestCode.DELETE_TOPIC_IN_BROKER: _DELETES,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _KEEPS,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _KEEPS,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: _DELETES,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _KEEPS,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _KEEPS,
+    RequestCode.CLONE_GROUP_OFFSET: _KEEPS,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _KEEPS,
+}
+
+
+class AdminChanges(Family):
+    """Answers with the handlers of ``families``, in the roles in which a change lasts."""
+
+    def __init__(self, role: RoleState, broker_name: str, families: Iterable[Family]) -> None:
+        self._role = role
+        self._broker_name = broker_name
+        self._handlers = {
+            code: handler for family in families for code, handler in family.routes().items() if code in ROLES
+        }
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            code: partial(self._change, ROLES[RequestCode(code)], handler)
+            for code, handler in self._handlers.items()
+        }
+
+    def _change(
+        self, roles: frozenset[Role], handler: Handler, connection: ServerConnection, command: Command
+    ) -> Answer:
+        role = self._role.role
+        if role not in roles:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"this would not last at a broker that is {role.value}: send it to the master of "
+                f"{self._broker_name}",
+            )
+        return handler(connection, command)

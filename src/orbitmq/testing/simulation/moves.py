@@ -1,0 +1,103 @@
+"""Judges what an operator did: a reset is done once, settings are kept, what is deleted stays away."""
+
+from __future__ import annotations
+
+from orbitmq.testing.simulation.history import Delivered, History, Moved, Stored
+from orbitmq.testing.simulation.load import MOVED_GROUP, PLAIN, REMADE
+from orbitmq.testing.simulation.plan import Plan
+from orbitmq.testing.simulation.pops import may_be_unknown
+
+# What was committed so long before counts for who takes a queue over.
+COUNTS_S = 1.0
+AROUND_S = 10.0
+
+
+def moved(plan: Plan, history: History) -> None:
+    """A group that was moved back gets all from there again, once."""
+    got: dict[tuple[str, int, int], list[Delivered]] = {}
+    for one in history.delivered:
+        if one.group == MOVED_GROUP and one.queue.topic == PLAIN and not one.again:
+            got.setdefault((one.queue.broker_name, one.queue.queue_id, one.offset), []).append(one)
+    for move in history.moves:
+        if move.done_s is None:
+            continue
+        behind = [record for record in history.stored[PLAIN] if _is_behind(record, move)]
+        for record in behind:
+            if may_be_unknown(plan, record.broker, move.done_s, history.now_s()):
+                break
+            if not any(
+                one.at_s >= move.at_s for one in got.get((record.broker, record.queue_id, record.offset), ())
+            ):
+                text = f"{_named(move)}, and {record.body.decode()} at {record.offset} never comes again"
+                history.violate("a reset is done once", text, record.body)
+                break
+        if behind:
+            first = min(behind, key=lambda record: record.offset)
+            _told_twice(plan, history, move, first, got.get((first.broker, first.queue_id, first.offset), []))
+
+
+def _told_twice(plan: Plan, history: History, move: Moved, first: Stored, got: list[Delivered]) -> None:
+    """Whether the group went back once more, though it had committed what is behind the place."""
+    assert move.done_s is not None
+    later = [other.at_s for other in history.moves if other.queue == move.queue and other.at_s > move.at_s]
+    until_s = min(later, default=history.now_s())
+    place = (first.broker, f"{PLAIN}@{MOVED_GROUP}", first.queue_id)
+    had = [one for one in got if move.done_s <= one.at_s < until_s]
+    for one in had[1:]:
+        known = [
+            at_s
+            for at_s, offset in history.committed.get(place, ())
+            if had[0].at_s <= at_s < one.at_s - COUNTS_S and offset > first.offset
+        ]
+        if known and not may_be_unknown(plan, first.broker, known[0], one.at_s, clients_s=had[0].at_s):
+            text = f"{_named(move)}, {first.body.decode()} comes at {had[0].at_s:.3f} s and "
+            text += f"{one.at_s:.3f} s, though what is behind it was committed at {known[0]:.3f} s"
+            history.violate("a reset is done once", text, first.body)
+            return
+
+
+def _is_behind(record: Stored, move: Moved) -> bool:
+    queue = move.queue
+    return (record.broker, record.queue_id) == (
+        queue.broker_name,
+        queue.queue_id,
+    ) and record.offset >= move.to
+
+
+def _named(move: Moved) -> str:
+    return f"queue {move.queue.broker_name}:{move.queue.queue_id} was moved to {move.to} at {move.at_s:.3f} s"
+
+
+def settings(plan: Plan, history: History) -> None:
+    """What the brokers took of an operator is there at the end."""
+    for group, value in history.settings.items():
+        for change in history.changes:
+            if change.done_s is None or group not in change.brokers or change.value <= value:
+                continue
+            if not may_be_unknown(plan, group, change.done_s, history.now_s()):
+                text = f"{group} took {change.value} at {change.done_s:.3f} s, and has {value}"
+                history.violate("settings are kept", text, once=group)
+
+
+def deleted(plan: Plan, history: History) -> None:
+    """What was in a topic that is deleted does not come back when it is made again."""
+    for remade in history.remade:
+        for record in history.stored.get(REMADE, ()):
+            sent = history.sent[record.body]
+            if sent.at_s >= remade.at_s or may_be_unknown(
+                plan, record.broker, remade.deleted_s, history.now_s()
+            ):
+                continue
+            text = (
+                f"{record.body.decode()} is in topic {REMADE}, which was deleted at {remade.deleted_s:.3f} s"
+            )
+            history.violate("what is deleted does not come back", text, record.body)
+
+
+def gone_with_a_topic(plan: Plan, history: History) -> bool:
+    """Whether a group may not have seen that a topic was deleted, and skips some of the new one (CR-25)."""
+    return any(
+        fault.at_s <= remade.made_s + AROUND_S and remade.at_s - AROUND_S <= fault.end_s
+        for fault in plan.faults
+        for remade in history.remade
+    )

@@ -1,0 +1,132 @@
+"""What an operator does while a run lasts: a consumer group is moved back, its settings change, a
+topic is deleted and made again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from orbitmq.admin import Admin
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue
+from orbitmq.testing.simulation.history import Changed, History, Moved, Remade
+from orbitmq.testing.simulation.load import MOVED_GROUP, PLAIN, QUEUES, REMADE
+from orbitmq.testing.simulation.plan import GROUPS, LOAD_S, OPERATOR
+from orbitmq.testing.simulation.site import Site
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from random import Random
+
+    from orbitmq.admin.groups import Move
+
+PAUSE_S = (0.5, 3.0)
+# How far back a group is moved.
+MOST_BACK, MOST_BACK_S = 12, 4.0
+TIMEOUT_MS = 2000
+# So long after its producers were stopped nothing is on its way to a topic any more.
+STOPPED_S = 2.5
+AGAIN_S, MOST_TRIES = 1.0, 200
+
+
+class Operator:
+    """One person at a machine of their own, which no fault ends."""
+
+    def __init__(self, site: Site, history: History, dice: Random) -> None:
+        self._site = site
+        self._history = history
+        self._dice = dice
+        self._stopped = False
+        self._work: list[asyncio.Task[None]] = []
+        self._value = SubscriptionGroupConfig().consume_timeout_minute
+
+    def begin(self) -> None:
+        """All serve: the work begins."""
+        machine = self._site.machines[OPERATOR]
+        self._work = [machine.begin(self._run()), machine.begin(self._remake())]
+
+    async def stop(self) -> None:
+        """Nothing more is changed; returns when what is on its way is answered."""
+        self._stopped = True
+        await asyncio.gather(*self._work)
+
+    def _admin(self) -> Admin:
+        runtime = self._site.machines[OPERATOR].runtime
+        return Admin(self._site.name_servers, runtime=runtime, timeout_ms=TIMEOUT_MS)
+
+    async def _run(self) -> None:
+        async with self._admin() as admin:
+            while True:
+                await self._site.clock.sleep(self._dice.uniform(*PAUSE_S))
+                if self._stopped:
+                    return
+                try:
+                    await (self._move(admin) if self._dice.random() < 0.7 else self._change(admin))
+                except OrbitError as error:
+                    self._history.note(OPERATOR, str(error).splitlines()[0][:160])
+
+    async def _move(self, admin: Admin) -> None:
+        for move in await self._moves(admin):
+            if move.before is None or move.to >= move.before:
+                continue  # what a group skips it never handles
+            moved = Moved(self._history.now_s(), move.queue, move.to)
+            self._history.moves.append(moved)
+            self._history.note(
+                OPERATOR, f"moves {MOVED_GROUP} at {move.queue} from {move.before} to {move.to}"
+            )
+            await admin.groups.move(MOVED_GROUP, [move])
+            moved.done_s = self._history.now_s()
+
+    async def _moves(self, admin: Admin) -> Sequence[Move]:
+        groups, kind = admin.groups, self._dice.randrange(3)
+        if kind == 0:
+            return await groups.plan_to_first(MOVED_GROUP, PLAIN)
+        if kind == 1:
+            now_ms = self._site.machines[OPERATOR].runtime.clock.now_ms()
+            time_ms = now_ms - round(self._dice.uniform(0.5, MOST_BACK_S) * 1000)
+            return await groups.plan_to_time(MOVED_GROUP, PLAIN, time_ms)
+        targets: dict[MessageQueue, int] = {}
+        for move in await groups.plan_to_first(MOVED_GROUP, PLAIN):
+            if move.before is not None and self._dice.random() < 0.5:
+                targets[move.queue] = max(move.to, move.before - self._dice.randint(1, MOST_BACK))
+        return await groups.plan(MOVED_GROUP, targets)
+
+    async def _change(self, admin: Admin) -> None:
+        """A number that only grows."""
+        self._value += 1
+        changed = Changed(self._history.now_s(), self._value)
+        self._history.changes.append(changed)
+        config = SubscriptionGroupConfig(
+            group_name=MOVED_GROUP, consume_timeout_minute=self._value, consume_from_min_enable=True
+        )
+        changed.brokers = await admin.create_group(config)
+        changed.done_s = self._history.now_s()
+
+    async def _remake(self) -> None:
+        """Delete a topic whose producers were stopped, make it again, and let them go on."""
+        history, clock = self._history, self._site.clock
+        await clock.sleep(self._dice.uniform(0.0, LOAD_S))
+        remade = Remade(history.now_s())
+        history.remade.append(remade)
+        await clock.sleep(STOPPED_S)
+        remade.at_s = history.now_s()
+        async with self._admin() as admin:
+            await self._until_all(lambda: admin.delete_topic(REMADE))
+            remade.deleted_s = history.now_s()
+            history.note(OPERATOR, f"topic {REMADE} is deleted")
+            await clock.sleep(self._dice.choice((0.0, 0.1, 3.0)))
+            await self._until_all(lambda: admin.create_topic(REMADE, QUEUES))
+        remade.made_s = history.now_s()
+        history.note(OPERATOR, f"topic {REMADE} is made again")
+
+    async def _until_all(self, ask: Callable[[], Awaitable[list[str]]]) -> None:
+        """Ask until the masters of all groups were asked and none refused."""
+        for _ in range(MOST_TRIES):
+            try:
+                if set(await ask()) == set(GROUPS):
+                    return
+            except OrbitError as error:
+                self._history.note(OPERATOR, str(error).splitlines()[0][:160])
+            await self._site.clock.sleep(AGAIN_S)
+        self._history.violate("everything recovers", f"an operator is not heard after {MOST_TRIES} tries")

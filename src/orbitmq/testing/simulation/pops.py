@@ -1,0 +1,90 @@
+"""Judges what members that pop were dealt: what is done does not come again, and order is kept."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.testing.simulation.history import Dealt, History
+from orbitmq.testing.simulation.load import FIFO_GROUP, POP_INVISIBLE_S
+from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan
+
+# What an answer is on its way at most, when no fault is at its client.
+ANSWER_S = 3.0
+# A slave is told what its master knows in so long, when nothing has kept it from it for the time before.
+TOLD_S, HEALTHY_S = 0.5, 10.0
+# What was written so long before a machine lost power may not have been synced.
+UNSYNCED_S = 2.0
+
+
+def done_again(plan: Plan, history: History) -> None:
+    """What was acknowledged or rejected, and was so answered, is not dealt out again (PP-02)."""
+    done: dict[tuple[str, bytes], tuple[float, str]] = {}
+    for one in history.delivered:
+        if one.done_s is not None:
+            done.setdefault((one.group, one.body), (one.done_s, one.queue.broker_name))
+    # Of what had failed before there are copies, which an acting slave may bring to another group twice.
+    failed: dict[tuple[str, bytes], float] = {}
+    for each in history.dealt:
+        for offset in each.again:
+            failed.setdefault((each.group, each.bodies[offset]), each.at_s)
+    for each in history.dealt:
+        for body in each.bodies.values():
+            done_s, home = done.get((each.group, body), (each.at_s, ""))
+            if each.at_s <= done_s + ANSWER_S or failed.get((each.group, body), done_s) < done_s:
+                continue
+            if may_be_unknown(plan, home, done_s, each.at_s, clients_s=done_s):
+                continue
+            text = f"{body.decode()} was done at {done_s:.3f} s, {each.member} gets it at {each.at_s:.3f} s"
+            history.violate("what is done does not come again", text, body)
+
+
+def dealt_too_soon(plan: Plan, history: History) -> None:
+    """In order: of a queue nothing is dealt out while something of it is out (PP-04)."""
+    settled: dict[tuple[str, MessageQueue, int], list[float]] = defaultdict(list)
+    for one in history.delivered:
+        if one.settling_s is not None:
+            settled[one.member, one.queue, one.offset].append(one.settling_s)
+    before: dict[object, Dealt] = {}
+    for each in history.dealt:
+        if each.group != FIFO_GROUP:
+            continue
+        last = before.get(each.queue)
+        before[each.queue] = each
+        if last is None or each.at_s >= last.at_s + POP_INVISIBLE_S - ANSWER_S - plan.wrong_s:
+            continue
+        for offset, body in last.bodies.items():
+            told = settled[last.member, last.queue, offset]
+            if any(last.at_s <= settling_s <= each.at_s for settling_s in told):
+                continue
+            if not may_be_unknown(plan, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s):
+                text = f"{each.member} gets {sorted(each.bodies)} of a queue at {each.at_s:.3f} s, while "
+                text += f"{last.member} has {body.decode()} at {offset} since {last.at_s:.3f} s"
+                history.violate("order in each queue", text, body)
+            break
+
+
+def may_be_unknown(
+    plan: Plan, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
+) -> bool:
+    """Whether a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
+
+    Args:
+        clients_s: whether a fault at a client since then may be why.
+    """
+    brokers = {home, *plan.mode.slaves(home)}
+    for fault in plan.faults:
+        machines = set(fault.machines)
+        amid = clients_s is not None and fault.at_s <= until_s and clients_s - ANSWER_S <= fault.end_s
+        if amid and machines & set(CLIENTS):
+            return True
+        if not machines & brokers:
+            continue
+        if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
+            return True
+        # A pop is on no disk when it is answered; nor is anything with ASYNC_FLUSH.
+        if fault.kind in FORGETS and fault.at_s - UNSYNCED_S <= known_s <= fault.end_s:
+            return True
+        if fault.kind is not Kind.CLOCK and fault.at_s - TOLD_S <= known_s <= fault.end_s + HEALTHY_S:
+            return True
+    return False

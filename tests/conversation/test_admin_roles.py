@@ -1,0 +1,275 @@
+"""What administrators change is told to be done where it lasts: at the master, or at who acts for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer
+from tests.replicas import ACTING, MASTER, OTHER, SLAVE, role_of, same_end
+
+from orbitmq import BrokerError, Message, ValidationError
+from orbitmq.broker.role import Role
+from orbitmq.message.model import MessageQueue
+from orbitmq.testing import World
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.pop import SetMessageRequestModeRequestBody
+from orbitmq.wire.bodies.redrive import RedriveAction, RedriveRequest, RedriveState
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+TOPIC: dict[str, Any] = {
+    "topic": "U", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+}  # fmt: skip
+RESET: dict[str, Any] = {
+    "group": "cg", "topic": "T", "queueId": 0, "offset": 5, "timestamp": -1, "isForce": "true",
+}  # fmt: skip
+CHANGES: list[tuple[int, bytes, dict[str, Any]]] = [
+    (RequestCode.UPDATE_AND_CREATE_TOPIC, b"", TOPIC),
+    (
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        SubscriptionGroupConfig(group_name="new").encode(),
+        {},
+    ),
+    (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, b"", RESET),
+    (RequestCode.CLONE_GROUP_OFFSET, b"", {"srcGroup": "cg", "destGroup": "cg2", "offline": "true"}),
+    (
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        SetMessageRequestModeRequestBody(topic="T", consumer_group="cg").encode(),
+        {},
+    ),
+    (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, b"", {"group": "cg", "topic": "T", "readable": "false"}),
+]
+DELETIONS: list[tuple[int, bytes, dict[str, Any]]] = [
+    (RequestCode.DELETE_TOPIC_IN_BROKER, b"", {"topic": "T"}),
+    (RequestCode.DELETE_SUBSCRIPTIONGROUP, b"", {"groupName": "cg", "cleanOffset": "true"}),
+]
+
+
+def peer_of(world: World, name: str) -> BrokerPeer:
+    return BrokerPeer(world.runtime, world.brokers[name].address)
+
+
+async def ask(peer: BrokerPeer, change: tuple[int, bytes, dict[str, Any]]) -> Command:
+    code, body, ext = change
+    return await peer.call(code, body, **ext)
+
+
+def changed(world: World, name: str, code: int) -> bool:
+    s = world.brokers[name].services
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: "U" in s.topics,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "new" in s.groups,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: s.offsets.query("cg", "T", 0) == 5,
+        RequestCode.CLONE_GROUP_OFFSET: s.offsets.query("cg2", "T", 0) == 10,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: s.modes.get("T", "cg") is not None,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: not s.groups.may_read("cg", "T"),
+    }[RequestCode(code)]
+
+
+async def ten_consumed(world: World, master: BrokerPeer) -> None:
+    await master.create("T")
+    for number in range(10):
+        await master.sent(b"%d" % number)
+    await master.pull(0)
+    await master.ok(
+        RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="cg", topic="T", queueId=0, commitOffset=10
+    )
+    if SLAVE in world.brokers:
+        await world.until(lambda: same_end(world))
+    await world.sleep(1)
+
+
+@pytest.mark.behaviour("MO-20")
+@pytest.mark.orbitmq(replicas=2)
+@pytest.mark.parametrize("change", [*CHANGES, *DELETIONS], ids=lambda change: change[0].name)
+async def test_a_slave_refuses_what_it_would_not_keep(
+    orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
+) -> None:
+    """It said yes, changed its own copy, and the master and the group went on as before."""
+    world = orbitmq_world
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await ten_consumed(world, master)
+        refused = await ask(slave, change)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "is slave: send it to the master of broker-a" in (refused.remark or "")
+        assert (await ask(master, change)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.behaviour("MO-20")
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.parametrize("change", DELETIONS, ids=lambda change: change[0].name)
+async def test_what_is_deleted_while_a_slave_acts_would_come_back(
+    orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await ten_consumed(world, master)
+        await world.stop_broker(MASTER)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        refused = await ask(slave, change)
+        services = world.brokers[SLAVE].services
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        for name in (MASTER, SLAVE):
+            services = world.brokers[name].services
+            assert ("T" in services.topics, "cg" in services.groups) == (True, True)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "is acting master" in (refused.remark or "")
+
+
+@pytest.mark.behaviour("MO-20")
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change[0].name)
+async def test_who_acts_takes_changes_that_last(
+    orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await ten_consumed(world, master)
+        await world.stop_broker(MASTER)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        assert (await ask(slave, change)).code == ResponseCode.SUCCESS
+        assert changed(world, SLAVE, change[0])
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        assert [changed(world, name, change[0]) for name in (MASTER, SLAVE)] == [True, True]
+
+
+@pytest.mark.behaviour("MO-22")
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change[0].name)
+async def test_what_was_answered_is_on_the_disk(
+    orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
+) -> None:
+    world = orbitmq_world
+    async with peer_of(world, MASTER) as master:
+        await ten_consumed(world, master)
+        await world.sleep(10)
+        assert (await ask(master, change)).code == ResponseCode.SUCCESS
+        world.crash(MASTER)
+        await world.start_broker(MASTER)
+        assert changed(world, MASTER, change[0])
+
+
+async def without_a_master(world: World) -> None:
+    """Of the two masters one is lost and its slave acts; each queue has 10 messages, of which a group
+    consumed 4; both have dead letters of it."""
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with world.admin() as admin:
+        await admin.create_topic("T", queues=1)
+        await admin.create_topic("%DLQ%cg", queues=1)
+        await admin.create_group(SubscriptionGroupConfig("cg"))
+        await admin.create_group(SubscriptionGroupConfig("cg2"))
+    async with world.producer() as producer:
+        for name in (MASTER, OTHER):
+            for topic in ("T", "%DLQ%cg"):
+                for number in range(10):
+                    await producer.send(Message(topic, b"%d" % number), queue=MessageQueue(topic, name, 0))
+            async with peer_of(world, name) as peer:
+                await peer.ok(
+                    RequestCode.UPDATE_CONSUMER_OFFSET,
+                    consumerGroup="cg", topic="T", queueId=0, commitOffset=4,
+                )  # fmt: skip
+    await world.until(lambda: same_end(world))
+    await world.sleep(2)
+    world.crash(MASTER)
+    if world.brokers[SLAVE].services.config.enable_slave_acting_master:
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+    await world.sleep(2)
+
+
+@pytest.mark.behaviour("MO-21")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=ACTING)
+async def test_a_broker_group_without_its_master_is_not_left_out(orbitmq_world: World) -> None:
+    """A group was 6 messages behind and not 12, was moved in one queue of two, and all was told as done."""
+    world = orbitmq_world
+    await without_a_master(world)
+    both = [MASTER, OTHER]
+    async with world.admin() as admin:
+        lags = [one for one in await admin.groups.lag("cg") if one.queue.topic == "T"]
+        assert [(one.queue.broker_name, one.lag) for one in lags] == [(MASTER, 6), (OTHER, 6)]
+        assert (await admin.groups.names())["cg"] == both
+        assert list((await admin.groups.show("cg")).configs) == both
+        assert {one.queue.broker_name for one in await admin.consumer_progress("cg")} == set(both)
+        assert (await admin.dead_letters.of("cg")).brokers == {MASTER: 10, OTHER: 10}
+        assert [one.broker_name for one in await admin.timers.pending()] == both
+        assert await admin.groups.clone("cg", "cg2") == both
+        moves = await admin.groups.plan_to_first("cg", "T")
+        assert [(move.queue.broker_name, move.before, move.to) for move in moves] == [
+            (MASTER, 4, 0),
+            (OTHER, 4, 0),
+        ]
+        await admin.groups.move("cg", moves)
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        offsets = [world.brokers[name].services.offsets for name in both]
+        assert [(each.query("cg", "T", 0), each.query("cg2", "T", 0)) for each in offsets] == [(0, 4)] * 2
+
+
+@pytest.mark.behaviour("MO-21")
+@pytest.mark.orbitmq(brokers=2, replicas=2)
+async def test_a_slave_that_does_not_act_tells_and_takes_nothing(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await without_a_master(world)
+    async with world.admin() as admin:
+        lags = [one for one in await admin.groups.lag("cg") if one.queue.topic == "T"]
+        assert [(one.queue.broker_name, one.lag) for one in lags] == [(MASTER, 6), (OTHER, 6)]
+        counts = [(one.queue.broker_name, one.count) for one in await admin.topic_status("T")]
+        assert counts == [(MASTER, 10), (OTHER, 10)]
+        with pytest.raises(BrokerError, match="this would not last at a broker that is slave"):
+            await admin.groups.move("cg", await admin.groups.plan_to_first("cg", "T"))
+
+
+@pytest.mark.behaviour("MO-21", "DQ-12")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=ACTING)
+async def test_what_needs_a_master_says_which_is_missing(orbitmq_world: World) -> None:
+    """Half of the dead letters were sent and half a topic deleted, and all was told as done."""
+    world = orbitmq_world
+    await without_a_master(world)
+    async with world.admin() as admin:
+        left, sent = await admin.dead_letters.redrive(RedriveRequest("cg", to_topic="T"))
+        assert (left.broker_name, left.state, left.end - left.position) == (MASTER, RedriveState.FAILED, 10)
+        assert "no master of broker-a is online" in (left.problem or "")
+        assert (sent.broker_name, sent.state) == (OTHER, RedriveState.RUNNING)
+        for delete in (admin.delete_topic("T"), admin.delete_group("cg")):
+            with pytest.raises(ValidationError, match="no master of broker-a is online"):
+                await delete
+        assert "T" in world.brokers[OTHER].services.topics
+        assert "cg" in world.brokers[OTHER].services.groups
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        assert await admin.delete_topic("T") == [MASTER, OTHER]
+
+
+@pytest.mark.behaviour("MO-21")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=ACTING)
+async def test_a_redrive_whose_master_is_lost_is_told_to_wait(orbitmq_world: World) -> None:
+    """It was not there, and a stop ended the other one's and said so."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with world.admin() as admin, world.producer() as producer:
+        await admin.create_topic("T", queues=1)
+        await admin.create_topic("%DLQ%cg", queues=1)
+        for name in (MASTER, OTHER):
+            for number in range(100):
+                queue = MessageQueue("%DLQ%cg", name, 0)
+                await producer.send(Message("%DLQ%cg", b"%d" % number), queue=queue)
+        await admin.dead_letters.redrive(RedriveRequest("cg", to_topic="T", rate=2))
+        await world.sleep(3)
+        world.crash(MASTER)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        await world.sleep(2)
+        waits, runs = await admin.dead_letters.status("cg")
+        assert (waits.broker_name, waits.state) == (MASTER, RedriveState.RUNNING)
+        assert "it waits: this broker is acting master" in (waits.problem or "")
+        assert (runs.broker_name, runs.problem) == (OTHER, None)
+        with pytest.raises(BrokerError, match="acting master"):
+            await admin.dead_letters.change("cg", RedriveAction.STOP)

@@ -1,0 +1,141 @@
+"""Who works on messages is stopped in the middle: nothing stays half settled, and no queue stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.conversation.scripted import consumer_of, until
+from tests.conversation.test_client_pull import committed, filled, pull_consumer
+
+from orbitmq import Consumer, ReceivedMessage
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+
+Work = Callable[[Consumer, list[bytes]], Awaitable[None]]
+
+
+def takes_back_slowly(world: Any, broker: Any) -> None:
+    async def slowly(command: Command) -> Command:
+        await world.runtime.clock.sleep(1)
+        return command.reply()
+
+    broker.script = lambda command: slowly(command) if command.code == BACK else "default"
+
+
+async def handled(consumer: Consumer, got: list[bytes]) -> None:
+    async def handler(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        if message.body == b"0":
+            message.reject()
+
+    await consumer.run(handler)
+
+
+async def handled_in_batches(consumer: Consumer, got: list[bytes]) -> None:
+    async def handler(batch: list[ReceivedMessage]) -> None:
+        got.extend(message.body for message in batch)
+        batch[0].reject()
+
+    await consumer.run(handler, batch=3)
+
+
+async def looped(consumer: Consumer, got: list[bytes]) -> None:
+    async for message in consumer:
+        got.append(message.body)
+        if message.body == b"0":
+            message.reject()
+
+
+async def looped_in_batches(consumer: Consumer, got: list[bytes]) -> None:
+    async for batch in consumer.batches(3):
+        got.extend(message.body for message in batch)
+        batch[0].reject()
+
+
+@pytest.mark.behaviour("CR-13")
+@pytest.mark.parametrize("ordered", [False, True], ids=["any-order", "ordered"])
+@pytest.mark.parametrize("work", [handled, handled_in_batches, looped, looped_in_batches])
+async def test_what_is_sent_back_when_its_run_is_cancelled_is_sent_back_to_the_end(
+    world: Any, work: Work, ordered: bool
+) -> None:
+    """It stayed with the user's code for ever: the offset stood still, and in order the queue."""
+    broker = filled(world, 3)
+    takes_back_slowly(world, broker)
+    got: list[bytes] = []
+    async with consumer_of(world, ordered=ordered, concurrency=1) as consumer:
+        consumer.subscribe("t")
+        first = asyncio.ensure_future(work(consumer, got))
+        await until(world, lambda: broker.requests(BACK))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        again = asyncio.ensure_future(work(consumer, got))
+        await world.runtime.clock.sleep(5)
+        await consumer.commit()
+        assert committed(broker) == 3
+    await again
+    assert sorted(got) == [b"0", b"1", b"2"]
+    assert len(broker.requests(BACK)) == 1
+
+
+@pytest.mark.behaviour("CR-13")
+async def test_a_poll_that_is_cancelled_finishes_what_the_one_before_gave(world: Any) -> None:
+    """The handled ones beside the one that went back were sent back too, a quarter of an hour later."""
+    broker = filled(world, 4)
+    takes_back_slowly(world, broker)
+    async with pull_consumer(world) as consumer:
+        consumer.subscribe("t")
+        first, *_ = await consumer.poll(4)
+        first.retry()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await consumer.poll()
+        await consumer.poll(timeout_ms=1000)
+        await consumer.commit()
+        assert committed(broker) == 4
+        await world.runtime.clock.sleep(1900)
+    assert len(broker.requests(BACK)) == 1
+
+
+async def test_polls_at_the_same_time_are_finished_by_the_next_one(world: Any) -> None:
+    """Only those of one of them were: the others were sent back, though they were done."""
+    broker = filled(world, 0)
+    async with pull_consumer(world) as consumer:
+        consumer.subscribe("t")
+        polls = [asyncio.ensure_future(consumer.poll(1)) for _ in range(3)]
+        await world.runtime.clock.sleep(1)
+        for number in range(3):
+            broker.store("t", b"%d" % number)
+        found = await asyncio.gather(*polls)
+        assert sorted(message.body for (message,) in found) == [b"0", b"1", b"2"]
+        await consumer.poll(timeout_ms=100)
+        await consumer.commit()
+        assert committed(broker) == 3
+        await world.runtime.clock.sleep(1900)
+    assert broker.requests(BACK) == []
+
+
+@pytest.mark.behaviour("CR-15")
+async def test_in_order_a_message_of_a_loop_that_was_left_comes_again_after_the_consume_timeout(
+    world: Any,
+) -> None:
+    """Nobody had it, and its queue waited for it until the consumer closed."""
+    filled(world, 3)
+    got: list[bytes] = []
+    async with consumer_of(world, ordered=True, consume_timeout_s=60) as consumer:
+        consumer.subscribe("t")
+        async for message in consumer:
+            got.append(message.body)
+            break
+        begun = world.runtime.clock.monotonic()
+        async for message in consumer:
+            got.append(message.body)
+            if len(got) == 4:
+                break
+        assert 60 <= world.runtime.clock.monotonic() - begun < 100
+    assert got == [b"0", b"0", b"1", b"2"]
