@@ -142,6 +142,17 @@ def test_the_same_message_twice_counts_twice() -> None:
     assert level.progress == 4
 
 
+@pytest.mark.behaviour("DL-09")
+@pytest.mark.parametrize(("stored_ms", "progress"), [(5000, 1), (8999, 1), (9000, 4)])
+def test_what_was_sent_back_twice_is_not_delivered_before_it_is_due(stored_ms: int, progress: int) -> None:
+    """The first one was delivered, as another broker's progress says; the second one waits until 9 s."""
+    level = LevelProgress(
+        1, 4, lambda offset: identity("same" if offset in (0, 3) else offset), lambda _, ms: ms >= 9000
+    )
+    level.saw([identity("same")], stored_ms)
+    assert level.progress == progress
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_every_run_of_deliveries_is_followed(seed: int) -> None:
     dice = random.Random(seed)

@@ -44,6 +44,7 @@ class Delivery:
     Attributes:
         level: :data:`TIMER` or :data:`ROLLED` for a timer message.
         out_ms, enqueued_ms: of a timer message, its slot and when it began to wait; 0: it does not say.
+        stored_ms: when it was delivered, by who did.
     """
 
     level: int
@@ -51,6 +52,7 @@ class Delivery:
     identity: Identity
     out_ms: int = 0
     enqueued_ms: int = 0
+    stored_ms: int = 0
 
 
 def identity_of(record: Record, topic: str, unique_id: str) -> Identity:
@@ -121,7 +123,7 @@ def _delivery(view: memoryview, at: int) -> Delivery | None:
     kind = ROLLED if rolled else level or TIMER
     identity = identity_of(record, topic, properties.get(property_names.UNIQ_KEY, ""))
     times = _number(out_text), _number(properties.get(property_names.TIMER_ENQUEUE_MS, ""))
-    return Delivery(kind, record.physical_offset, identity, *times)
+    return Delivery(kind, record.physical_offset, identity, *times, record.store_timestamp)
 
 
 def _number(text: str) -> int:
@@ -166,23 +168,32 @@ class LevelProgress:
         waiting: gives the identity of the message at an offset of the level's queue, ``None``: it cannot be
             read.
         end: the offset behind the newest message of the queue.
+        may_be: whether the message at an offset may have been delivered at a time in milliseconds. What is
+            sent back twice waits twice, as one identity: the delivery of the first is none of the second.
     """
 
-    def __init__(self, progress: int, end: int, waiting: Callable[[int], Identity | None]) -> None:
+    def __init__(
+        self,
+        progress: int,
+        end: int,
+        waiting: Callable[[int], Identity | None],
+        may_be: Callable[[int, int], bool] = lambda _offset, _stored_ms: True,
+    ) -> None:
         self.progress = progress
         self._end = end
         self._waiting = waiting
+        self._may_be = may_be
         self._loaded = progress
         self._places: dict[Identity, deque[int]] = {}
 
-    def saw(self, found: Iterable[Identity]) -> None:
-        """Messages with these identities were delivered, the first one first."""
+    def saw(self, found: Iterable[Identity], stored_ms: int = 0) -> None:
+        """Messages with these identities were delivered at a time, the first one first."""
         for identity in found:
             self._load()
             places = self._places.get(identity, ())
             while places and places[0] < self.progress:
                 places.popleft()
-            if places:
+            if places and self._may_be(places[0], stored_ms):
                 self.progress = places.popleft() + 1
             if not places:
                 self._places.pop(identity, None)

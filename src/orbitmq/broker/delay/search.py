@@ -52,7 +52,7 @@ class DeliverySearch:
                 starts[level] = start
                 known = self._progress.place(level).offset
                 last = self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
-                searched[level] = LevelProgress(known, last, self.waiting(level))
+                searched[level] = LevelProgress(known, last, self.waiting(level), self._may_be(level))
         await self._read(starts, searched, end)
         for level, found in searched.items():
             place = self._progress.place(level)
@@ -91,6 +91,16 @@ class DeliverySearch:
 
         return identity
 
+    def _may_be(self, level: int) -> Callable[[int, int], bool]:
+        """Tells whether the message at an offset was due at a time, or taken as due (DL-05)."""
+        delay_ms = self._levels.delay_ms(level)
+
+        def may_be(offset: int, stored_ms: int) -> bool:
+            entry = self._store.entry(reserved.SCHEDULE_TOPIC, level - 1, offset)
+            return entry is None or entry[2] <= stored_ms or entry[2] > stored_ms + delay_ms
+
+        return may_be
+
     async def _read(self, starts: dict[int, int], searched: dict[int, LevelProgress], end: int) -> None:
         at = min(starts.values(), default=end)
         while (piece := self._store.raw.piece(at, end)) is not None:
@@ -98,7 +108,7 @@ class DeliverySearch:
             for each in found:
                 level = searched.get(each.level)
                 if level is not None and each.physical_offset >= starts[each.level]:
-                    level.saw([each.identity])
+                    level.saw([each.identity], each.stored_ms)
 
 
 async def deliveries_backwards(
