@@ -153,6 +153,24 @@ def test_what_was_sent_back_twice_is_not_delivered_before_it_is_due(stored_ms: i
     assert level.progress == progress
 
 
+@pytest.mark.behaviour("DL-09")
+def test_a_delivery_that_is_counted_already_is_none_of_a_later_copy() -> None:
+    """Two were sent back twice; the file says that the first copies were delivered, not where."""
+    level = LevelProgress(
+        2,
+        6,
+        lambda offset: identity("same" if offset in (1, 4) else "twin" if offset in (0, 5) else offset),
+        first=0,
+    )
+    level.saw([identity("same")])
+    assert level.progress == 2
+    level.saw([identity(2)])
+    assert level.progress == 3
+    # Behind what was not counted a level is in order: this is the second copy's.
+    level.saw([identity("twin")])
+    assert level.progress == 6
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_every_run_of_deliveries_is_followed(seed: int) -> None:
     dice = random.Random(seed)

@@ -170,6 +170,7 @@ class LevelProgress:
         end: the offset behind the newest message of the queue.
         may_be: whether the message at an offset may have been delivered at a time in milliseconds. What is
             sent back twice waits twice, as one identity: the delivery of the first is none of the second.
+        first: deliveries from this offset on may be found, though they are known; ``None``: from progress on.
     """
 
     def __init__(
@@ -178,12 +179,13 @@ class LevelProgress:
         end: int,
         waiting: Callable[[int], Identity | None],
         may_be: Callable[[int, int], bool] = lambda _offset, _stored_ms: True,
+        first: int | None = None,
     ) -> None:
-        self.progress = progress
+        self.progress = self._known = progress
         self._end = end
         self._waiting = waiting
         self._may_be = may_be
-        self._loaded = progress
+        self._loaded = progress if first is None else first
         self._places: dict[Identity, deque[int]] = {}
 
     def saw(self, found: Iterable[Identity], stored_ms: int = 0) -> None:
@@ -191,9 +193,11 @@ class LevelProgress:
         for identity in found:
             self._load()
             places = self._places.get(identity, ())
-            while places and places[0] < self.progress:
+            while places and places[0] < self.progress > self._known:
                 places.popleft()
-            if places and self._may_be(places[0], stored_ms):
+            if places and places[0] < self._known:
+                places.popleft()  # nothing behind was found yet, so it is that one's
+            elif places and self._may_be(places[0], stored_ms):
                 self.progress = places.popleft() + 1
             if not places:
                 self._places.pop(identity, None)

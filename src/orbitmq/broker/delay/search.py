@@ -6,7 +6,14 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from orbitmq.broker.delay.delivered import Delivery, Identity, LevelProgress, deliveries, waiting_identity
+from orbitmq.broker.delay.delivered import (
+    WINDOW,
+    Delivery,
+    Identity,
+    LevelProgress,
+    deliveries,
+    waiting_identity,
+)
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.message import reserved
@@ -50,9 +57,13 @@ class DeliverySearch:
             start = self._start(level)
             if start is not None and start < end:
                 starts[level] = start
-                known = self._progress.place(level).offset
+                place = self._progress.place(level)
                 last = self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
-                searched[level] = LevelProgress(known, last, self.waiting(level), self._may_be(level))
+                # The table's file does not say from where on the log holds what it does not count.
+                first = place.offset if place.log_offset else max(0, place.offset - WINDOW)
+                searched[level] = LevelProgress(
+                    place.offset, last, self.waiting(level), self._may_be(level), first
+                )
         await self._read(starts, searched, end)
         for level, found in searched.items():
             place = self._progress.place(level)
