@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbitmq.testing.simulation.history import History, Sent
-from orbitmq.testing.simulation.load import ORDERED, REMADE, SUBSCRIPTIONS, dies, fails_first
+from orbitmq.testing.simulation.load import MOVED_GROUP, ORDERED, REMADE, SUBSCRIPTIONS, dies, fails_first
 from orbitmq.testing.simulation.moves import gone_with_a_topic
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Plan
 from orbitmq.testing.simulation.site import RESERVED_S
@@ -28,6 +28,8 @@ def may_have_expired(plan: Plan, history: History, sent: Sent) -> bool:
     if expired_s > history.now_s():
         return False
     groups = [group for group, topics in SUBSCRIPTIONS.items() if sent.topic in topics]
+    if fails_first(sent.body) and MOVED_GROUP in groups:
+        groups.remove(MOVED_GROUP)  # each time it is moved back, the message fails anew
     if dies(sent.body) or all(sent.body in history.by_group.get(group, ()) for group in groups):
         return True
     if any(fault.kind in FORGETS and fault.target in GROUPS for fault in plan.faults):
