@@ -84,7 +84,8 @@ class Cluster:
         if command.code == RequestCode.GET_MIN_OFFSET:
             return GetMinOffsetResponse(offset=0).reply_to(command)
         if command.code == RequestCode.GET_BROKER_CONFIG:
-            return command.reply(body=f"brokerRole={self.role}\n".encode())
+            # As RocketMQ writes it on Windows: nothing is escaped.
+            return command.reply(body=f"storePathRootDir=C:\\users\nbrokerRole={self.role}\n".encode())
         assert command.code == RequestCode.GET_MAX_OFFSET
         return GetMaxOffsetResponse(offset=self.end).reply_to(command)
 

@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 from tests.unit.spark_conversation import ScriptedConversation
 
-from orbitmq.errors import BrokerError
+from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.errors import RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import encode_properties
@@ -53,6 +53,8 @@ class ScriptedBrokers:
         self.failures: list[Exception | int] = []
         self.rounds = 0
         self.master = True
+        # The name server knows the topic only after so many questions who its master is.
+        self.unknown = 0
         self.reset = False
         self.asked: list[int] = []
         self.unanswered = 0
@@ -66,6 +68,9 @@ class ScriptedBrokers:
         return QueueAddresses(addresses, {}, frozenset(addresses.values()))
 
     def is_master(self, topic: str, address: str) -> bool:
+        if self.unknown:
+            self.unknown -= 1
+            raise TopicNotFoundError(topic, "scripted")
         return self.master
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
@@ -266,6 +271,14 @@ def test_a_slave_that_began_to_copy_later_proves_no_loss(on_loss: Loss) -> None:
     young.master = False
     with pytest.raises(UnreachableError, match=r"offset 0 of .*: it begins at 100 for 0.06 s"):
         read(young, [QueueRange(QUEUES[0], 0, 200)], offset_timeout_ms=60, on_loss=on_loss)
+
+
+@pytest.mark.behaviour("SP-02")
+def test_a_name_server_that_just_started_ends_no_task_that_asks_who_is_master() -> None:
+    brokers = ScriptedBrokers(minimum=100)
+    brokers.unknown = 1
+    rows = read(brokers, [QueueRange(QUEUES[0], 0, 200)], on_loss=Loss.SKIP)
+    assert rows == expected([QueueRange(QUEUES[0], 100, 200)])
 
 
 @pytest.mark.parametrize("on_loss", list(Loss))

@@ -16,7 +16,6 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.runtime.worker import this_worker
-from orbitmq.settings import properties_text
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.cluster.connections import Conversation
 from orbitmq.spark.errors import UnreachableError
@@ -50,6 +49,8 @@ Missing: TypeAlias = UnreachableError | TopicNotFoundError
 _BUSY_CODES = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
 )
+# In the settings of a master.
+_MASTER_LINES = frozenset({b"brokerRole=ASYNC_MASTER", b"brokerRole=SYNC_MASTER"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,8 @@ class Brokers:
         if address not in route.masters or address in route.writable.values():
             return address in route.masters
         (answer,) = self.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
-        return properties_text.parse(answer.body.decode()).get("brokerRole", "SLAVE") != "SLAVE"
+        # Not read as properties: RocketMQ escapes nothing, and a path of Windows is none.
+        return not _MASTER_LINES.isdisjoint(answer.body.splitlines())
 
     def another_answers(self, topics: Iterable[str], broker_name: str | None) -> bool:
         """Whether a broker beside ``broker_name`` answers, of those that the routes of ``topics`` name.

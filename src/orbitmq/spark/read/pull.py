@@ -345,7 +345,8 @@ class RangeReader:
         """Whether the broker proves what is gone. A slave may be behind, or have begun to copy later."""
         try:
             return self._brokers.is_master(queue.topic, address)
-        except UnreachableError:
+        except (UnreachableError, TopicNotFoundError):
+            # The flight may have begun with another topic, and a new name server knows this one late.
             return False
 
     def _address(self, queue: MessageQueue) -> str:

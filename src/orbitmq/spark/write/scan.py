@@ -140,16 +140,16 @@ class StoredRows:
         except DataLossError as error:
             raise SinkStateError(
                 f"nobody can tell any more which rows of the batch {topic!r} has taken: "
-                f"{str(error).partition(';')[0]}. {self._way_on()}"
+                f"{str(error).partition(';')[0]}: {self._way_on()}"
             ) from error
 
     def _way_on(self) -> str:
-        """How to get over a batch whose messages have expired."""
+        """How to get over a batch of which nobody can tell what is stored."""
         place = self._options.state_location
         if place is None:
-            return "Start the job anew: it sends all of its rows"
+            return "start the job anew, it sends all of its rows"
         folder = "give the query a new checkpoint" if place == CLUSTER else f"remove its folder in {place}"
-        return f"To send all of them, {folder}"
+        return f"to send all rows, again those that are stored, {folder}"
 
     def _ends_now(self, topic: str) -> Offsets:
         found: dict[MessageQueue, int] = {}
@@ -167,7 +167,11 @@ class StoredRows:
         try:
             return patiently(self._options.retry_timeout_ms, lambda: self._ranges_now(topic, since))
         except (UnreachableError, TopicNotFoundError) as error:
-            raise UnreachableError(f"what was stored in {topic!r} earlier cannot be read: {error}") from error
+            # Each restart waits anew; a broker that was taken away for good never comes.
+            raise UnreachableError(
+                f"what was stored in {topic!r} earlier cannot be read: {error}. If that stays so: "
+                f"{self._way_on()}"
+            ) from error
 
     def _ranges_now(self, topic: str, since: Since) -> list[QueueRange]:
         masters: dict[MessageQueue, str] = {}

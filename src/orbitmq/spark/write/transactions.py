@@ -177,25 +177,26 @@ class Transactions:
         """Roll back what attempts without success left; how many half messages.
 
         Args:
-            begun: where the half queues ended before the batch, by topic.
+            begun: where the half queues ended before the batch, by topic; ``None``: from the first message.
 
         Raises:
             UnreachableError: a broker is away, or does not show its half messages (those of RocketMQ 4.9
                 never do); those of the others are rolled back.
         """
-        found: dict[MessageQueue, int] = {}
+        named: dict[MessageQueue, int | None] = {}
         for ends in begun.values():
             for queue, offset in ends.items():
-                if queue.topic == reserved.TRANS_HALF_TOPIC and offset is not None:
-                    found[queue] = min(offset, found.get(queue, offset))
+                if queue.topic == reserved.TRANS_HALF_TOPIC:
+                    before = named.get(queue, offset)
+                    named[queue] = None if offset is None or before is None else min(offset, before)
         addresses = self._half_queues(list(begun))
-        unknown = {queue: at for queue, at in addresses.items() if queue not in found}
-        found |= self._brokers.offsets(unknown, min_offset)
-        there = {queue: low for queue, low in found.items() if queue in addresses}
-        halves = [half for queue, low in there.items() for half in self._halves(queue, addresses[queue], low)]
+        unknown = {queue: at for queue, at in addresses.items() if named.get(queue) is None}
+        lows = self._brokers.offsets(unknown, min_offset)
+        lows |= {queue: at for queue, at in named.items() if at is not None and queue in addresses}
+        halves = [half for queue, low in lows.items() for half in self._halves(queue, addresses[queue], low)]
         wrong = to_roll_back(halves, committed.halves())
         self._end(wrong, list(begun), sysflag.TRANSACTION_ROLLBACK)
-        for queue in sorted(found.keys() - there.keys()):
+        for queue in sorted(named.keys() - addresses.keys()):
             raise UnreachableError(f"the master of {queue.broker_name} is away")
         return len(wrong)
 
