@@ -139,3 +139,25 @@ async def test_in_order_a_message_of_a_loop_that_was_left_comes_again_after_the_
                 break
         assert 60 <= world.runtime.clock.monotonic() - begun < 100
     assert got == [b"0", b"0", b"1", b"2"]
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("work", [looped, looped_in_batches])
+async def test_a_loop_that_waits_for_a_broker_ends_when_its_consumer_closes(world: Any, work: Work) -> None:
+    """The loop's task was cancelled, though nobody had cancelled it."""
+    broker = filled(world, 1)
+
+    async def never(command: Command) -> Command:
+        await world.runtime.clock.sleep(60)
+        return command.reply()
+
+    broker.script = lambda command: never(command) if command.code == BACK else "default"
+    got: list[bytes] = []
+    consumer = consumer_of(world, close_timeout_s=1)
+    await consumer.start()
+    consumer.subscribe("t")
+    looping = asyncio.ensure_future(work(consumer, got))
+    await until(world, lambda: broker.requests(BACK))
+    await consumer.close()
+    await looping
+    assert got == [b"0"]

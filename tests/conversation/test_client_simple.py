@@ -49,6 +49,22 @@ async def test_the_message_of_a_loop_that_was_left_is_renewed_no_more(orbitmq_wo
         assert world.clock.monotonic() - begun < 12
 
 
+@pytest.mark.behaviour("PP-15")
+async def test_messages_that_a_loop_collected_are_renewed_to_the_last_one(orbitmq_world: World) -> None:
+    """Whoever settles by hand leaves the loop to work on them: the last one came again meanwhile."""
+    world = orbitmq_world
+    await send(world, "a", "b")
+    async with world.simple_consumer(invisible_s=10) as consumer:
+        consumer.subscribe("orders")
+        collected = []
+        async for message in consumer.messages(auto_ack=False):
+            collected.append(message)
+            if len(collected) == 2:
+                break
+        await world.clock.sleep(30)
+        assert [await consumer.ack(message) for message in collected] == [Settled.DONE] * 2
+
+
 async def test_receive_and_acknowledge(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, "a", "b", "c")

@@ -252,6 +252,18 @@ async def test_another_member_of_the_group_answers_for_one_that_died(world: Worl
     assert world.delivered("Orders") == [b"good"]
 
 
+@pytest.mark.behaviour("SH-05")
+async def test_a_producer_that_did_not_start_closes(world: World) -> None:
+    """It answered nothing yet, and close() ended with a KeyError before it had closed anything."""
+    client = ClientInstance(**world.options)
+    async with Producer("other", client=client):
+        pass
+    producer = TransactionProducer("pg", check=Local().check, client=client)
+    with pytest.raises(ClientStateError, match="instance was closed"):
+        await producer.start()
+    await producer.close()
+
+
 @pytest.mark.behaviour("MO-09")
 async def test_a_half_message_whose_end_was_lost_waits_for_its_master(world: World) -> None:
     local = Local()

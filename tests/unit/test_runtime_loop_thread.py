@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import gc
 import threading
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,57 @@ def test_what_comes_while_the_loop_ends_is_refused() -> None:
         loop.submit(work())
     go_on.set()
     stopping.join(20)
+
+
+@pytest.mark.behaviour("SH-05")
+def test_a_signal_handler_hands_over_while_its_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that closed the client waited for ever for the lock of the call that it had interrupted."""
+    loop = LoopThread("test")
+    given: list[str] = []
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    async def work(name: str) -> None:
+        given.append(name)
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", hand_over)
+        loop.wait(work("by the handler"))
+        return hand_over(*args)
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    user = threading.Thread(target=lambda: loop.wait(work("by the call")), daemon=True)
+    user.start()
+    user.join(5)
+    assert given == ["by the handler", "by the call"]
+    loop.stop()
+
+
+@pytest.mark.behaviour("SH-05")
+@pytest.mark.parametrize("late", [False, True])
+def test_a_signal_handler_stops_while_its_thread_hands_over(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """Each waited for the other: the handler for the loop's end, the loop for what the call handed over."""
+    loop = LoopThread("test")
+    told: list[type[BaseException]] = []
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    def interrupted(*args: Any) -> Any:
+        future = hand_over(*args) if late else None
+        loop.stop()
+        return future or hand_over(*args)
+
+    def call() -> None:
+        try:
+            loop.wait(work())
+        except BaseException as error:
+            told.append(type(error))
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    user = threading.Thread(target=call, daemon=True)
+    user.start()
+    user.join(5)
+    assert told == [concurrent.futures.CancelledError if late else RuntimeError]

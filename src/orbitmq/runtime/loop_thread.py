@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# So long what is cancelled when the loop stops may take to end.
+# So long what is cancelled when the loop stops may take to end, and who hands work over then.
 LAST_S = 1.0
 
 
@@ -30,8 +31,9 @@ class LoopThread:
     def __init__(self, name: str = "orbitmq-loop") -> None:
         self._loop = _new_loop()
         self.ending = threading.RLock()
-        # Held while work is handed over, so that the loop ends all of it and none is left that nobody runs.
-        self._handing_over = threading.Lock()
+        # Held while work is handed over, so that the loop ends all of it and none is left that nobody runs. A
+        # signal handler, or a generator that is collected, hands over or stops in the middle of that.
+        self._handing_over = threading.RLock()
         self._open = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -41,8 +43,11 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
-            with self._handing_over:
-                self._open = False
+            # Not for ever: its holder may be interrupted by a signal handler that waits for this thread.
+            held = self._handing_over.acquire(timeout=LAST_S)
+            self._open = False
+            if held:
+                self._handing_over.release()
             self._loop.run_until_complete(self._end_tasks())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
@@ -75,7 +80,11 @@ class LoopThread:
         if self._thread.is_alive() and not self.here:
             with self._handing_over:
                 if self._open:
-                    return asyncio.run_coroutine_threadsafe(work, self._loop)
+                    with contextlib.suppress(RuntimeError):  # a signal handler has stopped it in between
+                        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+                        if not self.open:
+                            future.cancel()  # it runs nothing more
+                        return future
         work.close()
         raise RuntimeError("the event loop thread is stopped (a fork has none), or calls itself")
 

@@ -204,7 +204,8 @@ class Delivery(ABC):
         except RuntimeError:  # the consumer is closed, or very much is under way
             await self._carry_out_all(again)
         else:
-            await asyncio.shield(carrying)
+            # Not its result: a consumer that closes gives it up, which is no cancellation of who waits here.
+            await asyncio.wait((carrying,))
 
     async def _carry_out_all(self, held: Held) -> None:
         for process_queue, message in held:

@@ -401,7 +401,7 @@ class SimpleConsumer(InBlock):
         Args:
             auto_ack: asking for the next message acknowledges the one before, unless it is settled. The one
                 in flight when the loop is left may still be settled, or comes again when its time is over;
-                those behind it are given back.
+                without ``auto_ack`` it is renewed like those before it. Those behind it are given back.
 
         Raises:
             ClientStateError: the consumer is not running.
@@ -415,7 +415,8 @@ class SimpleConsumer(InBlock):
                     try:
                         yield lease.message
                     except GeneratorExit:
-                        lease.renew_until = 0.0  # nobody works on it any more
+                        if auto_ack:
+                            lease.renew_until = 0.0  # nobody works on it any more
                         raise
                     if auto_ack and is_open(lease.message):
                         settle(lease.message, ACK)

@@ -297,8 +297,10 @@ class TransactionChecks:
         self._answers.setdefault(group, []).append(answer)
 
     def remove(self, group: str, answer: AnswerCheck) -> None:
-        """That producer answers no more."""
-        self._answers[group].remove(answer)
+        """That producer answers no more, if it did: its start may have failed."""
+        answers = self._answers.get(group, [])
+        if answer in answers:
+            answers.remove(answer)
 
     async def _asked(self, connection: Any, command: Command) -> None:
         header = CheckTransactionStateRequest.from_ext(command.ext)
