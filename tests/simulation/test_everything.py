@@ -158,8 +158,8 @@ def test_a_promotion_without_a_fence_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Terms, "patience_s", 0.0)
     alone = Fault(3.0, 6.0, Kind.ISOLATE, "broker-a")
     reset = Fault(4.0, 0.0, Kind.RESET, "broker-a")
-    (said,) = simulate(Plan(1, SAFE, (alone, reset))).violations
-    assert said.checker == "special services on one member"
+    broken = simulate(Plan(1, SAFE, (alone, reset))).violations
+    (said,) = (each for each in broken if each.checker == "special services on one member")
     assert [part for part in SPECIAL if part not in said.text] == []
 
 
