@@ -19,6 +19,7 @@ from orbitmq.store.writable import Acceptance
 # much (CLOCKS_APART_MS of the broker's delay levels), or it would come early.
 LATE_AT_MOST_MS = 60_000
 
+
 class Writer:
     """The writing half of a store. Runs on the event loop; the log writes out what it leaves there.
 
