@@ -41,10 +41,13 @@ CHANGES: list[tuple[int, bytes, dict[str, Any]]] = [
     ),
     (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, b"", {"group": "cg", "topic": "T", "readable": "false"}),
 ]
-DELETIONS: list[tuple[int, bytes, dict[str, Any]]] = [
-    (RequestCode.DELETE_TOPIC_IN_BROKER, b"", {"topic": "T"}),
-    (RequestCode.DELETE_SUBSCRIPTIONGROUP, b"", {"groupName": "cg", "cleanOffset": "true"}),
-]
+DELETE_TOPIC: tuple[int, bytes, dict[str, Any]] = (RequestCode.DELETE_TOPIC_IN_BROKER, b"", {"topic": "T"})
+DELETE_GROUP: tuple[int, bytes, dict[str, Any]] = (
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    b"",
+    {"groupName": "cg", "cleanOffset": "true"},
+)
+DELETIONS = [DELETE_TOPIC, DELETE_GROUP]
 
 
 def peer_of(world: World, name: str) -> BrokerPeer:
@@ -83,7 +86,7 @@ async def ten_consumed(world: World, master: BrokerPeer) -> None:
 
 @pytest.mark.behaviour("MO-20")
 @pytest.mark.orbitmq(replicas=2)
-@pytest.mark.parametrize("change", [*CHANGES, *DELETIONS], ids=lambda change: change[0].name)
+@pytest.mark.parametrize("change", [*CHANGES, DELETE_GROUP], ids=lambda change: change[0].name)
 async def test_a_slave_refuses_what_it_would_not_keep(
     orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
 ) -> None:
@@ -95,6 +98,26 @@ async def test_a_slave_refuses_what_it_would_not_keep(
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert "is slave: send it to the master of broker-a" in (refused.remark or "")
         assert (await ask(master, change)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.behaviour("MO-20")
+@pytest.mark.orbitmq(replicas=2)
+@pytest.mark.parametrize("order", [(SLAVE, MASTER), (MASTER, SLAVE)], ids=["slave first", "master first"])
+async def test_a_topic_is_deleted_at_slaves_too_as_mqadmin_does(
+    orbitmq_world: World, order: tuple[str, str]
+) -> None:
+    """A refusal ended mqadmin deleteTopic, with a slave that came first before the master was asked."""
+    world = orbitmq_world
+    async with peer_of(world, MASTER) as master:
+        await ten_consumed(world, master)
+    for name in order:
+        async with peer_of(world, name) as broker:
+            assert (await ask(broker, DELETE_TOPIC)).code == ResponseCode.SUCCESS
+        assert "T" not in world.brokers[MASTER].services.topics
+    await world.until(lambda: "T" not in world.brokers[SLAVE].services.topics)
+    await world.stop_broker(MASTER)
+    async with peer_of(world, SLAVE) as slave:
+        assert (await ask(slave, DELETE_TOPIC)).code != ResponseCode.SUCCESS
 
 
 @pytest.mark.behaviour("MO-20")

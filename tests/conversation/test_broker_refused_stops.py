@@ -119,3 +119,17 @@ async def test_a_start_behind_a_kill_that_is_stopped_at_once_leaves_the_search_t
     await peer.leave()
     await broker.stop()
     assert not machine.disk.exists("/store/abort")
+
+
+@pytest.mark.behaviour("ST-13")
+async def test_without_timers_the_stop_behind_a_kill_is_a_clean_one(runtime: SimulatedRuntime) -> None:
+    """Timers that are switched off have nothing to look for: no stop was a clean one any more."""
+    machine = PowerMachine(runtime.machine("10.0.0.1"))
+    config = broker_config(broker_ip1="10.0.0.1", timer_wheel_enable=False)
+    await Broker(machine.runtime, config).start()
+    machine.kill()
+    broker = Broker(machine.runtime, config)
+    await broker.start()
+    await asyncio.sleep(10)
+    await broker.stop()
+    assert not machine.disk.exists("/store/abort")

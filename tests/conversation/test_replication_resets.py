@@ -181,6 +181,7 @@ async def test_a_reset_outlives_the_broker(orbitmq_world: World, how: str) -> No
         assert await commit(master, 20) == "Offset has been previously reset"
         moved = await master.pull(20, sys_flag=int(OWN_FILTER))
         assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+        await master.pull(5, sys_flag=int(OWN_FILTER))  # it was heard
         await commit(master, 7)
         await world.sleep(10)
         await again()
@@ -205,6 +206,7 @@ async def test_a_reset_that_was_told_while_a_slave_acted_is_over_for_a_master_th
         if told:
             moved = await slave.pull(18, sys_flag=int(OWN_FILTER))
             assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+            await slave.pull(5, sys_flag=int(OWN_FILTER))  # it was heard
             await commit(slave, 20)
         await world.start_broker(MASTER)
         await world.until(

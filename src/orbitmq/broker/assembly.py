@@ -136,7 +136,7 @@ def assemble(
     status = [each.status for each in attached]
     added = [family for each in attached for family in each.families]
     inside = [*families(services, services_of_doors, status), *added]
-    changes = AdminChanges(services.role, config.broker_name, inside)
+    changes = AdminChanges(services.role, services.to_master, config.broker_name, inside)
     router = Router([*inside, SlaveTables(services.role, inside), changes])
     parts = [
         *shared,

@@ -12,7 +12,8 @@ class NewMessage:
 
     ``properties`` are encoded (``name 0x01 value 0x02``); ``born_host`` is a numeric address and a port;
     ``tags_code`` goes into the consume queue; with ``deliver_after_ms`` the store time plus that goes there
-    instead (SCHEDULE_TOPIC_XXXX keeps the time of delivery in its place).
+    instead (SCHEDULE_TOPIC_XXXX keeps the time of delivery in its place). While the store time is more than a
+    minute ahead of a clock that was set back, it is the clock's time plus that.
     """
 
     topic: str

@@ -103,12 +103,15 @@ class DeliverySearch:
         return identity
 
     def _may_be(self, level: int) -> Callable[[int, int], bool]:
-        """Tells whether the message at an offset was due at a time, or taken as due (DL-05)."""
+        """Tells whether the message at an offset was due at a time, or taken as due (DL-05).
+
+        Stored in the same millisecond, it was delivered while store times stood still (a clock set far back).
+        """
         delay_ms = self._levels.delay_ms(level)
 
         def may_be(offset: int, stored_ms: int) -> bool:
             entry = self._store.entry(reserved.SCHEDULE_TOPIC, level - 1, offset)
-            return entry is None or entry[2] <= stored_ms or entry[2] > stored_ms + delay_ms
+            return entry is None or entry[2] <= stored_ms or entry[2] >= stored_ms + delay_ms
 
         return may_be
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.role import Role, RoleState
+from orbitmq.broker.to_master import ToMaster
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -29,13 +30,19 @@ ROLES = {
     RequestCode.CLONE_GROUP_OFFSET: _KEEPS,
     RequestCode.SET_MESSAGE_REQUEST_MODE: _KEEPS,
 }
+# RocketMQ's tools delete a topic at slaves too, in no order, and stop at the first refusal: mqadmin
+# deleteTopic, and deleteSubGroup for the group's own topics. A slave has it done by its master.
+_BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
 
 
 class AdminChanges(Family):
     """Answers with the handlers of ``families``, in the roles in which a change lasts."""
 
-    def __init__(self, role: RoleState, broker_name: str, families: Iterable[Family]) -> None:
+    def __init__(
+        self, role: RoleState, to_master: ToMaster, broker_name: str, families: Iterable[Family]
+    ) -> None:
         self._role = role
+        self._to_master = to_master
         self._broker_name = broker_name
         self._handlers = {
             code: handler for family in families for code, handler in family.routes().items() if code in ROLES
@@ -52,6 +59,8 @@ class AdminChanges(Family):
     ) -> Answer:
         role = self._role.role
         if role not in roles:
+            if command.code in _BY_MASTER and (answer := self._to_master.ask(command)) is not None:
+                return answer
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"this would not last at a broker that is {role.value}: send it to the master of "

@@ -30,7 +30,7 @@ class Dealer(Protocol):
 
 
 class ConsumerOffsets:
-    """Committed offsets by group, topic and queue, with resets that clients have not seen yet.
+    """Committed offsets by group, topic and queue, with resets that no pull has followed yet.
 
     Args:
         version_step: the table's version goes up once in so many commits (consumerOffsetUpdateVersionStep).
@@ -361,7 +361,7 @@ class ConsumerOffsets:
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
-        """``consumerOffset.json``, piece by piece; resets that nobody was told yet are OrbitMQ's own."""
+        """``consumerOffset.json``, piece by piece; resets that no pull has followed yet are OrbitMQ's own."""
         version = body_text(self.version, "\n\t")
         parts: list[tuple[str, Iterable[tuple[str, str]] | str]] = [
             ("dataVersion", version),

@@ -128,7 +128,7 @@ class TimerService(Component):
     async def stop(self) -> None:
         """See what was delivered stored, and write the progress down."""
         await self.end_work()
-        if self._store.crashed and not self._searched:
+        if self._config.timer_wheel_enable and self._store.crashed and not self._searched:
             self._store.stop_as_crash()
         # After a change of role what is due may be another broker's already: it does not count as delivered.
         own, self._ready = self._ready, False

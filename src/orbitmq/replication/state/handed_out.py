@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orbitmq.broker.change_feed import POP_ORDERS, RESETS
 
-# A reset is told to its group once, a batch is out until its queue is freed: then their keys are gone.
+# A reset is told until a pull follows it, a batch is out until its queue is freed: then their keys are gone.
 _TABLES = frozenset({RESETS, POP_ORDERS})
 
 

@@ -15,6 +15,10 @@ from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.writable import Acceptance
 
+# So much later than it should a delayed message may come when a clock was set back. Who delivers waits for as
+# much (CLOCKS_APART_MS of the broker's delay levels), or it would come early.
+LATE_AT_MOST_MS = 60_000
+
 
 class Writer:
     """The writing half of a store. Runs on the event loop; the log writes out what it leaves there.
@@ -100,11 +104,18 @@ class Writer:
         if self._log.end + size + 8 > self._appender.file_end:
             self._log.roll()
 
+    def _delay_begins(self) -> int:
+        """From when on a message waits, ms: from its store time, which is all that a rebuilt queue has.
+
+        Unless that stands still for longer, while a clock that was set back catches up.
+        """
+        now, stored = self._now_ms(), self._appender.now_ms
+        return now if stored > now + LATE_AT_MOST_MS else stored
+
     def _append(self, slot: int, m: NewMessage) -> int:
         code = m.tags_code
         if m.deliver_after_ms is not None:
-            # Not the store time, which stands still while a clock that was set back catches up.
-            code = self._now_ms() + m.deliver_after_ms
+            code = self._delay_begins() + m.deliver_after_ms
         for _ in range(2):
             physical = self._appender.append_message(
                 slot, m.queue_id, m.flag, m.sys_flag, m.born_timestamp, self._packed(m.born_host),
