@@ -31,6 +31,8 @@ def done_again(plan: Plan, history: History) -> None:
     for each in history.dealt:
         for body in each.bodies.values():
             done_s, home = done.get((each.group, body), (each.at_s, ""))
+            if each.queue.broker_name != home:
+                continue  # another copy, whose coming is judged with what comes twice
             if each.at_s <= done_s + ANSWER_S or failed.get((each.group, body), done_s) < done_s:
                 continue
             if may_be_unknown(plan, history, home, done_s, each.at_s, clients_s=done_s):
