@@ -186,7 +186,7 @@ def test_a_truncation_in_memory_only_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Upkeep, "lower", lambda *_: None)
     lost = Fault(5.0, 1.0, Kind.POWER, "broker-a")
 
-    # The slave cuts its log when the cut of the network is over; milliseconds later new bytes stand in the same
+    # The slave cuts its log when the network is whole again; milliseconds later new bytes stand in the same
     # place on the device. The checker looks five times a second.
     def lost_again(lasts_s: float) -> set[str]:
         apart = Fault(5.01, lasts_s, Kind.CUT, "broker-a", "broker-a-1")
