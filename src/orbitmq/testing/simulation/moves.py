@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from orbitmq.testing.simulation.history import Delivered, History, Moved, Stored
 from orbitmq.testing.simulation.load import MOVED_GROUP, PLAIN, REMADE
 from orbitmq.testing.simulation.plan import Plan
@@ -18,6 +20,12 @@ def moved(plan: Plan, history: History) -> None:
     for one in history.delivered:
         if one.group == MOVED_GROUP and one.queue.topic == PLAIN and not one.again:
             got.setdefault((one.queue.broker_name, one.queue.queue_id, one.offset), []).append(one)
+    # A member that pops may leave the rest of what it was dealt to come again.
+    dealt: dict[tuple[str, int, int], float] = {}
+    for each in history.dealt:
+        if each.group == MOVED_GROUP and each.queue.topic == PLAIN:
+            for offset in each.bodies.keys() - each.again:
+                dealt[each.queue.broker_name, each.queue.queue_id, offset] = each.at_s
     for move in history.moves:
         if move.done_s is None:
             continue
@@ -25,9 +33,9 @@ def moved(plan: Plan, history: History) -> None:
         for record in behind:
             if may_be_unknown(plan, history, record.broker, move.done_s, history.now_s()):
                 break
-            if not any(
-                one.at_s >= move.at_s for one in got.get((record.broker, record.queue_id, record.offset), ())
-            ):
+            place = (record.broker, record.queue_id, record.offset)
+            came_s = [one.at_s for one in got.get(place, ())]
+            if max([dealt.get(place, -inf), *came_s]) < move.at_s:
                 text = f"{_named(move)}, and {record.body.decode()} at {record.offset} never comes again"
                 history.violate("a reset is done once", text, record.body)
                 break
