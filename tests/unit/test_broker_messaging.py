@@ -300,7 +300,7 @@ async def test_a_group_hears_again_that_it_was_moved_when_the_answer_was_lost(
     for _ in range(3):
         await send(door)
     broker.services.groups.find("g")
-    door.group_reset.move("g", "T", queue_id=0, offset=1)
+    await door.group_reset.move("g", "T", queue_id=0, offset=1)
     for _ in range(2):
         moved = door.pulling.read(pull(3, commit_offset=3))
         assert moved is not None
@@ -320,7 +320,7 @@ async def test_who_goes_nowhere_else_hears_five_times_that_its_group_was_moved(
     for _ in range(3):
         await send(door)
     broker.services.groups.find("g")
-    door.group_reset.move("g", "T", queue_id=0, offset=1)
+    await door.group_reset.move("g", "T", queue_id=0, offset=1)
     answers = [door.pulling.read(pull(2)) for _ in range(6)]
     remarks = [answer.remark for answer in answers if answer is not None]
     assert remarks == 5 * ["OFFSET_RESET"] + ["FOUND"]

@@ -131,7 +131,8 @@ async def test_a_queue_that_was_freed_at_the_acting_slave_is_free_at_the_master(
 
 def test_what_a_follower_knew() -> None:
     handed_out = HandedOut()
-    assert not handed_out.knew(1, RESETS, "from an earlier run")
+    assert handed_out.knew(1, RESETS, "from an earlier run"), "it was told within 0.2 s"
+    assert not handed_out.knew(1, POP_ORDERS, "from an earlier run")
     assert not handed_out.knew(1, OFFSETS, "k")
     handed_out.changed(7, POP_ORDERS, "k", 1, own=True)
     assert not handed_out.knew(1, POP_ORDERS, "k")
