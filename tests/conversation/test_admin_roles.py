@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -84,6 +86,20 @@ async def ten_consumed(world: World, master: BrokerPeer) -> None:
     await world.sleep(1)
 
 
+@asynccontextmanager
+async def acting_slave(world: World) -> AsyncIterator[BrokerPeer]:
+    """A slave that acts for its master, which is back at the end, with the slave's tables."""
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
+        await ten_consumed(world, master)
+        await world.stop_broker(MASTER)
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        yield slave
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+
+
 @pytest.mark.behaviour("MO-20")
 @pytest.mark.orbitmq(replicas=2)
 @pytest.mark.parametrize("change", [*CHANGES, DELETE_GROUP], ids=lambda change: change[0].name)
@@ -127,21 +143,13 @@ async def test_what_is_deleted_while_a_slave_acts_would_come_back(
     orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
 ) -> None:
     world = orbitmq_world
-    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
-        await ten_consumed(world, master)
-        await world.stop_broker(MASTER)
-        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+    async with acting_slave(world) as slave:
         refused = await ask(slave, change)
-        services = world.brokers[SLAVE].services
-        await world.start_broker(MASTER)
-        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-        await world.sleep(2)
-        for name in (MASTER, SLAVE):
-            services = world.brokers[name].services
-            assert ("T" in services.topics, "cg" in services.groups) == (True, True)
-        assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert "is acting master" in (refused.remark or "")
+    for name in (MASTER, SLAVE):
+        services = world.brokers[name].services
+        assert ("T" in services.topics, "cg" in services.groups) == (True, True)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "is acting master" in (refused.remark or "")
 
 
 @pytest.mark.behaviour("MO-20")
@@ -151,18 +159,10 @@ async def test_who_acts_takes_changes_that_last(
     orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
 ) -> None:
     world = orbitmq_world
-    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-
-    async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
-        await ten_consumed(world, master)
-        await world.stop_broker(MASTER)
-        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+    async with acting_slave(world) as slave:
         assert (await ask(slave, change)).code == ResponseCode.SUCCESS
         assert changed(world, SLAVE, change[0])
-        await world.start_broker(MASTER)
-        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-        await world.sleep(2)
-        assert [changed(world, name, change[0]) for name in (MASTER, SLAVE)] == [True, True]
+    assert [changed(world, name, change[0]) for name in (MASTER, SLAVE)] == [True, True]
 
 
 @pytest.mark.behaviour("MO-22")

@@ -17,13 +17,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers, Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SchemaError, UnreachableError
-from orbitmq.spark.options import (
-    AT_LEAST_ONCE,
-    CLUSTER,
-    EXACTLY_ONCE,
-    TRANSACTIONAL,
-    WriteOptions,
-)
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
 from orbitmq.spark.write.flights import Failure, Flights, Shipment, Taken
 from orbitmq.spark.write.metrics import SendMetrics
