@@ -25,9 +25,9 @@ from orbitmq.store import MessageStore, NewMessage, PutStatus
 from orbitmq.store.log import commit_log
 from orbitmq.store.upkeep.background import Upkeep
 from orbitmq.testing.simulation import site
-from orbitmq.testing.simulation.load import ORDERED_GROUP
 from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Mode, Plan, make_plan
 from orbitmq.testing.simulation.run import Outcome, simulate
+from orbitmq.testing.simulation.traffic import ORDERED_GROUP
 from orbitmq.testing.simulation.watch import SPECIAL
 from orbitmq.wire.errors import RemotingError
 

@@ -14,10 +14,10 @@ from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
 from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored, Takeover
-from orbitmq.testing.simulation.load import SUBSCRIPTIONS
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.pops import may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
+from orbitmq.testing.simulation.traffic import SUBSCRIPTIONS
 from orbitmq.testing.simulation.watch import again, behind
 
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())

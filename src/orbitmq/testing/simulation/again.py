@@ -14,8 +14,9 @@ from itertools import pairwise
 
 from orbitmq.testing.simulation.forgotten import ANSWER_S, LOOK_S, REGISTERED_S, forgotten
 from orbitmq.testing.simulation.history import History, Sent, Stored
-from orbitmq.testing.simulation.load import LATER, PRODUCERS, TOPICS, TRADES
+from orbitmq.testing.simulation.load import PRODUCERS
 from orbitmq.testing.simulation.plan import GROUPS, ROLLS_S, Fault, Kind, Plan
+from orbitmq.testing.simulation.traffic import LATER, TOPICS, TRADES
 
 MOST_ASKED = 15
 

@@ -11,18 +11,11 @@ from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
 from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
 from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget
-from orbitmq.testing.simulation.load import (
-    FIFO_GROUP,
-    LATER,
-    ORDERED_GROUP,
-    REMADE,
-    SUBSCRIPTIONS,
-    TOPICS,
-    dies,
-)
+from orbitmq.testing.simulation.load import dies
 from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Fault, Kind, Plan
 from orbitmq.testing.simulation.pops import dealt_too_soon, done_again
+from orbitmq.testing.simulation.traffic import FIFO_GROUP, LATER, ORDERED_GROUP, REMADE, TOPICS, subscriptions
 
 EARLY_S = 0.010
 # So long after a member got it, a message that was not handled has been stored once more.
@@ -137,7 +130,7 @@ def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
     behind it (as with RocketMQ). And not what failed at first, when its second copy may be lost.
     """
     gone = _handled_and_gone(history)
-    for group, topics in SUBSCRIPTIONS.items():
+    for group, topics in subscriptions(plan.mode.absent).items():
         done = history.by_group.get(group, set()) | history.dead.get(group, set())
         done |= {
             copy.body

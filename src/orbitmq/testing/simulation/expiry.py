@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbitmq.testing.simulation.history import History, Sent
-from orbitmq.testing.simulation.load import MOVED_GROUP, ORDERED, REMADE, SUBSCRIPTIONS, dies, fails_first
+from orbitmq.testing.simulation.load import dies, fails_first
 from orbitmq.testing.simulation.moves import gone_with_a_topic
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Plan
 from orbitmq.testing.simulation.site import RESERVED_S
+from orbitmq.testing.simulation.traffic import MOVED_GROUP, ORDERED, REMADE, subscriptions
 
 # Producers send for so long at least, so that what was sent during the faults expires.
 LEAST_LOAD_S = 20.0
@@ -27,7 +28,7 @@ def may_have_expired(plan: Plan, history: History, sent: Sent) -> bool:
     expired_s = stored_s + RESERVED_S - plan.wrong_s
     if expired_s > history.now_s():
         return False
-    groups = [group for group, topics in SUBSCRIPTIONS.items() if sent.topic in topics]
+    groups = [group for group, topics in subscriptions(plan.mode.absent).items() if sent.topic in topics]
     if fails_first(sent.body) and MOVED_GROUP in groups:
         groups.remove(MOVED_GROUP)  # each time it is moved back, the message fails anew
     if dies(sent.body) or all(sent.body in history.by_group.get(group, ()) for group in groups):

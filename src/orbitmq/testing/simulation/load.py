@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,30 +18,25 @@ from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.runtime.seam import Runtime
 from orbitmq.testing.simulation.history import Dealt, Delivered, History, PlannedError, Sent
-from orbitmq.testing.simulation.plan import GROUPS, group_of
+from orbitmq.testing.simulation.plan import GROUPS, Mode, group_of
 from orbitmq.testing.simulation.site import LEVELS, Site
+from orbitmq.testing.simulation.traffic import (
+    FIFO_GROUP,
+    LATER,
+    MOVED_GROUP,
+    ORDERED,
+    ORDERED_GROUP,
+    PLAIN,
+    POPPING_GROUPS,
+    QUEUES,
+    REMADE,
+    TRADES,
+    subscriptions,
+)
 
 if TYPE_CHECKING:
     from random import Random
 
-PLAIN, ORDERED, LATER, TRADES = LASTING = ("plain", "ordered", "later", "trades")
-# A topic that an operator deletes and makes again.
-REMADE = "remade"
-TOPICS = (*LASTING, REMADE)
-QUEUES = 2
-# What each consumer group subscribes to.
-PUSH_GROUP, ORDERED_GROUP, POP_GROUP, FIFO_GROUP = "push", "in-order", "pop", "pop-in-order"
-POPPING_GROUPS = (POP_GROUP, FIFO_GROUP)
-# A group that an operator moves back; in every second run it pops.
-MOVED_GROUP = "moved"
-PULLING_GROUPS = (PUSH_GROUP, ORDERED_GROUP, MOVED_GROUP)
-SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
-    PUSH_GROUP: TOPICS,
-    ORDERED_GROUP: (ORDERED,),
-    POP_GROUP: (PLAIN, LATER, REMADE),
-    FIFO_GROUP: (ORDERED,),
-    MOVED_GROUP: (PLAIN,),
-}
 PRODUCERS = "producers"
 CONSUMERS = ("consumers-1", "consumers-2")
 LEVEL_SECONDS = [float(text.removesuffix("s")) for text in LEVELS.split()]
@@ -89,7 +84,9 @@ def dies(body: bytes) -> bool:
 class Load:
     """All clients of a run."""
 
-    def __init__(self, site: Site, history: History, dice: Random, *, moved_pops: bool = False) -> None:
+    def __init__(self, site: Site, history: History, dice: Random, mode: Mode, *, moved_pops: bool) -> None:
+        self._absent = mode.absent
+        self._subscriptions = subscriptions(mode.absent)
         self._site = site
         self._history = history
         self._dice = dice
@@ -175,12 +172,20 @@ class Load:
             timeout_ms=TIMEOUT_MS,
         )
         async with plain, trades, asyncio.TaskGroup() as group:
-            sends = [(0.1, partial(self._plain, plain))]
-            sends += [(0.25, partial(self._ordered, plain, key)) for key in range(3)]
-            sends += [(0.5, partial(self._delayed, plain)), (0.5, partial(self._timer, plain))]
-            sends += [(1.0, partial(self._recall, plain))]
-            sends += [(0.6, partial(self._trade, trades)), (0.3, partial(self._remade, plain))]
-            self._sending = [group.create_task(self._keep(runtime, *each)) for each in sends]
+            sends: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
+                (PLAIN, 0.1, partial(self._plain, plain)),
+                *((ORDERED, 0.25, partial(self._ordered, plain, key)) for key in range(3)),
+                (LATER, 0.5, partial(self._delayed, plain)),
+                (LATER, 0.5, partial(self._timer, plain)),
+                (LATER, 1.0, partial(self._recall, plain)),
+                (TRADES, 0.6, partial(self._trade, trades)),
+                (REMADE, 0.3, partial(self._remade, plain)),
+            ]
+            self._sending = [
+                group.create_task(self._keep(runtime, pause_s, send))
+                for topic, pause_s, send in sends
+                if topic not in self._absent
+            ]
             group.create_task(self._stay())
 
     async def _stay(self) -> None:
@@ -304,17 +309,13 @@ class Load:
     # -- consumers -------------------------------------------------------------------------------------
 
     async def _consumers(self, machine: str, life: str) -> None:
-        moved = partial(self._push, machine, MOVED_GROUP, life, ordered=False)
-        if self._moved_pops:
-            moved = partial(self._pop, machine, MOVED_GROUP, life)
         async with asyncio.TaskGroup() as tasks:
-            for consume in (
-                partial(self._push, machine, PUSH_GROUP, life, ordered=False),
-                partial(self._push, machine, ORDERED_GROUP, life, ordered=True),
-                moved,
-                *(partial(self._pop, machine, group, life) for group in POPPING_GROUPS),
-            ):
+            for group in self._subscriptions:
+                consume = partial(self._pop if self._pops(group) else self._push, machine, group, life)
                 tasks.create_task(self._until_started(life, consume))
+
+    def _pops(self, group: str) -> bool:
+        return group in POPPING_GROUPS or (group == MOVED_GROUP and self._moved_pops)
 
     async def _until_started(self, life: str, consume: Callable[[], Awaitable[None]]) -> None:
         """What cannot start, because nobody answers, is started again."""
@@ -325,7 +326,8 @@ class Load:
                 self._history.note(life, f"begins again: {error}")
                 await self._site.clock.sleep(1)
 
-    async def _push(self, machine: str, group: str, life: str, *, ordered: bool) -> None:
+    async def _push(self, machine: str, group: str, life: str) -> None:
+        ordered = group == ORDERED_GROUP
         consumer = Consumer(
             group,
             name_servers=self._site.name_servers,
@@ -339,7 +341,7 @@ class Load:
         if consumer._locks is not None:
             self._holds[member] = consumer._locks.holds
         async with consumer:
-            for topic in SUBSCRIPTIONS[group]:
+            for topic in self._subscriptions[group]:
                 consumer.subscribe(topic)
             await consumer.run(partial(self._handle, group, member, ordered))
 
@@ -389,7 +391,7 @@ class Load:
         )
         member = f"{life}/{group}"
         async with consumer:
-            for topic in SUBSCRIPTIONS[group]:
+            for topic in self._subscriptions[group]:
                 consumer.subscribe(topic)
             while True:
                 try:

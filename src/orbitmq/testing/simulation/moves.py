@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from orbitmq.testing.simulation.history import Delivered, History, Moved, Stored
-from orbitmq.testing.simulation.load import MOVED_GROUP, PLAIN, REMADE
 from orbitmq.testing.simulation.plan import Plan
 from orbitmq.testing.simulation.pops import may_be_unknown
+from orbitmq.testing.simulation.traffic import MOVED_GROUP, PLAIN, REMADE
 
 # What was committed so long before counts for who takes a queue over.
 COUNTS_S = 1.0

@@ -11,9 +11,9 @@ from orbitmq.admin import Admin
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing.simulation.history import Changed, History, Moved, Remade
-from orbitmq.testing.simulation.load import MOVED_GROUP, PLAIN, QUEUES, REMADE
-from orbitmq.testing.simulation.plan import GROUPS, LOAD_S, OPERATOR
+from orbitmq.testing.simulation.plan import GROUPS, LOAD_S, OPERATOR, Mode
 from orbitmq.testing.simulation.site import Site
+from orbitmq.testing.simulation.traffic import MOVED_GROUP, PLAIN, QUEUES, REMADE
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ AGAIN_S, MOST_TRIES = 1.0, 200
 class Operator:
     """One person at a machine of their own, which no fault ends.
 
-    Args:
-        grows: a topic gets more queues: consumers see them up to 30 s later.
+    A topic gets more queues, unless messages expire: consumers see them up to 30 s later.
     """
 
-    def __init__(self, site: Site, history: History, dice: Random, *, grows: bool) -> None:
+    def __init__(self, site: Site, history: History, dice: Random, mode: Mode) -> None:
         self._site = site
         self._history = history
         self._dice = dice
-        self._queues = QUEUES if grows else MOST_QUEUES
+        self._queues = MOST_QUEUES if mode.expires else QUEUES
+        self._absent = mode.absent
         self._stopped = False
         self._work: list[asyncio.Task[None]] = []
         self._value = SubscriptionGroupConfig().consume_timeout_minute
@@ -53,7 +53,8 @@ class Operator:
     def begin(self) -> None:
         """All serve: the work begins."""
         machine = self._site.machines[OPERATOR]
-        self._work = [machine.begin(self._run()), machine.begin(self._remake())]
+        work = {MOVED_GROUP: self._run, REMADE: self._remake}
+        self._work = [machine.begin(each()) for about, each in work.items() if about not in self._absent]
 
     async def stop(self) -> None:
         """Nothing more is changed; returns when what is on its way is answered."""

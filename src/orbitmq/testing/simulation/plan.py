@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from orbitmq.runtime.simulated import seeded
+from orbitmq.testing.simulation.traffic import draw_absent
 
 if TYPE_CHECKING:
     from random import Random
@@ -82,6 +83,7 @@ class Mode:
         expires: log files go some seconds after they are full, while the run lasts.
         changes: each start of a broker has other settings, of those that the promises do not go by.
         replicas: how many brokers a group has, two or three.
+        absent: topics without producers, and consumer groups without members.
     """
 
     name_servers: int
@@ -94,6 +96,7 @@ class Mode:
     expires: bool = False
     changes: bool = False
     replicas: int = 2
+    absent: frozenset[str] = frozenset()
 
     @property
     def keeps_two(self) -> bool:
@@ -120,7 +123,8 @@ class Mode:
         expires = ", messages expire" if self.expires else ""
         changes = ", settings change at starts" if self.changes else ""
         three = ", three replicas" if self.replicas > 2 else ""
-        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}{changes}{three}"
+        without = f", without {', '.join(sorted(self.absent))}" if self.absent else ""
+        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}{changes}{three}{without}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +230,7 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
             for _ in range(dice.randint(1, MOST_MORE_FAULTS) if more else 0):
                 faults.append(_next_fault(dice, mode, more, focus, faults))
             faults = [_among_three(dice, fault) for fault in faults]
+        mode = replace(mode, absent=draw_absent(seeded(7 * seed + 5)))
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 

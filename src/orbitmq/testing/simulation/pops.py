@@ -7,8 +7,9 @@ from collections import defaultdict
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing.simulation.history import Dealt, History
 from orbitmq.testing.simulation.kept import UNSYNCED_S
-from orbitmq.testing.simulation.load import FIFO_GROUP, MOVED_GROUP, POP_INVISIBLE_S
+from orbitmq.testing.simulation.load import POP_INVISIBLE_S
 from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan
+from orbitmq.testing.simulation.traffic import FIFO_GROUP, MOVED_GROUP
 
 # What an answer is on its way at most, when no fault is at its client.
 ANSWER_S = 3.0

@@ -26,22 +26,19 @@ from orbitmq.store import MessageStore
 from orbitmq.testing.simulation import checks, expiry
 from orbitmq.testing.simulation.faults import Faults
 from orbitmq.testing.simulation.history import History, Line, Stored, Violation
-from orbitmq.testing.simulation.load import (
-    CONSUMERS,
-    FILLED,
+from orbitmq.testing.simulation.load import CONSUMERS, FILLED, PRODUCERS, Load
+from orbitmq.testing.simulation.moves import gone_with_a_topic
+from orbitmq.testing.simulation.operator import Operator
+from orbitmq.testing.simulation.plan import GROUPS, NAME_SERVERS, Plan
+from orbitmq.testing.simulation.site import Site
+from orbitmq.testing.simulation.traffic import (
     MOVED_GROUP,
-    PRODUCERS,
     PULLING_GROUPS,
     QUEUES,
     REMADE,
     SUBSCRIPTIONS,
     TOPICS,
-    Load,
 )
-from orbitmq.testing.simulation.moves import gone_with_a_topic
-from orbitmq.testing.simulation.operator import Operator
-from orbitmq.testing.simulation.plan import GROUPS, NAME_SERVERS, Plan
-from orbitmq.testing.simulation.site import Site
 from orbitmq.testing.simulation.watch import LogLines, Watch
 
 START_LIMIT_S = 60.0
@@ -136,9 +133,9 @@ class _Run:
         runtime = simulated_runtime(plan.seed)
         self._site = site = Site(runtime, plan.mode, history)
         site.slow_network(*LINK_DELAY_S)
-        load = Load(site, history, seeded(3 * plan.seed + 1), moved_pops=plan.seed % 2 == 1)
+        load = Load(site, history, seeded(3 * plan.seed + 1), plan.mode, moved_pops=plan.seed % 2 == 1)
         faults = Faults(plan, site, load, history, seeded(3 * plan.seed + 2))
-        self._operator = Operator(site, history, seeded(5 * plan.seed + 3), grows=not plan.mode.expires)
+        self._operator = Operator(site, history, seeded(5 * plan.seed + 3), plan.mode)
         with LogLines(site, plan, history) as log:
             try:
                 async with Watch(site, plan, history) as self._watch:
