@@ -150,7 +150,9 @@ class _Pipe:
         self.queued_bytes = max(0, self.queued_bytes - taken)
         if taken < len(part) and not reader.lost:
             self._parts.appendleft((due, part[taken:]))
-        self._writer.context.run(self._writer.delivered)
+        writer = self._writer
+        if writer.waits_for_delivery:
+            writer.context.run(writer.delivered)
         self.kick()
 
     def _piece(self, length: int) -> int:
@@ -183,22 +185,27 @@ class _MemoryTransport(asyncio.Transport):
         self._closing = False
         self._eof_sent = False
         self._protocol_paused = False
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
         self._high_water = DEFAULT_HIGH_WATER_BYTES
         self._low_water = DEFAULT_HIGH_WATER_BYTES // 4
 
     # -- from the network ------------------------------------------------------------------------------
 
+    @property
+    def waits_for_delivery(self) -> bool:
+        """Whether this end has something to do when its peer has taken more."""
+        return self._protocol_paused or self._closing
+
     def received(self, data: memoryview) -> int:
         if self.lost or self._closing:
             return len(data)  # as a kernel: taken, and nobody looks at it
-        protocol = self._protocol
-        if isinstance(protocol, asyncio.BufferedProtocol):
+        protocol: Any = self._protocol
+        if self._buffered:
             buffer = memoryview(protocol.get_buffer(-1)).cast("B")
             count = min(len(buffer), len(data))
             buffer[:count] = data[:count]
             protocol.buffer_updated(count)
             return count
-        assert isinstance(protocol, asyncio.Protocol)
         protocol.data_received(bytes(data))
         return len(data)
 
@@ -291,6 +298,7 @@ class _MemoryTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def close(self) -> None:
         if self._closing:

@@ -258,7 +258,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.iterations += 1
             if self.iterations > self._max_iterations:
                 raise SimulationStuckError(f"more than {self._max_iterations} iterations of the loop")
-            if self._cancelled_timers:
+            if self._cancelled_timers and (
+                scheduled[0][2]._cancelled or 2 * self._cancelled_timers > len(scheduled)
+            ):
                 self._forget_cancelled()
             if not ready and not self._stopping:
                 self._pass_time()
