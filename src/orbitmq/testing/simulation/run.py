@@ -250,6 +250,10 @@ class _Run:
         store = self._store(name)
         return -1 if store is None else store.max_commit_log_offset
 
+    def _begin_of(self, name: str) -> int:
+        store = self._store(name)
+        return -1 if store is None else store.min_commit_log_offset
+
     def _same_logs(self) -> bool:
         for group in GROUPS:
             ends = {self._end_of(server.name) for server in self._site.brokers(group)}
@@ -292,8 +296,8 @@ class _Run:
 
     def _all_have_all(self) -> bool:
         history = self._history
-        # Nothing was stored or handled since the last look, which is the rule while something waits.
-        state = (*self._handled(), *map(self._end_of, GROUPS))
+        # Nothing was stored or handled, nor expired, since the last look: the rule while something waits.
+        state = (*self._handled(), *map(self._end_of, GROUPS), *map(self._begin_of, GROUPS))
         if state == self._judged:
             return False
         self._judged = state
@@ -365,8 +369,11 @@ def _ends_of(store: MessageStore, topic: str) -> list[int]:
 
 
 def _read_on(store: MessageStore, group: str, topic: str, queue_id: int, known: list[Stored]) -> None:
-    """Read what is in a queue behind what is known of it."""
-    at = max(known[-1].offset + 1 if known else 0, store.min_offset(topic, queue_id))
+    """Read what is in a queue behind what is known of it, and forget what has expired."""
+    begin = store.min_offset(topic, queue_id)
+    if known and known[0].offset < begin:
+        known[:] = [each for each in known if each.offset >= begin]
+    at = max(known[-1].offset + 1 if known else 0, begin)
     while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
         for record in records:
             plain = record.body
