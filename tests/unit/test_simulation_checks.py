@@ -13,7 +13,8 @@ from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
 from orbitmq.testing.simulation.expiry import may_have_expired
-from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored, Takeover
+from orbitmq.testing.simulation.history import Delivered, History, Moved, Sent, Stored, Takeover
+from orbitmq.testing.simulation.moves import moved
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.pops import may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
@@ -343,6 +344,27 @@ def test_a_master_that_does_not_lead_is_told_in_vain(role: Role, excused: bool) 
     made.roles = [(0.0, "broker-b", role), (3.0, "broker-b", Role.MASTER)]
     transactions(Plan(1, PLAN.mode, ()), made)
     assert (not made.violations) == excused
+
+
+@pytest.mark.parametrize(
+    ("first_s", "again_s", "broken"),
+    [
+        ((), (9.0,), False),  # seed 55: it was dealt once, in an answer that got lost
+        ((), (), True),
+        ((3.0,), (9.0,), True),  # it failed before the move, and that is why it comes again
+        ((3.0, 6.0), (), False),
+    ],
+)
+def test_a_group_that_was_moved_back_gets_all_from_there(
+    first_s: tuple[float, ...], again_s: tuple[float, ...], broken: bool
+) -> None:
+    made = History(VirtualClock())
+    made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
+    made.moves = [Moved(5.0, QUEUE, 4, done_s=5.1)]
+    made.delivered = [Delivered(b"plain-1", "moved", "one", QUEUE, 7, at_s) for at_s in first_s]
+    made.delivered += [Delivered(b"plain-1", "moved", "one", QUEUE, 0, at_s, again=True) for at_s in again_s]
+    moved(PLAN, made)
+    assert bool(made.violations) == broken
 
 
 # -- messages that expire ------------------------------------------------------------------------------------
