@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MOST_EVENTS = 6
 SLOWEST_LINK_S = 0.8
 SLOWEST_DISK_S = 0.5
+# After so long the connections of a flaky link are reset once more.
+RESET_EACH_S = (0.1, 1.5)
 MOST_DISK_FAILURES = 4
 OPERATIONS = ("pwrite", "sync", "write_atomic", "open_segment", "*")
 
@@ -100,6 +102,11 @@ class Faults:
             self._site.kill(name)
             self._site.begin(name)
 
+    async def _reset_again(self, name: str) -> None:
+        while True:
+            await self._site.clock.sleep(self._dice.uniform(*RESET_EACH_S))
+            self._site.reset(name)
+
     def _begin(self, fault: Fault) -> Callable[[], None]:
         """Begin a fault that lasts; what is returned ends it."""
         site, machine = self._site, self._site.machines[fault.target]
@@ -115,6 +122,15 @@ class Faults:
             case Kind.SLOW_LINK:
                 machine.network.slow(0.0, fault.detail * SLOWEST_LINK_S)
                 return lambda: machine.network.slow(0.0, 0.0)
+            case Kind.FLAKY_LINK:
+                machine.network.slow(0.0, fault.detail * SLOWEST_LINK_S)
+                resets = asyncio.create_task(self._reset_again(fault.target))
+
+                def steady() -> None:
+                    resets.cancel()
+                    machine.network.slow(0.0, 0.0)
+
+                return steady
             case Kind.SLOW_DISK:
                 machine.disk_delay_s = fault.detail * SLOWEST_DISK_S
                 return lambda: setattr(machine, "disk_delay_s", DISK_DELAY_S)

@@ -34,6 +34,7 @@ _SILENCES = frozenset(
         Kind.CUT,
         Kind.ONE_WAY,
         Kind.ISOLATE,
+        Kind.FLAKY_LINK,
     }
 )
 

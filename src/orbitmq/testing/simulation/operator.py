@@ -1,19 +1,21 @@
 """What an operator does while a run lasts: a consumer group is moved back, its settings change, a
-topic is deleted and made again."""
+topic is deleted and made again, permissions are taken and given back."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from orbitmq.admin import Admin
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 from orbitmq.testing.simulation.history import Changed, History, Moved, Remade
 from orbitmq.testing.simulation.plan import GROUPS, LOAD_S, OPERATOR, Mode
 from orbitmq.testing.simulation.site import Site
-from orbitmq.testing.simulation.traffic import MOVED_GROUP, PLAIN, QUEUES, REMADE
+from orbitmq.testing.simulation.traffic import LATER, MOVED_GROUP, ORDERED, PLAIN, QUEUES, REMADE, TRADES
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ MOST_QUEUES = 4
 # Each so many times settings change.
 CHANGES_EACH = 3
 TIMEOUT_MS = 2000
+PERMITTED = (ORDERED, LATER, TRADES)
+PERMITS_EACH_S, PERMITS_FOR_S = (1.0, 6.0), (0.1, 3.0)
 # So long after its producers were stopped nothing is on its way to a topic any more.
 STOPPED_S = 2.5
 AGAIN_S, MOST_TRIES = 1.0, 200
@@ -46,6 +50,7 @@ class Operator:
         self._dice = dice
         self._queues = MOST_QUEUES if mode.expires else QUEUES
         self._absent = mode.absent
+        self._permits = mode.permits
         self._stopped = False
         self._work: list[asyncio.Task[None]] = []
         self._value = SubscriptionGroupConfig().consume_timeout_minute
@@ -55,6 +60,8 @@ class Operator:
         machine = self._site.machines[OPERATOR]
         work = {MOVED_GROUP: self._run, REMADE: self._remake}
         self._work = [machine.begin(each()) for about, each in work.items() if about not in self._absent]
+        if self._permits:
+            self._work.append(machine.begin(self._permit()))
 
     async def stop(self) -> None:
         """Nothing more is changed; returns when what is on its way is answered."""
@@ -116,6 +123,18 @@ class Operator:
         )
         changed.brokers = await admin.create_group(config)
         changed.done_s = self._history.now_s()
+
+    async def _permit(self) -> None:
+        """Take a permission from a topic, and give it back."""
+        async with self._admin() as admin:
+            while not self._stopped:
+                await self._site.clock.sleep(self._dice.uniform(*PERMITS_EACH_S))
+                topic, perm = self._dice.choice(PERMITTED), self._dice.choice((PERM_READ, PERM_WRITE))
+                self._history.note(OPERATOR, f"topic {topic} has permission {perm}")
+                await self._until_all(partial(admin.create_topic, topic, QUEUES, perm=perm))
+                await self._site.clock.sleep(self._dice.uniform(*PERMITS_FOR_S))
+                await self._until_all(partial(admin.create_topic, topic, QUEUES))
+                self._history.note(OPERATOR, f"topic {topic} has all its permissions")
 
     async def _remake(self) -> None:
         """Delete a topic whose producers were stopped, make it again, and let them go on."""

@@ -32,7 +32,9 @@ ROLLS_S, ROLLS_SLOT_MS = 6.0, 100
 # What a quorum does when a slave is not in sync: mostly it refuses, else it goes on with the master alone.
 NEEDS = ("", "", "enableAutoInSyncReplicas", "allAckInSyncStateSet")
 STRICT_LOCKS = 0.25
-EXPIRES, CHANGES = 0.25, 0.25
+EXPIRES, CHANGES, PERMITS = 0.25, 0.25, 0.25
+# Of quorums of groups of three: in how many of the runs all three have what is acknowledged.
+ALL_THREE = 0.3
 # How many of the runs have a second slave in each group; they have so many faults more at most.
 THREE_REPLICAS = 1 / 3
 MOST_MORE_FAULTS = 3
@@ -55,6 +57,7 @@ class Kind(Enum):
     ISOLATE = "isolate"  # one machine reaches nobody
     RESET = "reset"  # all connections of a machine are reset
     SLOW_LINK = "slow-link"  # all that leaves or reaches a machine takes long
+    FLAKY_LINK = "flaky-link"  # that, and all its connections are reset again and again
     SLOW_DISK = "slow-disk"  # each operation of a disk takes long
     FAIL_DISK = "fail-disk"  # some operations of a disk fail
     CLOCK = "clock"  # the wall clock of a machine steps, and stays wrong or steps back
@@ -65,7 +68,7 @@ class Kind(Enum):
 # What takes from a broker what it had.
 FORGETS = frozenset({Kind.POWER, Kind.LOSE_DISK, Kind.FAIL_DISK})
 # What others are to meet: they last longer.
-CONDITIONS = frozenset({Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.CLOCK})
+CONDITIONS = frozenset({Kind.SLOW_LINK, Kind.FLAKY_LINK, Kind.SLOW_DISK, Kind.CLOCK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class Mode:
         expires: log files go some seconds after they are full, while the run lasts.
         changes: each start of a broker has other settings, of those that the promises do not go by.
         replicas: how many brokers a group has, two or three.
+        permits: an operator takes the permission to read or to write from topics, and gives it back.
+        in_sync: of a quorum: how many brokers have what is acknowledged (inSyncReplicas).
         absent: topics without producers, and consumer groups without members.
     """
 
@@ -96,6 +101,8 @@ class Mode:
     expires: bool = False
     changes: bool = False
     replicas: int = 2
+    permits: bool = False
+    in_sync: int = 2
     absent: frozenset[str] = frozenset()
 
     @property
@@ -114,7 +121,7 @@ class Mode:
 
     def __str__(self) -> str:
         flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
-        copies = "quorum of 2" if self.quorum else "asynchronous slaves"
+        copies = f"quorum of {self.in_sync}" if self.quorum else "asynchronous slaves"
         clocks = f", clocks {self.apart_ms} ms apart" if self.apart_ms else ""
         rolls = ", long timers roll" if self.rolls else ""
         servers = f"{self.name_servers} name server{'s'[: self.name_servers - 1]}"
@@ -122,9 +129,11 @@ class Mode:
         locks = ", strict locks" if self.strict_locks else ""
         expires = ", messages expire" if self.expires else ""
         changes = ", settings change at starts" if self.changes else ""
+        permits = ", permissions change" if self.permits else ""
         three = ", three replicas" if self.replicas > 2 else ""
         without = f", without {', '.join(sorted(self.absent))}" if self.absent else ""
-        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}{expires}{changes}{three}{without}"
+        more = f"{clocks}{rolls}{locks}{expires}{changes}{permits}{three}{without}"
+        return f"{flush}, {copies}{need}, {servers}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +239,10 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
             for _ in range(dice.randint(1, MOST_MORE_FAULTS) if more else 0):
                 faults.append(_next_fault(dice, mode, more, focus, faults))
             faults = [_among_three(dice, fault) for fault in faults]
-        mode = replace(mode, absent=draw_absent(seeded(7 * seed + 5)))
+        dice = seeded(7 * seed + 5)
+        mode = replace(mode, absent=draw_absent(dice), permits=dice.random() < PERMITS)
+        if mode.replicas > 2 and mode.quorum and dice.random() < ALL_THREE:
+            mode = replace(mode, in_sync=3)
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
@@ -264,7 +276,7 @@ def _fault(dice: Random, mode: Mode, kind: Kind, at_s: float, focus: str) -> Fau
             target = dice.choice(servers)
         case Kind.CLIENT:
             target = dice.choice(CLIENTS)
-        case Kind.CLOCK:
+        case Kind.CLOCK | Kind.FLAKY_LINK:
             target = dice.choice((*BROKERS, *servers, *CLIENTS))
         case _:
             pass

@@ -31,7 +31,7 @@ from orbitmq.testing.simulation.plan import (
 )
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
-LEVELS = "1s 2s 5s 8s"
+LEVELS, MORE_LEVELS = "1s 2s 5s 8s", "1s 2s 5s 8s 9s 11s"
 SETTINGS: Mapping[str, str] = {
     "enableSlaveActingMaster": "true",
     "enableRemoteEscape": "true",
@@ -129,7 +129,7 @@ class Site:
         more = dict(SETTINGS)
         more["flushDiskType"] = "SYNC_FLUSH" if self._mode.sync_flush else "ASYNC_FLUSH"
         if self._mode.quorum:
-            more |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+            more |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(self._mode.in_sync)}
         if self._mode.need:
             more[self._mode.need] = "true"
         if self._mode.strict_locks:
@@ -208,6 +208,7 @@ class Site:
             "transactionTimeOut": str(dice.choice((1000, 2000, 3000))),
             "mappedFileSizeTimerLog": str(dice.choice((16, 64)) * 1024),
             "maxIndexNum": str(dice.choice((200, 400, 800))),
+            "messageDelayLevel": dice.choice((LEVELS, MORE_LEVELS)),
         }
         if self._mode.rolls:
             more["timerRollWindowSlot"] = str(round(ROLLS_S * 1000 / slot_ms))
