@@ -407,3 +407,27 @@ def test_who_takes_over_knows_what_was_told_while_all_was_well(
     made.roles = roles
     known_s = 8.6 if SLAVE_KILLED in faults else 4.0
     assert may_be_unknown(replace(PLAN, faults=faults), made, "broker-b", known_s, 20.0) == excused
+
+
+@pytest.mark.parametrize(
+    ("known_s", "killed", "excused"),
+    [
+        (4.0, (KILLED,), True),  # seed 32: the slave's tables were not in their files yet
+        (1.0, (KILLED,), False),
+        (4.0, (), False),  # its master tells it again
+    ],
+)
+def test_a_slave_that_loses_power_may_forget_some_seconds(
+    known_s: float, killed: tuple[Fault, ...], excused: bool
+) -> None:
+    power = Fault(6.0, 0.5, Kind.POWER, "broker-b-1")
+    plan = replace(PLAN, faults=(power, *killed))
+    assert may_be_unknown(plan, History(VirtualClock()), "broker-b", known_s, 20.0) == excused
+
+
+@pytest.mark.parametrize(("master_s", "excused"), [(5.0, True), (9.0, False)])
+def test_who_takes_a_queue_over_may_ask_a_slave_that_was_cut_off(master_s: float, excused: bool) -> None:
+    """Seed 76: what was committed meanwhile, the slave had not heard of when its master was gone."""
+    faults = (Fault(2.0, 3.0, Kind.ISOLATE, "broker-b-1"), Fault(master_s, 4.0, Kind.KILL, "broker-b"))
+    plan = replace(PLAN, faults=faults)
+    assert may_be_unknown(plan, History(VirtualClock()), "broker-b", 3.0, 7.0) == excused
