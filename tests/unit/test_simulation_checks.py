@@ -420,7 +420,7 @@ def test_who_takes_over_knows_what_was_told_while_all_was_well(
 def test_a_slave_that_loses_power_may_forget_some_seconds(
     known_s: float, killed: tuple[Fault, ...], excused: bool
 ) -> None:
-    power = Fault(6.0, 0.5, Kind.POWER, "broker-b-1")
+    power = Fault(8.0, 0.5, Kind.POWER, "broker-b-1")
     plan = replace(PLAN, faults=(power, *killed))
     assert may_be_unknown(plan, History(VirtualClock()), "broker-b", known_s, 20.0) == excused
 
