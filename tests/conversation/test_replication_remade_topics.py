@@ -66,3 +66,98 @@ async def test_a_slave_that_was_away_forgets_the_topic_before(
         await fill(world, new)
         await world.start_broker(SLAVE)
         assert sorted(await agreed(world)) == [(0, 0)] * (4 - new) + [(0, 1)] * new
+
+
+def remove_queues(world: World, name: str) -> None:
+    world.machines[name].disk.remove_tree(f"/store/{name}/consumequeue")
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1)
+@pytest.mark.parametrize("made", ["before", "after", "before, with a message"])
+async def test_queues_that_are_made_anew_have_nothing_of_a_deleted_topic(
+    orbitmq_world: World, made: str
+) -> None:
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    delete(world)
+    new = 0
+    if made.startswith("before"):
+        make(world)
+        if made.endswith("message"):
+            new = 1
+            await fill(world, new)
+    await world.stop_broker(MASTER)
+    remove_queues(world, MASTER)
+    await world.start_broker(MASTER)
+    if made == "after":
+        make(world)
+    assert sorted(ends(world, MASTER)) == [(0, 0)] * (4 - new) + [(0, 1)] * new
+    await fill(world, 8 - new)
+    assert sum(high for _, high in ends(world, MASTER)) == 8
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1)
+async def test_messages_of_topics_whose_table_was_lost_are_kept(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    await world.stop_broker(MASTER)
+    remove_queues(world, MASTER)
+    world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}/config")
+    await world.start_broker(MASTER)
+    make(world)
+    assert ends(world, MASTER) == [(0, 3)] * 4
+
+
+async def test_a_broker_with_an_empty_disk_gets_nothing_of_the_topic_before(orbitmq_world: World) -> None:
+    """A slave, and then a master: the log has it, the tables come when it is copied."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world)
+        await fill(world, 1)
+        for name in (SLAVE, MASTER):
+            world.crash(name)
+            world.machines[name].disk.remove_tree(f"/store/{name}")
+            await world.sleep(3)
+            await world.start_broker(name)
+            await world.until(lambda: watch.leaders() == [MASTER])
+            assert sorted(await agreed(world)) == [(0, 0)] * 3 + [(0, 1)]
+
+
+@pytest.mark.parametrize("lost", ["log", "queues"])
+async def test_a_slave_that_has_to_read_the_log_again_empties_the_queues_when_it_comes_so_far(
+    orbitmq_world: World, lost: str
+) -> None:
+    """It knows of the new topic before it has the messages of the one before."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world)
+        await agreed(world)
+        await world.stop_broker(SLAVE)
+        remove_queues(world, SLAVE)
+        if lost == "log":
+            world.machines[SLAVE].disk.remove_tree(f"/store/{SLAVE}/commitlog")
+        await world.start_broker(SLAVE)
+        assert await agreed(world) == [(0, 0)] * 4
+
+
+async def test_a_topic_that_was_deleted_only_is_gone_at_a_slave_that_was_away(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await world.stop_broker(SLAVE)
+        delete(world)
+        await send(world, 1)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: same_end(world) and shown(world) == BOTH)
+        await world.sleep(1)
+        assert store(world, SLAVE).find_topic(TOPIC) is None
+        make(world)
+        assert await agreed(world) == [(0, 0)] * 4

@@ -40,16 +40,27 @@ class StoreLife(Component):
 
 
 class StoreTopics(Component):
-    """Gives every topic its queues in the store. Starts when the table of topics is read."""
+    """Gives every topic its queues in the store. Starts when the table of topics is read.
+
+    Args:
+        copies: this broker's messages may be those of a master that has not told their topics yet.
+    """
 
     name = "topics in the store"
 
     def __init__(
-        self, topics: TopicConfigs, store: MessageStore, events: Events, levels: DelayLevels
+        self,
+        topics: TopicConfigs,
+        store: MessageStore,
+        events: Events,
+        levels: DelayLevels,
+        *,
+        copies: bool,
     ) -> None:
         self._topics = topics
         self._store = store
         self._levels = levels
+        self._copies = copies
         self._started = False
         events.subscribe(TopicChanged, self._follow)
 
@@ -60,6 +71,18 @@ class StoreTopics(Component):
             self._set(config)
             if config.made_at is not None:
                 made.resume(config.topic_name, _made(config.made_at))
+        # A table without a change is new, or was lost: it does not say that a topic was deleted.
+        if made.doubtful and not self._copies and self._topics.version.counter:
+            self._drop_deleted()
+
+    def _drop_deleted(self) -> None:
+        """Delete the queues that were made anew from the log for topics that are not there any more.
+
+        One that is made later by such a name would begin with their messages.
+        """
+        for topic in self._store.queues.unknown_topics():
+            if not self._topics.is_system(topic):
+                self._store.drop_topic(topic)
 
     def _follow(self, event: TopicChanged) -> None:
         if not self._started:

@@ -37,8 +37,8 @@ class Made(NamedTuple):
 
     Attributes:
         log_offset: the end of the log then.
-        time_ms: a store time later than that of any message before it. It tells who stored what where the
-            log was cut below its place.
+        time_ms: a store time later than that of any message before it. It tells what is new where the log
+            ended before that place after a crash, and went on.
     """
 
     log_offset: int
