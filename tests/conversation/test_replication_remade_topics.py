@@ -68,6 +68,39 @@ async def test_a_slave_that_was_away_forgets_the_topic_before(
         assert sorted(await agreed(world)) == [(0, 0)] * (4 - new) + [(0, 1)] * new
 
 
+async def test_a_slave_that_hears_of_both_at_once_forgets_the_topic_before(orbitmq_world: World) -> None:
+    """What changes twice before it is told is told as it is at last."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world, queues=2)
+        assert await agreed(world) == [(0, 0)] * 4
+        await fill(world, 4)
+        assert await agreed(world) == [(0, 2)] * 2 + [(0, 0)] * 2
+
+
+async def test_a_slave_that_acts_knows_the_new_topic_as_its_master_did(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await world.stop_broker(SLAVE)
+        delete(world)
+        make(world)
+        await fill(world, 1)
+        await world.start_broker(SLAVE)
+        expected = await agreed(world)
+        made = world.brokers[MASTER].services.topics.get(TOPIC)
+        world.crash(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        assert world.brokers[SLAVE].services.topics.get(TOPIC) == made
+        assert ends(world, SLAVE) == expected
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER])
+        assert await agreed(world) == expected
+        assert world.brokers[MASTER].services.topics.get(TOPIC) == made
+
+
 def remove_queues(world: World, name: str) -> None:
     world.machines[name].disk.remove_tree(f"/store/{name}/consumequeue")
 
