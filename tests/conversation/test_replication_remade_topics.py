@@ -6,6 +6,7 @@ import pytest
 from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, same_end, send, shown, store
 
 from orbitmq import Message
+from orbitmq.broker.change_feed import TOPICS
 from orbitmq.testing import World
 from orbitmq.wire.bodies.topic import TopicConfig
 
@@ -133,13 +134,20 @@ async def test_queues_that_are_made_anew_have_nothing_of_a_deleted_topic(
 
 @pytest.mark.behaviour("ST-02")
 @pytest.mark.orbitmq(replicas=1)
-async def test_messages_of_topics_whose_table_was_lost_are_kept(orbitmq_world: World) -> None:
+@pytest.mark.parametrize("how", ["all tables are lost", "RocketMQ's, by a power loss"])
+async def test_messages_of_a_topic_that_was_lost_are_kept(orbitmq_world: World, how: str) -> None:
     world = orbitmq_world
     make(world)
     await fill(world, 12)
+    if how.startswith("RocketMQ"):
+        delete(world)
     await world.stop_broker(MASTER)
     remove_queues(world, MASTER)
-    world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}/config")
+    disk = world.machines[MASTER].disk
+    if how.startswith("RocketMQ"):
+        disk.remove(f"/store/{MASTER}/checkpoint")
+    else:
+        disk.remove_tree(f"/store/{MASTER}/config")
     await world.start_broker(MASTER)
     make(world)
     assert ends(world, MASTER) == [(0, 3)] * 4
@@ -194,3 +202,31 @@ async def test_a_topic_that_was_deleted_only_is_gone_at_a_slave_that_was_away(or
         assert store(world, SLAVE).find_topic(TOPIC) is None
         make(world)
         assert await agreed(world) == [(0, 0)] * 4
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1, settings={"flushDiskType": "ASYNC_FLUSH"})
+async def test_a_topic_whose_place_is_behind_the_end_that_a_power_loss_left_keeps_its_messages(
+    orbitmq_world: World,
+) -> None:
+    """Tables are on the disk before the log is."""
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    delete(world)
+    await world.sleep(2)
+    await send(world, 4)
+    make(world)
+    await world.brokers[MASTER].services.persistence.flush(TOPICS)
+    world.crash(MASTER)
+    await world.start_broker(MASTER)
+    made = world.brokers[MASTER].services.topics.get(TOPIC)
+    assert made is not None
+    assert made.made_at is not None
+    assert made.made_at.log_offset > store(world, MASTER).end
+    assert ends(world, MASTER) == [(0, 0)] * 4
+    await fill(world, 8)
+    await world.stop_broker(MASTER)
+    remove_queues(world, MASTER)
+    await world.start_broker(MASTER)
+    assert ends(world, MASTER) == [(0, 2)] * 4

@@ -72,7 +72,7 @@ class StoreTopics(Component):
             if config.made_at is not None:
                 made.resume(config.topic_name, _made(config.made_at))
         # A table without a change is new, or was lost: it does not say that a topic was deleted.
-        if made.doubtful and not self._copies and self._topics.version.counter:
+        if made.rebuilt and not self._copies and self._topics.version.counter:
             self._drop_deleted()
 
     def _drop_deleted(self) -> None:

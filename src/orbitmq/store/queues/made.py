@@ -28,6 +28,8 @@ class MadeTopics:
 
     Attributes:
         doubtful: queues were read from the log, and may hold what was deleted when the store was open last.
+        rebuilt: all of them were, by a store that was ours before, too: no message in it had a topic that was
+            not on the disk. RocketMQ's may have lost a topic with the power.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class MadeTopics:
         self._awaited: dict[str, Made] = {}
         self._next: float = inf
         self.doubtful = False
+        self.rebuilt = False
 
     def now(self, topic: str) -> Made | None:
         """For a topic that is made now; ``None``: whatever is there is its own.
