@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.change_feed import TOPICS, Entry
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.registration import REQUEST_TOPICS
 from orbitmq.nameserver.config import NameServerConfig
@@ -18,7 +19,7 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.bodies.route import RegisterBrokerBody, TopicRouteData
-from orbitmq.wire.bodies.topic import DataVersion, TopicConfig
+from orbitmq.wire.bodies.topic import DataVersion, MadeAt, TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
@@ -116,6 +117,12 @@ async def test_a_new_topic_is_told_alone_and_those_that_come_together_in_one_req
         # Topics that a registration does not name stay.
         assert server.routes.topics.groups("TBW102")
         assert server.routes.topics.groups("t-1")
+        made = TopicConfig("t-1", 4, 4, made_at=MadeAt(7, 8))
+        one.services.feed.apply(Entry(0, 0, TOPICS, "t-1", made.to_plain()))
+        await asyncio.sleep(1)
+        told_now = server.bodies[-1].topic_config_serialize_wrapper.topic_config_table
+        assert told_now == {"t-1": TopicConfig("t-1", 4, 4)}  # the rest is no business of name servers
+        server.named()
         one.services.topics.delete("t-1")
         await asyncio.sleep(1)
         assert server.named() == [[]]

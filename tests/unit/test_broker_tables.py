@@ -16,7 +16,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
-from orbitmq.wire.bodies.topic import TopicConfig
+from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
 from orbitmq.wire.errors import RemotingError
 
 # consumerOffset.json as RocketMQ's ConfigManager.persist writes it.
@@ -80,8 +80,9 @@ def test_the_pretty_form_is_fastjsons() -> None:
 
 def test_a_body_has_one_pretty_form() -> None:
     topic = TopicConfig("ü", 3, attributes={"b": "2", "a": "1"}, order=True)
+    again = TopicConfig("again", made_at=MadeAt(7, 8))
     group = SubscriptionGroupConfig("mine", attributes={})
-    for body in (topic, group):
+    for body in (topic, again, group):
         assert body_text(body, "\n").encode() == pretty(body.to_plain())
         assert type(body).from_json(body.to_plain()) == body
 
@@ -211,6 +212,29 @@ def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
     assert [key for key, _ in told] == ["topics:T"] * 3
     assert heard == ["T True", "T True", "T False"]
     assert topics.version.counter == 3
+
+
+def test_a_topic_keeps_where_it_was_made_until_it_is_deleted() -> None:
+    """Whatever administrators send: they may have it from another broker."""
+    clock, places = simulated_runtime().clock, iter(range(1, 9))
+    topics = TopicConfigs(
+        clock, BrokerConfig(), ChangeFeed(), Events(), lambda _topic: MadeAt(next(places), 0)
+    )
+
+    def made() -> list[MadeAt | None]:
+        return [config.made_at for config in topics if not topics.is_system(config.topic_name)]
+
+    topics.update(TopicConfig("a", 2, 2, made_at=MadeAt(99, 99)))
+    topics.create_if_absent("b", 1)
+    topics.create_for_send("c", "TBW102", 4)
+    assert made() == [MadeAt(1), MadeAt(2), MadeAt(3)]
+    topics.update(TopicConfig("a", 3, 3, made_at=MadeAt(99, 99)))
+    topics.create_if_absent("b", 1, order=True)
+    topics.mark_order_topics(["c"])
+    assert made() == [MadeAt(1), MadeAt(2), MadeAt(3)]
+    topics.delete("c")
+    topics.update(TopicConfig("c", 2, 2))
+    assert made() == [MadeAt(1), MadeAt(2), MadeAt(4)]
 
 
 def test_a_listener_that_fails_does_not_keep_a_change_from_the_others() -> None:

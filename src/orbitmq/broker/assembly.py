@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.assignment import Assignments
@@ -79,7 +80,7 @@ from orbitmq.broker.pop.attach import attach as pop
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
-from orbitmq.broker.storage import StoreLife, StoreTopics, store_config
+from orbitmq.broker.storage import StoreLife, StoreTopics, made_now, store_config
 from orbitmq.broker.timers.attach import attach as timers
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.to_master import ToMaster
@@ -156,7 +157,13 @@ def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]
         StoreLife(s.store, s.config, s.events),
         files,
         MetadataTables(s.topics, s.groups, s.offsets),
-        StoreTopics(s.topics, s.store, s.events, s.levels),
+        StoreTopics(
+            s.topics,
+            s.store,
+            s.events,
+            s.levels,
+            copies=role_of_setting(s.config.broker_role) is Role.SLAVE,
+        ),
         Connections(doors, s.durability, s.store),
         s.clients,
         s.assignments,
@@ -179,7 +186,7 @@ def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     )
     durability = Durability(clock, [DiskGate(store.flusher, config)], counters.note_answered)
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
-    topics = TopicConfigs(clock, config, feed, events)
+    topics = TopicConfigs(clock, config, feed, events, partial(made_now, store))
     groups = SubscriptionGroups(clock, config, feed, events)
     offsets = ConsumerOffsets(clock, feed, events, version_step=config.offset_version_step)
     metadata = MetadataAccess(config, topics, groups, persistence)

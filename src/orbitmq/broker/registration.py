@@ -365,7 +365,8 @@ def _says_changed(response: Command) -> bool:
 
 
 def _limited(topic: TopicConfig, permission: int) -> TopicConfig:
-    """The topic as clients may use it: never more than the broker allows."""
-    if permission & 6 == 6:
+    """The topic as clients may use it: never more than the broker allows. When it was made is not theirs."""
+    allowed = topic.perm if permission & 6 == 6 else topic.perm & permission
+    if allowed == topic.perm and topic.made_at is None:
         return topic
-    return replace(topic, perm=topic.perm & permission)
+    return replace(topic, perm=allowed, made_at=None)

@@ -8,7 +8,8 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import reserved
-from orbitmq.store import MessageStore, StoreConfig
+from orbitmq.store import Made, MessageStore, StoreConfig
+from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
 
 _HOUR_MS = 3_600_000
 _BATCH_SLACK_BYTES = 128 * 1024
@@ -39,31 +40,62 @@ class StoreLife(Component):
 
 
 class StoreTopics(Component):
-    """Gives every topic its queues in the store. Starts when the table of topics is read."""
+    """Gives every topic its queues in the store. Starts when the table of topics is read.
+
+    Args:
+        copies: this broker's messages may be those of a master that has not told their topics yet.
+    """
 
     name = "topics in the store"
 
     def __init__(
-        self, topics: TopicConfigs, store: MessageStore, events: Events, levels: DelayLevels
+        self,
+        topics: TopicConfigs,
+        store: MessageStore,
+        events: Events,
+        levels: DelayLevels,
+        *,
+        copies: bool,
     ) -> None:
         self._topics = topics
         self._store = store
         self._levels = levels
+        self._copies = copies
         self._started = False
         events.subscribe(TopicChanged, self._follow)
 
     async def start(self) -> None:
         self._started = True
-        for topic in self._topics:
-            self._follow(TopicChanged(topic.topic_name, topic))
+        made = self._store.made
+        for config in self._topics:
+            self._set(config)
+            if config.made_at is not None:
+                made.resume(config.topic_name, _made(config.made_at))
+        # A table without a change is new, or was lost: it does not say that a topic was deleted.
+        if made.rebuilt and not self._copies and self._topics.version.counter:
+            self._drop_deleted()
+
+    def _drop_deleted(self) -> None:
+        """Delete the queues that were made anew from the log for topics that are not there any more.
+
+        One that is made later by such a name would begin with their messages.
+        """
+        for topic in self._store.queues.unknown_topics():
+            if not self._topics.is_system(topic):
+                self._store.drop_topic(topic)
 
     def _follow(self, event: TopicChanged) -> None:
         if not self._started:
             return  # the start looks at all topics
-        topic, config = event.topic, event.config
-        if config is None:
-            self._store.drop_topic(topic)
+        if event.config is None:
+            self._store.drop_topic(event.topic)
             return
+        self._set(event.config)
+        if event.config.made_at is not None:
+            self._store.made.take(event.topic, _made(event.config.made_at))
+
+    def _set(self, config: TopicConfig) -> None:
+        topic = config.topic_name
         # Each delay level has its queue, also levels that an older table of topics does not know.
         least = self._levels.highest if topic == reserved.SCHEDULE_TOPIC else 0
         self._store.set_topic(
@@ -72,6 +104,16 @@ class StoreTopics(Component):
             write_queues=max(config.write_queue_nums, least),
             perm=config.perm,
         )
+
+
+def _made(told: MadeAt) -> Made:
+    return Made(told.log_offset, told.time_ms)
+
+
+def made_now(store: MessageStore, topic: str) -> MadeAt | None:
+    """From where on messages are of a topic that is made now; ``None``: all that there are."""
+    made = store.made.now(topic)
+    return None if made is None else MadeAt(made.log_offset, made.time_ms)
 
 
 def store_config(config: BrokerConfig, port: int) -> StoreConfig:

@@ -10,13 +10,14 @@ from orbitmq.store.errors import (
     UnknownQueueError,
 )
 from orbitmq.store.filter import PASS_ALL, MessageFilter
-from orbitmq.store.model import GetResult, GetStatus, NewMessage, PutResult, PutStatus
+from orbitmq.store.model import GetResult, GetStatus, Made, NewMessage, PutResult, PutStatus
 from orbitmq.store.store import MessageStore
 
 __all__ = [
     "PASS_ALL",
     "GetResult",
     "GetStatus",
+    "Made",
     "MessageFilter",
     "MessageStore",
     "NewMessage",

@@ -13,6 +13,7 @@ from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
 from orbitmq.store.log.followings import Followings
+from orbitmq.store.queues.made import MadeTopics
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
@@ -46,6 +47,7 @@ class Lifecycle:
         followings: Followings,
         acceptance: Acceptance,
         codes: Mapping[str, TagsCodeOf],
+        made: MadeTopics,
     ) -> None:
         self._runtime = runtime
         self._files = files
@@ -58,6 +60,7 @@ class Lifecycle:
         self._followings = followings
         self._acceptance = acceptance
         self._codes = codes
+        self._made = made
         self._unlock: Callable[[], None] | None = None
         self.recovered: Recovered | None = None
         self.crashed = False
@@ -103,6 +106,8 @@ class Lifecycle:
     def _opened(self, opened: Opened) -> None:
         outcome = self.recovered = opened.recovered
         self.crashed = opened.crashed
+        self._made.doubtful = opened.crashed or outcome.rebuilt
+        self._made.rebuilt = outcome.rebuilt and opened.checkpoint.safe_offset >= 0
         self._log.open_at(outcome.end_offset)
         self._appender.count_from_here()
         self._upkeep.resume(opened)

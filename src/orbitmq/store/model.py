@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -28,6 +29,20 @@ class NewMessage:
     prepared_transaction_offset: int = 0
     tags_code: int = 0
     deliver_after_ms: int | None = None
+
+
+class Made(NamedTuple):
+    """When a topic was made: messages that lie before it in the log, and are older, are another topic's of
+    the same name, which was deleted.
+
+    Attributes:
+        log_offset: the end of the log then.
+        time_ms: a store time later than that of any message before it. It tells what is new where the log
+            ended before that place after a crash, and went on.
+    """
+
+    log_offset: int
+    time_ms: int
 
 
 class PutStatus(Enum):

@@ -22,6 +22,7 @@ from orbitmq.store.model import GetResult, NewMessage, PutResult
 from orbitmq.store.ports import LogFollower
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
+from orbitmq.store.queues.made import MadeTopics
 from orbitmq.store.queues.queues import Queues, TopicQueues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
@@ -86,6 +87,7 @@ class MessageStore:
         self.schedule = self.log.schedule
         self.map_entries = self.queues.map_entries
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
+        self.made = MadeTopics(self.queues, self.appender, self._reader, self.update_clock)
         self._writer = Writer(
             config, self.queues, self.log, self.appender, self.acceptance, self.update_clock, self._now_ms
         )
@@ -109,6 +111,7 @@ class MessageStore:
             self._upkeep,
             self._codes,
             self._all_followings,
+            self.made.reached,
         )
         self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base, self.log.in_memory)
         self._followings = Followings(
@@ -126,6 +129,7 @@ class MessageStore:
             self._followings,
             self.acceptance,
             self._codes,
+            self.made,
         )
         self.on_arrival: Arrival | None = None
         # The places to which the log was cut while it was open, in order: what is derived from before holds.
@@ -218,6 +222,7 @@ class MessageStore:
         """Delete the topic's queues. Its records stay in the log until that is cleaned."""
         self.log.end_batch()
         self.queues.drop_topic(topic)
+        self.made.forget(topic)
         # Recovery must not read the dropped records again: it starts at the safe offset.
         self._upkeep.checkpoint_now()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.pretty import body_text, file_text
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies.topic import TopicConfig
+from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,22 @@ MAX_QUEUES = 65_536
 
 
 class TopicConfigs(ConfigTable[TopicConfig]):
-    """All topics of this broker."""
+    """All topics of this broker.
 
-    def __init__(self, clock: Clock, config: BrokerConfig, feed: ChangeFeed, events: Events) -> None:
+    Args:
+        made_now: says of a topic that is made now from where on messages are its own.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        feed: ChangeFeed,
+        events: Events,
+        made_now: Callable[[str], MadeAt | None] = lambda _topic: None,
+    ) -> None:
         super().__init__(clock, feed, TOPICS, TopicConfig)
+        self._made_now = made_now
         self._events = events
         self._config = config
         self._own_system_topics: set[str] = set()
@@ -102,6 +114,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         created = _topic(topic, queues, perm & ~reserved.PERM_INHERIT)
         created.topic_sys_flag = sys_flag
         created.topic_filter_type = template.topic_filter_type
+        created.made_at = self._made_now(topic)
         self._put(created.topic_name, created)
         return created
 
@@ -114,6 +127,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
             known = _topic(topic, queues, perm)
             known.order = order
             known.topic_sys_flag = sys_flag
+            known.made_at = self._made_now(topic)
             self._put(known.topic_name, known)
         elif known.order != order:
             known = replace(known, order=order)
@@ -129,6 +143,8 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         known = self._table.get(config.topic_name)
         current = known.attributes if known is not None else {}
         config.attributes = altered(TOPIC_ATTRIBUTES, current, config.attributes or {}, create=known is None)
+        # Whatever came with it: it may be another broker's.
+        config.made_at = known.made_at if known is not None else self._made_now(config.topic_name)
         if known != config:
             self._put(config.topic_name, config)
 

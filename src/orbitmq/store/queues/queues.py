@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from orbitmq.runtime import Runtime
@@ -140,6 +140,11 @@ class Queues:
         if known is None or not 0 <= queue_id < len(known.slots):
             return -1
         return known.slots[queue_id]
+
+    def slots_of(self, topic: str) -> Sequence[int]:
+        """The slots of a topic's queues by id, also when it was not set; -1: no such queue."""
+        known = self._stored.get(topic)
+        return () if known is None else known.slots
 
     def of_slot(self, slot: int) -> tuple[TopicQueues, int]:
         """The topic and the queue id of a slot."""

@@ -27,7 +27,6 @@ from orbitmq.testing.simulation import checks, expiry
 from orbitmq.testing.simulation.faults import Faults
 from orbitmq.testing.simulation.history import History, Line, Stored, Violation
 from orbitmq.testing.simulation.load import CONSUMERS, FILLED, PRODUCERS, Load
-from orbitmq.testing.simulation.moves import gone_with_a_topic
 from orbitmq.testing.simulation.operator import Operator
 from orbitmq.testing.simulation.plan import GROUPS, NAME_SERVERS, Plan
 from orbitmq.testing.simulation.site import Site
@@ -35,7 +34,6 @@ from orbitmq.testing.simulation.traffic import (
     MOVED_GROUP,
     PULLING_GROUPS,
     QUEUES,
-    REMADE,
     SUBSCRIPTIONS,
     TOPICS,
 )
@@ -270,8 +268,6 @@ class _Run:
             self._history.violate("the slave's log is the master's", text)
         letters = map(dead_letter_topic, SUBSCRIPTIONS)
         for topic in (*TOPICS, *map(retry_topic, PULLING_GROUPS), *letters):
-            if topic == REMADE and gone_with_a_topic(self._plan, self._history):
-                continue  # a slave that was away keeps queues that got nothing new
             ends, others = (_ends_of(store, topic) for store in (master, slave))
             # A queue that a topic was given lately, and where nothing is yet, may not be known.
             if any(end != other for end, other in zip_longest(ends, others, fillvalue=0)):

@@ -16,6 +16,7 @@ __all__ = [
     "GroupList",
     "KVTable",
     "LogicQueueMappingItem",
+    "MadeAt",
     "TopicConfig",
     "TopicConfigAndMappingSerializeWrapper",
     "TopicConfigAndQueueMapping",
@@ -62,8 +63,27 @@ class DataVersion(Body):
 
 
 @dataclass(slots=True)
+class MadeAt(Body):
+    """(OrbitMQ) From where on messages are of this topic, and not of one of its name that was deleted.
+
+    Attributes:
+        log_offset: the end of the commit log when the topic was made.
+        time_ms: what was stored at that time or later is of the topic, wherever it lies: the log may have
+            lost its end since, and have got another one.
+    """
+
+    log_offset: int = 0
+    time_ms: int = 0
+
+
+@dataclass(slots=True)
 class TopicConfig(Body):
-    """One topic of a broker. ``perm``, ``topic_sys_flag``: bits of :mod:`orbitmq.message.reserved`."""
+    """One topic of a broker. ``perm``, ``topic_sys_flag``: bits of :mod:`orbitmq.message.reserved`.
+
+    Attributes:
+        made_at: ``None``: all messages in its queues are of it, as far as is known. RocketMQ's programs pass
+            over it, and do not write it again.
+    """
 
     topic_name: str = ""
     read_queue_nums: int = 16
@@ -73,6 +93,7 @@ class TopicConfig(Body):
     topic_sys_flag: int = 0
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
+    made_at: MadeAt | None = None
 
     def encode_text(self) -> str:
         """The one-line form of compressed registrations; it has neither ``order`` nor ``topic_sys_flag``."""

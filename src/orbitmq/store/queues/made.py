@@ -1,0 +1,124 @@
+"""Queues of a topic that was deleted and made again hold nothing of the topic before.
+
+Who sees both deletes the queues in between. A copy of the log that was away meanwhile, and queues that are
+made anew from the log, have the records of both: a queue that got new ones begins anew at 0 with them, and
+one that got none is to be emptied.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from math import inf
+
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.model import Made
+from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.reading import Reader
+
+logger = logging.getLogger(__name__)
+
+
+class MadeTopics:
+    """When topics were made, and what follows for their queues.
+
+    Args:
+        update_clock: sets the store time of what is put next; returns it, ms.
+
+    Attributes:
+        doubtful: queues were read from the log, and may hold what was deleted when the store was open last.
+        rebuilt: all of them were, by a store that was ours before, too: no message in it had a topic that was
+            not on the disk. RocketMQ's may have lost a topic with the power.
+    """
+
+    def __init__(
+        self, queues: Queues, appender: Appender, reader: Reader, update_clock: Callable[[], int]
+    ) -> None:
+        self._queues = queues
+        self._appender = appender
+        self._reader = reader
+        self._update_clock = update_clock
+        self._known: dict[str, Made] = {}
+        # Those that were made where this log does not reach yet, and the first of their places.
+        self._awaited: dict[str, Made] = {}
+        self._next: float = inf
+        self.doubtful = False
+        self.rebuilt = False
+
+    def now(self, topic: str) -> Made | None:
+        """For a topic that is made now; ``None``: whatever is there is its own.
+
+        Its messages may be here before it: those of a master that has not told its topics yet.
+        """
+        end = self._appender.end
+        if not end or any(slot >= 0 and self._next_of(slot) for slot in self._queues.slots_of(topic)):
+            return None
+        return Made(end, self._update_clock() + 1)
+
+    def resume(self, topic: str, made: Made) -> None:
+        """At the start of the store: a topic was made then, as was known before."""
+        self._note(topic, made)
+        if self.doubtful:
+            self._empty_older(topic, made, quiet=False)
+
+    def take(self, topic: str, made: Made) -> None:
+        """A topic was made then, as is known now."""
+        if self._known.get(topic) != made:
+            self._note(topic, made)
+            self._empty_older(topic, made, quiet=True)
+
+    def forget(self, topic: str) -> None:
+        """The topic is deleted."""
+        self._known.pop(topic, None)
+        self._awaited.pop(topic, None)
+
+    def reached(self, end: int) -> None:
+        """The log goes up to ``end`` now."""
+        if end < self._next:
+            return
+        for topic, made in list(self._awaited.items()):
+            if made.log_offset <= end:
+                del self._awaited[topic]
+                self._empty_older(topic, made, quiet=False)
+        self._next = min((made.log_offset for made in self._awaited.values()), default=inf)
+
+    def _note(self, topic: str, made: Made) -> None:
+        self._known[topic] = made
+        self._awaited.pop(topic, None)
+        if made.log_offset > self._appender.end:
+            self._awaited[topic] = made
+            self._next = min(self._next, made.log_offset)
+            # What is put here meanwhile is of this topic: its times have to say so, whatever our clock does.
+            self._appender.now_ms = max(self._appender.now_ms, made.time_ms)
+
+    def _next_of(self, slot: int) -> int:
+        return self._appender.get(slot, table.Q_NEXT)
+
+    def _empty_older(self, topic: str, made: Made, *, quiet: bool) -> None:
+        """Empty the queues with messages of another topic.
+
+        A queue has messages of one topic only: the first one of another begins it anew.
+
+        Args:
+            quiet: also those that had messages and have none now: where they go on is told, if at all, later.
+        """
+        emptied = []
+        for queue_id, slot in enumerate(self._queues.slots_of(topic)):
+            if slot < 0 or not (following := self._next_of(slot)):
+                continue
+            low = self._appender.get(slot, table.Q_MIN)
+            if self._is_older(slot, low, made) if low < following else quiet:
+                self._queues.restart(slot, 0)
+                emptied.append(queue_id)
+        if emptied:
+            text = (
+                "topic %s was deleted and made again: its queues %s hold nothing of the one before any more"
+            )
+            logger.info(text, topic, emptied)
+
+    def _is_older(self, slot: int, low: int, made: Made) -> bool:
+        place = self._appender.get(slot, table.Q_MIN_PLACE)
+        if place < 0:
+            place = self._queues.entry(slot, low)[0]
+        return place < made.log_offset and 0 <= self._reader.store_time_at(place) < made.time_ms

@@ -1,0 +1,232 @@
+"""A topic that was deleted and made again: a broker that was away keeps nothing of the one before."""
+
+from __future__ import annotations
+
+import pytest
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, same_end, send, shown, store
+
+from orbitmq import Message
+from orbitmq.broker.change_feed import TOPICS
+from orbitmq.testing import World
+from orbitmq.wire.bodies.topic import TopicConfig
+
+TOPIC = "again"
+
+pytestmark = [pytest.mark.behaviour("MO-13"), pytest.mark.orbitmq(replicas=2, settings=ACTING)]
+
+Ends = list[tuple[int, int]]
+
+
+def ends(world: World, name: str, queues: int = 4) -> Ends:
+    here = store(world, name)
+    return [(here.min_offset(TOPIC, each), here.max_offset(TOPIC, each)) for each in range(queues)]
+
+
+async def fill(world: World, count: int) -> None:
+    async with world.producer() as producer:
+        for number in range(count):
+            await producer.send(Message(TOPIC, b"%d" % number))
+
+
+async def agreed(world: World) -> Ends:
+    """The ends of the topic's queues, when both brokers have the same."""
+    await world.until(lambda: same_end(world) and shown(world, TOPIC) == BOTH)
+    await world.sleep(1)
+    assert ends(world, MASTER) == ends(world, SLAVE)
+    return ends(world, MASTER)
+
+
+def delete(world: World) -> None:
+    world.brokers[MASTER].services.topics.delete(TOPIC)
+
+
+def make(world: World, queues: int = 4) -> None:
+    world.brokers[MASTER].services.topics.update(TopicConfig(TOPIC, queues, queues))
+
+
+async def begun(world: World, watch: Watch, count: int = 12) -> None:
+    await online(world, watch)
+    make(world)
+    await fill(world, count)
+    assert await agreed(world) == [(0, count // 4)] * 4
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("new", [0, 1])
+async def test_a_slave_that_was_away_forgets_the_topic_before(
+    orbitmq_world: World, times: int, new: int
+) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await world.stop_broker(SLAVE)
+        for _ in range(times):
+            delete(world)
+            await send(world, 1)
+            make(world)
+        await fill(world, new)
+        await world.start_broker(SLAVE)
+        assert sorted(await agreed(world)) == [(0, 0)] * (4 - new) + [(0, 1)] * new
+
+
+async def test_a_slave_that_hears_of_both_at_once_forgets_the_topic_before(orbitmq_world: World) -> None:
+    """What changes twice before it is told is told as it is at last."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world, queues=2)
+        assert await agreed(world) == [(0, 0)] * 4
+        await fill(world, 4)
+        assert await agreed(world) == [(0, 2)] * 2 + [(0, 0)] * 2
+
+
+async def test_a_slave_that_acts_knows_the_new_topic_as_its_master_did(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await world.stop_broker(SLAVE)
+        delete(world)
+        make(world)
+        await fill(world, 1)
+        await world.start_broker(SLAVE)
+        expected = await agreed(world)
+        made = world.brokers[MASTER].services.topics.get(TOPIC)
+        world.crash(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        assert world.brokers[SLAVE].services.topics.get(TOPIC) == made
+        assert ends(world, SLAVE) == expected
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER])
+        assert await agreed(world) == expected
+        assert world.brokers[MASTER].services.topics.get(TOPIC) == made
+
+
+def remove_queues(world: World, name: str) -> None:
+    world.machines[name].disk.remove_tree(f"/store/{name}/consumequeue")
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1)
+@pytest.mark.parametrize("made", ["before", "after", "before, with a message"])
+async def test_queues_that_are_made_anew_have_nothing_of_a_deleted_topic(
+    orbitmq_world: World, made: str
+) -> None:
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    delete(world)
+    new = 0
+    if made.startswith("before"):
+        make(world)
+        if made.endswith("message"):
+            new = 1
+            await fill(world, new)
+    await world.stop_broker(MASTER)
+    remove_queues(world, MASTER)
+    await world.start_broker(MASTER)
+    if made == "after":
+        make(world)
+    assert sorted(ends(world, MASTER)) == [(0, 0)] * (4 - new) + [(0, 1)] * new
+    await fill(world, 8 - new)
+    assert sum(high for _, high in ends(world, MASTER)) == 8
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1)
+@pytest.mark.parametrize("how", ["all tables are lost", "RocketMQ's, by a power loss"])
+async def test_messages_of_a_topic_that_was_lost_are_kept(orbitmq_world: World, how: str) -> None:
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    if how.startswith("RocketMQ"):
+        delete(world)
+    await world.stop_broker(MASTER)
+    remove_queues(world, MASTER)
+    disk = world.machines[MASTER].disk
+    if how.startswith("RocketMQ"):
+        disk.remove(f"/store/{MASTER}/checkpoint")
+    else:
+        disk.remove_tree(f"/store/{MASTER}/config")
+    await world.start_broker(MASTER)
+    make(world)
+    assert ends(world, MASTER) == [(0, 3)] * 4
+
+
+async def test_a_broker_with_an_empty_disk_gets_nothing_of_the_topic_before(orbitmq_world: World) -> None:
+    """A slave, and then a master: the log has it, the tables come when it is copied."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world)
+        await fill(world, 1)
+        for name in (SLAVE, MASTER):
+            world.crash(name)
+            world.machines[name].disk.remove_tree(f"/store/{name}")
+            await world.sleep(3)
+            await world.start_broker(name)
+            await world.until(lambda: watch.leaders() == [MASTER])
+            assert sorted(await agreed(world)) == [(0, 0)] * 3 + [(0, 1)]
+
+
+@pytest.mark.parametrize("lost", ["log", "queues"])
+async def test_a_slave_that_has_to_read_the_log_again_empties_the_queues_when_it_comes_so_far(
+    orbitmq_world: World, lost: str
+) -> None:
+    """It knows of the new topic before it has the messages of the one before."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world)
+        await agreed(world)
+        await world.stop_broker(SLAVE)
+        remove_queues(world, SLAVE)
+        if lost == "log":
+            world.machines[SLAVE].disk.remove_tree(f"/store/{SLAVE}/commitlog")
+        await world.start_broker(SLAVE)
+        assert await agreed(world) == [(0, 0)] * 4
+
+
+async def test_a_topic_that_was_deleted_only_is_gone_at_a_slave_that_was_away(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await world.stop_broker(SLAVE)
+        delete(world)
+        await send(world, 1)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: same_end(world) and shown(world) == BOTH)
+        await world.sleep(1)
+        assert store(world, SLAVE).find_topic(TOPIC) is None
+        make(world)
+        assert await agreed(world) == [(0, 0)] * 4
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1, settings={"flushDiskType": "ASYNC_FLUSH"})
+async def test_a_topic_whose_place_is_behind_the_end_that_a_power_loss_left_keeps_its_messages(
+    orbitmq_world: World,
+) -> None:
+    """Tables are on the disk before the log is."""
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    delete(world)
+    await world.sleep(2)
+    await send(world, 4)
+    make(world)
+    await world.brokers[MASTER].services.persistence.flush(TOPICS)
+    world.crash(MASTER)
+    await world.start_broker(MASTER)
+    made = world.brokers[MASTER].services.topics.get(TOPIC)
+    assert made is not None
+    assert made.made_at is not None
+    assert made.made_at.log_offset > store(world, MASTER).end
+    assert ends(world, MASTER) == [(0, 0)] * 4
+    await fill(world, 8)
+    await world.stop_broker(MASTER)
+    remove_queues(world, MASTER)
+    await world.start_broker(MASTER)
+    assert ends(world, MASTER) == [(0, 2)] * 4

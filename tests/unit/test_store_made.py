@@ -1,0 +1,85 @@
+"""Which queues of a topic are emptied when it is told that, or since when, the topic is a new one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.test_store_positions import ROOT, ends, fill, opened
+
+from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.store import Made
+
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
+NONE = [(0, 0)] * 4
+
+
+async def test_only_what_lies_before_the_place_and_is_older_goes() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", "b")
+    await fill(store, "b", 1)
+    before, early = store.end, runtime.clock.now_ms()
+    await asyncio.sleep(1)
+    await fill(store, "a", 6)
+    store.made.take("a", Made(before, runtime.clock.now_ms() + 1))
+    store.made.take("a", Made(store.end, early))
+    assert ends(store, "a") == [(0, 2), (0, 2), (0, 1), (0, 1)]
+    await asyncio.sleep(1)
+    made = store.made.now("new")
+    assert made == Made(store.end, runtime.clock.now_ms() + 1)
+    store.made.take("a", made)
+    assert (ends(store, "a"), ends(store, "b")) == (NONE, [(0, 1), *NONE[1:]])
+    await fill(store, "a", 1)
+    store.made.take("a", made)
+    assert ends(store, "a") == [(0, 1), *NONE[1:]]
+    await store.stop()
+
+
+async def test_a_topic_that_is_made_where_messages_of_it_are_has_all_of_them() -> None:
+    """Its master had not told it yet."""
+    store = await opened(simulated_runtime(1), "a")
+    assert store.made.now("b") is None  # nothing is before it
+    await fill(store, "a", 1)
+    assert store.made.now("a") is None
+    assert store.made.now("b") is not None
+    store.drop_topic("a")
+    assert store.made.now("a") is not None
+    await store.stop()
+
+
+async def test_queues_without_a_message_begin_anew_for_another_topic_only() -> None:
+    store = await opened(simulated_runtime(1), "a", "b")
+    await fill(store, "b", 1)
+    made = Made(store.end, 1)
+    store.made.doubtful = True
+    store.made.resume("a", made)
+    assert store.go_on_at("a", 0, 7)
+    store.made.resume("a", made)
+    store.made.take("a", made)
+    assert ends(store, "a")[0] == (7, 7)
+    store.made.take("a", Made(store.end, 2))
+    assert ends(store, "a") == NONE
+    await store.stop()
+
+
+@pytest.mark.parametrize("clock_was_ahead_ms", [0, 60_000])
+async def test_messages_where_the_log_had_another_end_when_the_topic_was_made_are_kept(
+    clock_was_ahead_ms: int,
+) -> None:
+    """The power went: the table of topics was on the disk, and the end of the log was not."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 4)
+    made = Made(store.end + 10_000, runtime.clock.now_ms() + 1 + clock_was_ahead_ms)
+    await asyncio.sleep(1)
+    store.made.take("a", made)
+    assert ends(store, "a") == NONE
+    await fill(store, "a", 8)
+    await store.stop()
+    runtime.files.remove_tree(f"{ROOT}/consumequeue")
+    again = await opened(runtime, "a")
+    assert again.made.doubtful
+    again.made.resume("a", made)
+    assert ends(again, "a") == [(0, 2)] * 4
+    await again.stop()
