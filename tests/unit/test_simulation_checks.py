@@ -13,10 +13,19 @@ from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
 from orbitmq.testing.simulation.expiry import may_have_expired
-from orbitmq.testing.simulation.history import Delivered, History, Moved, Sent, Stored, Takeover
+from orbitmq.testing.simulation.history import (
+    Dealt,
+    Delivered,
+    History,
+    Moved,
+    Remade,
+    Sent,
+    Stored,
+    Takeover,
+)
 from orbitmq.testing.simulation.moves import moved
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
-from orbitmq.testing.simulation.pops import may_be_unknown
+from orbitmq.testing.simulation.pops import done_again, may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
 from orbitmq.testing.simulation.traffic import SUBSCRIPTIONS
 from orbitmq.testing.simulation.watch import again, behind
@@ -423,6 +432,28 @@ def test_a_slave_that_loses_power_may_forget_some_seconds(
     power = Fault(8.0, 0.5, Kind.POWER, "broker-b-1")
     plan = replace(PLAN, faults=(power, *killed))
     assert may_be_unknown(plan, History(VirtualClock()), "broker-b", known_s, 20.0) == excused
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_an_offset_that_is_committed_is_on_a_disk_some_seconds_later(waited: bool) -> None:
+    """Seed 303: a master that is killed begins with what its table files have."""
+    plan = replace(PLAN, faults=(Fault(8.0, 0.5, Kind.KILL, "broker-b"),))
+    unknown = may_be_unknown(plan, History(VirtualClock()), "broker-b", 5.0, 20.0, waited=waited)
+    assert unknown != waited
+
+
+@pytest.mark.parametrize(("deletes_s", "excused"), [(4.0, True), (9.0, False)])
+def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets(
+    deletes_s: float, excused: bool
+) -> None:
+    """Seed 302."""
+    made = History(VirtualClock())
+    queue = MessageQueue("remade", "broker-b", 0)
+    made.remade = [Remade(deletes_s)]
+    made.delivered = [Delivered(b"remade-1", "pop", "one", queue, 0, 1.0, done_s=1.1)]
+    made.dealt = [Dealt(8.0, "pop", "one", queue, {0: b"remade-1"}, frozenset())]
+    done_again(PLAN, made)
+    assert (not made.violations) == excused
 
 
 @pytest.mark.parametrize(("master_s", "excused"), [(5.0, True), (9.0, False)])

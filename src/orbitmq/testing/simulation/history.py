@@ -254,6 +254,11 @@ class History:
         return self.remade[-1].made_s if self.remade else 0.0
 
     @property
+    def deletes_s(self) -> float:
+        """Since when some brokers may have deleted a topic."""
+        return self.remade[-1].at_s if self.remade else inf
+
+    @property
     def reigns(self) -> Iterator[tuple[float, str]]:
         """When a broker began to lead, or to serve as one that may."""
         return (

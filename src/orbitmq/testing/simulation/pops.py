@@ -9,13 +9,13 @@ from orbitmq.testing.simulation.history import Dealt, History
 from orbitmq.testing.simulation.kept import UNSYNCED_S
 from orbitmq.testing.simulation.load import POP_INVISIBLE_S
 from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan
-from orbitmq.testing.simulation.traffic import FIFO_GROUP, MOVED_GROUP
+from orbitmq.testing.simulation.traffic import FIFO_GROUP, MOVED_GROUP, REMADE
 
 # What an answer is on its way at most, when no fault is at its client.
 ANSWER_S = 3.0
 # A slave is told what its master knows in so long, when nothing has kept it from it for the time before.
 TOLD_S, HEALTHY_S = 0.5, 10.0
-# So long after a change a slave's tables are in their files (flushConsumerOffsetInterval, and a write).
+# So long after a change tables are in their files (flushConsumerOffsetInterval, and a write).
 TABLES_S = 6.0
 
 
@@ -40,6 +40,8 @@ def done_again(plan: Plan, history: History) -> None:
                 continue
             if may_be_unknown(plan, history, home, done_s, each.at_s, clients_s=done_s):
                 continue
+            if each.queue.topic == REMADE and each.at_s >= history.deletes_s:
+                continue  # who has deleted it has no offsets any more, who has not has its messages
             text = f"{body.decode()} was done at {done_s:.3f} s, {each.member} gets it at {each.at_s:.3f} s"
             history.violate("what is done does not come again", text, body)
 
@@ -72,12 +74,20 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
 
 
 def may_be_unknown(
-    plan: Plan, history: History, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
+    plan: Plan,
+    history: History,
+    home: str,
+    known_s: float,
+    until_s: float,
+    *,
+    clients_s: float | None = None,
+    waited: bool = True,
 ) -> bool:
     """Whether a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
 
     Args:
         clients_s: whether a fault at a client since then may be why.
+        waited: whether it was on the master's disk when it was answered, unlike an offset that is committed.
     """
     slaves = plan.mode.slaves(home)
     brokers = {home, *slaves}
@@ -96,8 +106,9 @@ def may_be_unknown(
         if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
             return True
         # A pop is on no disk when it is answered; nor is anything with ASYNC_FLUSH, nor a slave's tables.
-        unsynced_s = TABLES_S if fault.target in slaves else UNSYNCED_S
-        if fault.kind in FORGETS and fault.at_s - unsynced_s <= known_s <= fault.end_s:
+        before_s = UNSYNCED_S if waited and fault.target not in slaves else TABLES_S
+        forgets = fault.kind in FORGETS or (fault.kind is Kind.KILL and not waited)
+        if forgets and fault.at_s - before_s <= known_s <= fault.end_s:
             return True
         if fault.kind is not Kind.CLOCK and fault.at_s - TOLD_S <= known_s <= fault.end_s + HEALTHY_S:
             return True
