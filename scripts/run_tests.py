@@ -1,7 +1,8 @@
-"""All tests, in two processes side by side: one shows what it does, the other when it has ended.
+"""All tests, two runs of pytest side by side: one lane shows what it does, the other when it has ended.
 
-Those in memory keep a processor busy; those with sockets, processes and Spark mostly wait. The tests of
-the compiled modules run once more, uncompiled.
+Runs in memory keep a processor busy; those with sockets, processes and Spark mostly wait. So one lane begins
+with the former, the other one with the latter; who is through first goes on with what is left of the other's.
+The tests of the compiled modules run once more, uncompiled.
 
     python scripts/run_tests.py MARKS TEST_FILES_OF_COMPILED_MODULES...
 """
@@ -13,53 +14,66 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import IO
 
-IN_MEMORY = ("tests/unit", "tests/conversation", "tests/simulation")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+# Folders with a run of their own: those that compute, those that wait, each lane's first one outermost.
+COMPUTING = ("simulation", "conversation", "unit")
+WAITING = ("docs", "spark", "sockets")
 
 
-class Suite:
+@dataclass(frozen=True)
+class Run:
+    """One run of pytest: its arguments, and what is added to the environment."""
+
+    name: str
+    arguments: Sequence[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Lane:
     """Runs of pytest, one after the other.
 
     Args:
-        runs: options, and what is added to the environment.
+        take: gives the next run, as long as there is one.
         output: where their output goes; ``None``: straight to the terminal.
     """
 
-    def __init__(
-        self, name: str, runs: Sequence[tuple[Sequence[str], dict[str, str]]], output: IO[str] | None
-    ) -> None:
-        self._name = name
-        self._waiting = list(runs)
+    def __init__(self, take: Callable[[], Run], output: IO[str] | None) -> None:
+        self._take = take
         self._output = output
-        self._begin = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
+        self._name, self._begin = "", 0.0
+        self.told: list[str] = []
         self.failed = False
 
-    def goes_on(self) -> bool:
+    def goes_on(self, waiting: deque[Run]) -> bool:
         """Begin the next run when the one before has ended; whether there is anything left to do."""
         if self._process is not None:
             code = self._process.poll()
             if code is None:
                 return True
             self.failed |= code != 0
+            seconds = time.monotonic() - self._begin
+            self.told.append(f"test: {self._name}: {seconds:.0f} s{', FAILED' if code else ''}")
             self._process = None
-        if not self._waiting:
+        if not waiting:
             return False
-        arguments, environment = self._waiting.pop(0)
+        run = self._take()
+        self._name, self._begin = run.name, time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 - pytest and our own arguments
-            [*PYTEST, *arguments],
+            [*PYTEST, *run.arguments],
             stdout=self._output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
+            env={**os.environ, **run.environment},
         )
         return True
 
     def show(self) -> None:
-        """Print how long it took, and what it said in its file."""
-        print(f"test: {self._name}: {time.monotonic() - self._begin:.0f} s", flush=True)
+        """Print what its runs said in its file."""
         if self._output is not None:
             self._output.seek(0)
             print(self._output.read(), flush=True)
@@ -71,39 +85,47 @@ class Suite:
             self._process.wait()
 
 
+def all_runs(marks: str, compiled: Sequence[str]) -> deque[Run]:
+    """From what computes only to what waits most."""
+
+    def of(name: str) -> Run:
+        return Run(f"tests/{name}", ["-m", marks, f"tests/{name}"])
+
+    uncompiled = ["-m", "not interop and not spark and not slow", *compiled]
+    others = [f"--ignore=tests/{name}" for name in (*COMPUTING, *WAITING)]
+    return deque(
+        [
+            *map(of, COMPUTING),
+            # It is about what the source means, which other seeds do not change; those run compiled.
+            Run(
+                "the compiled modules once more, uncompiled",
+                uncompiled,
+                {"ORBITMQ_PURE": "1", "ORBITMQ_SEEDS": os.environ.get("ORBITMQ_SEEDS", "0.25")},
+            ),
+            Run("the other folders", ["-m", marks, *others, "tests"]),
+            *map(of, WAITING),
+        ]
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     marks, *compiled = arguments
-    others = [f"--ignore={folder}" for folder in IN_MEMORY]
-    at_both_speeds = [
-        (["-m", marks, *IN_MEMORY], {}),
-        (["-m", "not interop and not spark and not slow", *compiled], {"ORBITMQ_PURE": "1"}),
-    ]
-    on_sockets = [(["-m", marks, *others, "tests"], {})]
-    print("test: those in memory meanwhile, shown when they have ended", flush=True)
+    waiting = all_runs(marks, compiled)
+    print("test: those in memory meanwhile, shown when all have ended", flush=True)
     with tempfile.TemporaryFile("w+") as output:
-        return run(
-            [
-                Suite("in memory, and the compiled modules once more uncompiled", at_both_speeds, output),
-                Suite("sockets, processes, pages and Spark", on_sockets, None),
-            ]
-        )
-
-
-def run(suites: Sequence[Suite]) -> int:
-    """Run them side by side and return the exit code."""
-    running = list(suites)
-    try:
-        while running:
-            for suite in [each for each in running if not each.goes_on()]:
-                suite.show()
-                running.remove(suite)
-            time.sleep(0.2)
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        for suite in suites:
-            suite.end()
-    return 1 if any(suite.failed for suite in suites) else 0
+        lanes = [Lane(waiting.pop, None), Lane(waiting.popleft, output)]
+        try:
+            while [lane for lane in lanes if lane.goes_on(waiting)]:
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            for lane in lanes:
+                lane.end()
+        for lane in lanes:
+            lane.show()
+    print(*(line for lane in lanes for line in lane.told), sep="\n", flush=True)
+    return 1 if any(lane.failed for lane in lanes) else 0
 
 
 if __name__ == "__main__":

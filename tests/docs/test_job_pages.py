@@ -8,8 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.docs.test_readme import ROOT, examples, name_server
-from tests.docs.test_spark_page import printed_by
+from tests.docs.test_readme import ROOT, examples, name_server, printed_by
 
 from orbitmq.cli.main import COMMANDS, main
 

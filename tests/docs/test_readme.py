@@ -56,11 +56,11 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
-SPARK = [pytest.mark.spark, pytest.mark.slow, pytest.mark.skipif(not JAVA, reason="needs Java")]
 PARAMETERS = [
-    pytest.param(code, expected, id=f"{page} {number}", marks=SPARK if "spark" in code else [])
+    pytest.param(code, expected, id=f"{page} {number}")
     for page in PAGES
     for number, (code, expected) in enumerate(examples(page), 1)
+    if "spark" not in code
 ]
 
 
@@ -79,6 +79,43 @@ def test_an_example_prints_what_its_page_says(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == expected
+
+
+# Each example's output is told apart by a line that no example prints.
+RUN_ALL = """
+import json, sys
+names = {}
+for code in json.loads(sys.stdin.read()):
+    exec(compile(code, "<example>", "exec"), names)
+    print("---- end of example", flush=True)
+"""
+
+
+def printed_by(codes: list[str], name_server: str, folder: Path) -> list[str]:
+    """What each example prints, all run in one process in ``folder``."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps([code.replace(ADDRESS, name_server) for code in codes]),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment(),
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("---- end of example\n")[:-1]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.skipif(not JAVA, reason="needs Java")
+def test_the_spark_examples_print_what_their_page_says(name_server: str, tmp_path: Path) -> None:
+    """In one session, which starts once; but no example sees the names of another one."""
+    found = [(code, shown) for page in PAGES for code, shown in examples(page) if "spark" in code]
+    alone = [f"exec({code!r}, {{}})" for code, _ in found]
+    assert printed_by(alone, name_server, tmp_path) == [shown for _, shown in found]
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("page", PAGES)

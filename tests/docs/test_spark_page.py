@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.test_readme import ADDRESS, ROOT, environment, examples, name_server
+from tests.docs.test_readme import ROOT, examples, name_server, printed_by
 
 __all__ = ["name_server"]
 
@@ -20,31 +18,6 @@ pytestmark = [
     pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs Java"),
 ]
 PAGE = "docs/spark.md"
-
-# Each example's output is told apart by a line that no example prints.
-RUN_ALL = """
-import json, sys
-names = {}
-for code in json.loads(sys.stdin.read()):
-    exec(compile(code, "<example>", "exec"), names)
-    print("---- end of example", flush=True)
-"""
-
-
-def printed_by(codes: list[str], name_server: str, folder: Path) -> list[str]:
-    """What each example prints, all run in one process in ``folder``."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL],
-        input=json.dumps([code.replace(ADDRESS, name_server) for code in codes]),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment(),
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split("---- end of example\n")[:-1]
 
 
 def test_the_examples_print_what_the_page_says(name_server: str, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`setup.py build_ext --inplace` on a small project: what it compiles again, and what a failure leaves."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +21,10 @@ def project(tmp_path: Path) -> Path:
     """Three hot modules, of which one calls another's C function and one has a memory view."""
     package = tmp_path / "src" / "orbitmq"
     package.mkdir(parents=True)
-    shutil.copy(ROOT / "setup.py", tmp_path)
+    # Its -O3 stands behind the CFLAGS of the environment; here nobody runs what is compiled for long.
+    recipe = (ROOT / "setup.py").read_text()
+    assert recipe.count('"-O3"') == 1
+    (tmp_path / "setup.py").write_text(recipe.replace('"-O3"', '"-O0"'))
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "orbitmq"\nversion = "0"\n')
     (package / "__init__.py").write_text("")
     files = {
@@ -46,7 +48,7 @@ def build(project: Path, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "CFLAGS": "-O0", **environment},
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
     return "\n".join(line for line in done.stderr.splitlines() if line.startswith("WARNING"))

@@ -14,6 +14,9 @@ def test_the_variable_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seeds(6) == range(6)
     monkeypatch.setenv("ORBITMQ_SEEDS", "40")
     assert seeds(6) == range(240)
+    monkeypatch.setenv("ORBITMQ_SEEDS", "0.25")
+    assert seeds(60) == range(15)
+    assert seeds(3) == range(1)
 
 
 def test_no_simulation_counts_its_seeds_itself() -> None:
