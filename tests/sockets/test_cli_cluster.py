@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,8 +157,31 @@ def test_the_cluster_is_watched(name_server: str) -> None:
     for _ in range(2):
         brokers = json.loads(first_line(process))
         assert [(broker["role"], broker["special_services"]) for broker in brokers] == [("master", True)] * 2
-    _, _, errors = stop(process)
-    assert "Traceback" not in errors
+    code, _, errors = stop(process)
+    assert (code, errors) == (130, "")
+
+
+def test_a_watch_into_a_pipe_comes_at_once_and_goes_on_without_a_name_server(tmp_path: Path) -> None:
+    settings = ("--set", f"kvConfigPath={tmp_path}/kv.json")
+    names = start("nameserver", "--port", "0", *settings)
+    port = first_line(names).strip().rpartition(":")[2]
+    watch = start("cluster", "list", "--watch", "-n", f"127.0.0.1:{port}")
+    limit = threading.Timer(READY_LIMIT_S, watch.kill)
+    limit.start()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\n", first_line(watch))
+    assert first_line(watch) == "no broker is registered\n"
+    stop(names)
+    assert watch.stderr is not None
+    assert watch.stderr.readline().endswith("Connection refused): looking again\n")
+    names = start("nameserver", "--port", port, *settings)
+    assert "serves" in first_line(names)
+    while "no broker is registered" not in first_line(watch):
+        assert watch.poll() is None
+    stop(names)
+    limit.cancel()
+    code, _, errors = stop(watch)
+    assert code == 130
+    assert len(errors.splitlines()) <= 1  # said once for each loss
 
 
 def test_the_bench_reads_back_what_it_sent(orbitmq: Command) -> None:
