@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,7 +74,7 @@ async def _list(common: Common) -> int:
         print_json([_json(broker) for broker in brokers])
     else:
         terminal = sys.stdout.isatty()
-        print(_draw(brokers, shutil.get_terminal_size().columns if terminal else None))
+        print(_draw(brokers, os.get_terminal_size(1).columns if terminal else None))
     return EXIT_OK
 
 
