@@ -209,10 +209,14 @@ def test_servers_say_when_they_serve_and_stop_cleanly(tmp_path: Path, number: in
     settings = broker_settings(f"{tmp_path}/store")
     broker = start("broker", "--port", "0", "-n", address, *settings)
     assert first_line(broker).startswith("broker broker-a (id 0) serves 127.0.0.1:")
+    assert names.stderr is not None
+    assert "broker registered: broker-a id 0 at 127.0.0.1:" in names.stderr.readline()
     code, out, err = stop(broker, number)
     assert (code, out) == (0, ""), err
     code, out, err = stop(names, number)
     assert (code, out) == (0, ""), err
+    assert "broker unregistered: broker-a at 127.0.0.1:" in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_port_in_use_is_one_line() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,9 +72,17 @@ async def _list(common: Common) -> int:
     if common.json:
         print_json([_json(broker) for broker in brokers])
     else:
-        terminal = sys.stdout.isatty()
-        print(_draw(brokers, os.get_terminal_size(1).columns if terminal else None))
+        print(_draw(brokers, _columns()))
     return EXIT_OK
+
+
+def _columns() -> int | None:
+    """The width of the terminal, ``None``: standard output is none."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+
+    return Console().width
 
 
 def _draw(brokers: list[BrokerState], columns: int | None) -> str:

@@ -24,6 +24,14 @@ from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, r
 NAME_SERVERS = "NAMESRV_ADDR"
 # A stop hands over and flushes; one that takes longer than this is given up.
 STOP_LIMIT_S = 15.0
+# Who tells at INFO what happens once: that a loss is over is as much news as the loss, which is a warning.
+EVENTS = (
+    "orbitmq.nameserver",
+    "orbitmq.broker.registration",
+    "orbitmq.broker.handlers.operation",
+    "orbitmq.replication.link",
+    "orbitmq.store.writable",
+)
 
 NAME_SERVER_EXAMPLES = """\
 examples:
@@ -253,6 +261,8 @@ def _warn(warnings: Sequence[str]) -> None:
 
 def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for name in EVENTS:
+        logging.getLogger(name).setLevel(logging.INFO)
     _allow_open_files()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:

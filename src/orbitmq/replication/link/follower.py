@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -68,6 +69,8 @@ class Following(Component):
         self._link: FollowerLink | None = None
         self._said = ""
         self._unnamed: str | None = None  # the HA port that is followed though nobody named its broker
+        # Said, or of no interest: a master that prepares to serve looks for slaves, and has followed before.
+        self._alone = config.broker_role != "SLAVE"
         self._failures = 0
         self.master_flushed = 0
         self.own_end_counts = False
@@ -112,7 +115,7 @@ class Following(Component):
         """
         if (ha_address, master_address) == (self.ha_address, self.master_address):
             return
-        self.own_end_counts = False
+        self.own_end_counts, self._alone = False, True
         same_master = master_address is not None and master_address == self.master_address
         self.ha_address, self.master_address = ha_address, master_address
         if same_master and self._link is not None and ha_address in (None, self._link.address):
@@ -133,7 +136,7 @@ class Following(Component):
         while True:
             self._changed.clear()
             if self.ha_address is None and self.master_address is None:
-                await self._changed.wait()
+                await self._until_named()
                 continue
             try:
                 await self._follow_once()
@@ -153,6 +156,21 @@ class Following(Component):
                 self._failures = 0
             except TimeoutError:
                 pass
+
+    async def _until_named(self) -> None:
+        """Wait for somebody to follow. A slave that never was told of one may have a wrong name."""
+        if not self._alone:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NAMED_SECONDS):
+                    await self._changed.wait()
+                    return
+            self._alone = True
+            log.warning(
+                "no name server shows a master of %s of cluster %s yet: nothing is copied",
+                self._config.broker_name,
+                self._config.broker_cluster_name,
+            )
+        await self._changed.wait()
 
     def _say(self, level: int, text: str) -> None:
         """One line for what repeats."""
