@@ -293,9 +293,11 @@ def test_up_stops_its_processes(tmp_path: Path) -> None:
     process = start("up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path))
     lines = [first_line(process) for _ in range(2)]
     assert [line.split()[0] for line in lines] == ["name", "broker-a"]
+    pid = process_of(tmp_path, "broker-a")
     code, out, _ = stop(process, signal.SIGTERM)
     assert code == 0
     assert "export NAMESRV_ADDR=" in out
+    assert f", broker-a {pid}\n" in out
     port = int(lines[1].strip().rpartition(":")[2])
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -394,4 +396,5 @@ def test_up_goes_on_while_a_group_has_a_broker(tmp_path: Path) -> None:
         process.kill()
     errors = process.communicate()[1]
     assert "its group has another broker, so the cluster goes on" in errors
+    assert f"it starts again: orbitmq broker -c {tmp_path}/conf/broker-a.conf\n" in errors
     assert "broker-a-1 ended with exit code -9" in errors
