@@ -185,6 +185,8 @@ class Following(Component):
             OSError, TransportError: it broke, or could not be made.
             LinkError, StoreError: as ``FollowerLink.run``.
         """
+        # Before it is greeted: who comes counts as a copy, and would hold senders.
+        self._store.refuse_raw()
         self._store.drop_partial()
         await self._store.flush()
         await self.prepare()
