@@ -290,14 +290,19 @@ def test_an_uncompiled_broker_serves_and_says_that_it_is_slow(
 
 
 def test_up_stops_its_processes(tmp_path: Path) -> None:
-    process = start("up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path))
+    process = start(
+        *("up", "--port", "0", "--brokers", "2", "--dir", str(tmp_path), "--set", "inSyncReplica=2")
+    )
     lines = [first_line(process) for _ in range(2)]
     assert [line.split()[0] for line in lines] == ["name", "broker-a"]
     pid = process_of(tmp_path, "broker-a")
-    code, out, _ = stop(process, signal.SIGTERM)
+    code, out, errors = stop(process, signal.SIGTERM)
     assert code == 0
+    # Of each broker, and told once.
+    assert errors.startswith("orbitmq up: warning: inSyncReplica is not a setting of RocketMQ: ignored, did")
+    assert len(errors.splitlines()) == 1
     assert "export NAMESRV_ADDR=" in out
-    assert f", broker-a {pid}\n" in out
+    assert f", broker-a {pid}, broker-b " in out
     port = int(lines[1].strip().rpartition(":")[2])
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:

@@ -112,10 +112,18 @@ async def _run(
             )
         else:
             _tell(cluster, root, loop.time() - begin, kept=kept)
+            for warning in _warnings(cluster):
+                print(f"orbitmq up: {warning}", file=sys.stderr, flush=True)
         await _until(stop, cluster)
         if not as_json:
             print("stopping", flush=True)
     return EXIT_OK
+
+
+def _warnings(cluster: ProcessCluster) -> list[str]:
+    """What the servers warned of when they started, as a key that is misspelt; each once."""
+    lines = [line for process in cluster.processes.values() for line in process.last_lines]
+    return list(dict.fromkeys(line for line in lines if line.startswith("warning: ")))
 
 
 def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> None:

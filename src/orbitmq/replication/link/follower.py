@@ -138,6 +138,7 @@ class Following(Component):
             if self.ha_address is None and self.master_address is None:
                 await self._until_named()
                 continue
+            whom = self.ha_address or self.master_address  # another, or none, may be named meanwhile
             try:
                 await self._follow_once()
             except OwnEndCountsError as error:
@@ -145,11 +146,11 @@ class Following(Component):
                 self._say(logging.WARNING, f"nothing is copied back: {error}")
             except (OSError, TransportError, LinkError, StoreError) as error:
                 self._failures += 1
-                self._say(logging.WARNING, f"cannot follow {self.ha_address or self.master_address}: {error}")
+                self._say(logging.WARNING, f"cannot follow {whom}: {error}")
             except Exception:
                 # A mistake of ours: it must be seen, and must not end the copying for good.
                 self._failures += 1
-                log.exception("following %s failed", self.ha_address or self.master_address)
+                log.exception("following %s failed", whom)
             try:
                 async with asyncio.timeout(self._backoff.pause_s(self._failures)):
                     await self._changed.wait()
