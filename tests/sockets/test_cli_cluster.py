@@ -211,6 +211,8 @@ def test_servers_say_when_they_serve_and_stop_cleanly(tmp_path: Path, number: in
     assert first_line(broker).startswith("broker broker-a (id 0) serves 127.0.0.1:")
     assert names.stderr is not None
     assert "broker registered: broker-a id 0 at 127.0.0.1:" in names.stderr.readline()
+    assert broker.stderr is not None
+    assert f"registered with name server {address} as 127.0.0.1:" in broker.stderr.readline()
     code, out, err = stop(broker, number)
     assert (code, out) == (0, ""), err
     code, out, err = stop(names, number)
