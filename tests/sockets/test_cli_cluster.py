@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -17,6 +18,9 @@ from pathlib import Path
 
 import pytest
 from tests.sockets.conftest import Command
+
+from orbitmq import Message, Producer
+from orbitmq.cluster.processes import ProcessCluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 READY_LIMIT_S = 20
@@ -313,6 +317,35 @@ def test_up_stops_its_processes(tmp_path: Path) -> None:
                 return
         time.sleep(0.05)
     pytest.fail(f"port {port} still answers")
+
+
+def test_who_follows_a_topic_goes_on_when_a_broker_restarts(tmp_path: Path) -> None:
+    """The answer of a broker that stops, and a route without it, ended the command."""
+
+    async def main() -> None:
+        async with ProcessCluster(brokers=1, root=str(tmp_path)) as cluster:
+            async with Producer("p", name_servers=cluster.name_server) as producer:
+                await producer.send(Message("T", b"before"))
+            follow = start("receive", "T", "--follow", "--format", "%s\n", "-n", cluster.name_server)
+            limit = threading.Timer(60, follow.kill)
+            limit.start()
+            assert await asyncio.to_thread(first_line, follow) == "before\n"
+            await cluster.stop_broker("broker-a")
+            await asyncio.sleep(2)  # tries that find no broker in the route
+            await cluster.start_broker("broker-a")
+            async with Producer("p", name_servers=cluster.name_server) as producer:
+                await producer.send(Message("T", b"after"))
+            assert await asyncio.to_thread(first_line, follow) == "after\n"
+            limit.cancel()
+            code, _, errors = await asyncio.to_thread(stop, follow)
+        assert code == 130
+        # One line each, however many queues and tries.
+        lost, back = errors.splitlines()
+        assert lost.startswith("broker-a: ")
+        assert lost.endswith("; trying again")
+        assert back == "broker-a: answers again"
+
+    asyncio.run(main())
 
 
 def wait_until_copied(command: Command) -> None:
