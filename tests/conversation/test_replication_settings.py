@@ -242,3 +242,19 @@ def test_without_acting_masters_only_that_has_to_be_alike() -> None:
     assert told.told == {}
     told.compare("10.0.0.1:10911", alike(BrokerConfig(enable_slave_acting_master=True)))
     assert told.told == {"10.0.0.1:10911": "enableSlaveActingMaster is true at 10.0.0.1:10911 and false here"}
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+async def test_a_name_server_that_shows_no_acting_master_is_told_once(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The slave acted, and consumers did not find it."""
+    world = orbitmq_world
+    await world.sleep(5)
+    assert "supportActingMaster" not in caplog.text
+    async with BrokerPeer(world.runtime, world.name_server) as names:
+        await names.ok(RequestCode.UPDATE_NAMESRV_CONFIG, b"supportActingMaster=false")
+    await world.sleep(100)
+    lines = [line for line in caplog.messages if "supportActingMaster" in line]
+    expected = f"name server {world.name_server} has not supportActingMaster=true: "
+    assert [line.startswith(expected) for line in lines] == [True, True]  # each broker
