@@ -238,6 +238,30 @@ def test_a_port_in_use_is_one_line() -> None:
     assert len(err.splitlines()) == 1
 
 
+def test_a_server_starts_though_its_log_is_on_a_full_disk(tmp_path: Path) -> None:
+    """As one that is to delete its oldest files for that."""
+    settings = (*broker_settings(str(tmp_path)), "--set", "aWord=1", "-n", "127.0.0.1:1")
+    path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orbitmq", "broker", "--port", "0", *settings],
+            stdout=full,
+            stderr=full,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    try:
+        deadline = time.monotonic() + READY_LIMIT_S
+        while not (tmp_path / "abort").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+    finally:
+        process.terminate()
+    assert process.wait(READY_LIMIT_S) == 0
+
+
 def test_a_folder_in_use_is_one_line(tmp_path: Path) -> None:
     settings = broker_settings(str(tmp_path))
     first = start("broker", "--port", "0", "-n", "127.0.0.1:1", *settings)

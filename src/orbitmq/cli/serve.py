@@ -255,8 +255,19 @@ def _print_settings(settings: Mapping[str, str]) -> int:
 
 
 def _warn(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    # A log on a full disk keeps no server from serving.
+    with contextlib.suppress(OSError):
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+
+
+def _say(line: str) -> None:
+    """Print a line. It may go to a full disk, or into a pipe that nobody reads: nothing depends on it."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        # The line waits in its buffer: without this it would fail once more at the end, and the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
@@ -298,7 +309,7 @@ async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], st
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    print(line(server), flush=True)
+    _say(line(server))
     await stopping
     return await _bounded(server.stop())
 
