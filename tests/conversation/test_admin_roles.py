@@ -12,6 +12,7 @@ from tests.replicas import ACTING, MASTER, OTHER, SLAVE, role_of, same_end
 
 from orbitmq import BrokerError, Message, ValidationError
 from orbitmq.broker.role import Role
+from orbitmq.cli.output import tell_lost_masters
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -296,3 +297,20 @@ async def test_a_redrive_whose_master_is_lost_is_told_to_wait(orbitmq_world: Wor
         assert (runs.broker_name, runs.problem) == (OTHER, None)
         with pytest.raises(BrokerError, match="acting master"):
             await admin.dead_letters.change("cg", RedriveAction.STOP)
+
+
+@pytest.mark.orbitmq(brokers=2, replicas=2)
+async def test_where_a_topic_could_not_be_made_is_known(
+    orbitmq_world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The brokers that have it were told, and nobody saw that a group was missing."""
+    world = orbitmq_world
+    async with world.admin() as admin:
+        assert await admin.lost_masters() == []
+        tell_lost_masters([])
+        assert capsys.readouterr().err == ""
+        await world.stop_broker(MASTER)
+        assert await admin.create_topic("U") == [OTHER]
+        tell_lost_masters(await admin.lost_masters())
+        expected = "not on broker-a, which has no master now: do it again when it has\n"
+        assert capsys.readouterr().err == expected

@@ -135,6 +135,23 @@ async def test_a_slave_whose_clock_is_behind_knows_what_its_master_delivered(orb
     assert everywhere(world, "orders") == Counter({b"once": 1})
 
 
+@pytest.mark.parametrize("delay", [{"DELAY": "2"}, {"TIMER_DELAY_MS": "6000"}], ids=["level", "timer"])
+async def test_a_slave_that_makes_way_does_not_complain_of_what_its_master_delivers(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture, delay: dict[str, str]
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: world.brokers[MASTER].services.role.role is Role.MASTER)
+    # No other group has the topic, so that it waits.
+    world.brokers[MASTER].services.topics.create_if_absent("lonely", 4)
+    put(world.brokers[MASTER], "lonely", b"waits", UNIQ_KEY="W", **delay)
+    await lose(world)
+    await world.sleep(10)
+    master = await come_back(world)
+    await world.until(lambda: len(stored(master, "lonely")) == 1)
+    await world.sleep(10)
+    assert not [line for line in caplog.messages if "no right to lead" in line]
+
+
 @pytest.mark.behaviour("ES-14")
 @pytest.mark.behaviour("ES-15")
 @pytest.mark.parametrize("killed", [False, True], ids=["called back", "slave killed"])

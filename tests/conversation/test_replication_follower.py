@@ -40,6 +40,41 @@ def delete_first_files(world: World, count: int) -> None:
     master.log.refresh_maps()
 
 
+async def test_a_slave_without_a_master_says_so_once(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one whose brokerName is misspelt: it copied nothing for ever, and said nothing."""
+    world = orbitmq_world
+    await world.stop_broker(SLAVE)
+    await world.stop_broker(MASTER)
+    await world.start_broker(SLAVE)
+    await world.sleep(120)
+    expected = "no name server shows a master of broker-a of cluster DefaultCluster yet: nothing is copied"
+    assert warnings(caplog, "nothing is copied") == [expected]
+    await world.start_broker(MASTER)
+    await send(world, 3)
+    await world.until(lambda: same_end(world))
+    await world.stop_broker(MASTER)
+    await world.sleep(120)
+    assert len(warnings(caplog, "nothing is copied")) == 1
+
+
+async def test_who_cannot_be_followed_is_named_also_when_nobody_is_followed_meanwhile(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A slave that began to act asked a frozen master still, and could not follow None."""
+    world = orbitmq_world
+    link, address = following(world), world.brokers[MASTER].address
+    await leave(world)
+    await world.sleep(1)
+    world.partition(MASTER)
+    link.follow(None, address)
+    await world.sleep(0.1)
+    link.follow(None, None)
+    await world.sleep(10)
+    assert warnings(caplog, "cannot follow") == [f"cannot follow {address}: no answer from {address} in time"]
+
+
 async def test_a_slave_that_was_away_for_too_long_begins_anew(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

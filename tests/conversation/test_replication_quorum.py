@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, log_of, online
 from tests.seeds import seeds
 
 from orbitmq import Message, SendStatus
@@ -238,6 +238,30 @@ async def test_a_full_disk_at_the_slave_makes_a_strict_master_refuse(orbitmq_wor
     assert set(sends.acknowledged) <= bodies(world, SLAVE)
     sends.stop()
     await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings={**STRICT, "mappedFileSizeCommitLog": "131072"})
+async def test_a_slave_whose_disk_stays_full_does_not_count_again_and_again(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It came back with what it had, which was enough to count, and held senders until they were late."""
+    world = orbitmq_world
+    sends, task = await sending(world)
+    world.machines[SLAVE].disk.capacity_bytes = 1
+    # One by one, so that nothing is cut at the end of the file that is on the disk already.
+    await world.until(lambda: "cannot follow" in caplog.text, 120)
+    assert not [record for record in caplog.records if record.exc_info]
+    caplog.clear()
+    full = world.clock.monotonic()
+    await world.sleep(60)
+    assert not [line for line in caplog.messages if "brokers in sync" in line]
+    assert not [record for record in caplog.records if record.exc_info]
+    assert {how for begun, _, how in sends.since(full) if begun > 5} == {"1"}
+    world.machines[SLAVE].disk.capacity_bytes = 1 << 40
+    await world.until(lambda: sends.ended[-1][2] == "SEND_OK", 60)
+    sends.stop()
+    await task
+    assert log_of(world, SLAVE) == log_of(world, MASTER)
 
 
 @pytest.mark.orbitmq(replicas=2, settings=STRICT)

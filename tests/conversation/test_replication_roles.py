@@ -239,7 +239,9 @@ async def test_a_name_server_that_is_silent_leaves_the_lead_to_the_links(
 
 
 @pytest.mark.behaviour("SS-08")
-async def test_a_clean_stop_hands_over_within_a_second(orbitmq_world: World, watch: Watch) -> None:
+async def test_a_clean_stop_hands_over_within_a_second(
+    orbitmq_world: World, watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
     world = orbitmq_world
     await online(world, watch)
     begin = world.clock.monotonic()
@@ -247,6 +249,8 @@ async def test_a_clean_stop_hands_over_within_a_second(orbitmq_world: World, wat
     assert world.clock.monotonic() - begin <= 1
     assert shown(world) == SLAVE_ONLY
     assert await world.until(lambda: watch.leaders() == [SLAVE]) <= 1
+    # Not as one that lost its name servers.
+    assert [m for m in caplog.messages if m.endswith("master becomes fenced master: it stops")]
 
 
 async def test_an_acting_master_that_stops_cleanly_is_followed_by_the_master(

@@ -14,6 +14,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.progress import Place
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.cluster.brokers import make_broker
+from orbitmq.replication.alike import Comparison, alike
 from orbitmq.replication.link.follower import Following
 from orbitmq.testing import SimulatedRuntime, World
 from orbitmq.wire.codes import RequestCode
@@ -197,3 +198,63 @@ async def test_the_delay_progress_has_a_new_version_after_delayoffsetupdateversi
     async with BrokerPeer(orbitmq_world.runtime, broker.address) as peer:
         await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"delayOffsetUpdateVersionStep=1")
     assert counters(3) == [1, 2, 3]
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+async def test_brokers_of_a_name_with_other_settings_say_so_once(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker counts with its own numbers when nobody else can lead; the others' may be different."""
+    world = orbitmq_world
+    await send(world, 3)
+    await world.until(lambda: same_end(world))
+    assert "need the same" not in caplog.text
+    world.brokers[MASTER].config.total_replicas = 3
+    for _ in range(3):
+        world.disconnect(SLAVE)
+        await world.sleep(5)
+        await world.until(lambda: same_end(world))
+    lines = sorted(line for line in caplog.messages if "need the same" in line)
+    master, slave = (world.brokers[name].address for name in (MASTER, SLAVE))
+    rest = "all brokers of broker-a need the same"
+    assert lines == sorted(
+        [
+            f"totalReplicas is 3 at {master} and 2 here: {rest}",
+            f"totalReplicas is 2 at {slave} and 3 here: {rest}",
+        ]
+    )
+
+
+@pytest.mark.orbitmq(replicas=3, settings={**ACTING, "totalReplicas": "2"})
+async def test_more_brokers_than_totalreplicas_are_told(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await orbitmq_world.sleep(30)
+    lines = [line for line in caplog.messages if "totalReplicas is 2" in line]
+    assert len(lines) == 3  # each broker once
+    assert lines[0].startswith("3 brokers of broker-a are there and totalReplicas is 2: ")
+
+
+def test_without_acting_masters_only_that_has_to_be_alike() -> None:
+    told = Comparison(BrokerConfig(total_replicas=1))
+    told.compare("10.0.0.1:10911", alike(BrokerConfig(total_replicas=2)))
+    told.compare("10.0.0.1:10911", {})  # an older build
+    assert told.told == {}
+    told.compare("10.0.0.1:10911", alike(BrokerConfig(enable_slave_acting_master=True)))
+    assert told.told == {"10.0.0.1:10911": "enableSlaveActingMaster is true at 10.0.0.1:10911 and false here"}
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+async def test_a_name_server_that_shows_no_acting_master_is_told_once(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The slave acted, and consumers did not find it."""
+    world = orbitmq_world
+    await world.sleep(5)
+    assert "supportActingMaster" not in caplog.text
+    async with BrokerPeer(world.runtime, world.name_server) as names:
+        await names.ok(RequestCode.UPDATE_NAMESRV_CONFIG, b"supportActingMaster=false")
+    await world.sleep(100)
+    lines = [line for line in caplog.messages if "supportActingMaster" in line]
+    expected = f"name server {world.name_server} has not supportActingMaster=true: "
+    assert [line.startswith(expected) for line in lines] == [True, True]  # each broker

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.sockets.conftest import Command
+
+from orbitmq import Message, Producer
+from orbitmq.cluster.processes import ProcessCluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 READY_LIMIT_S = 20
@@ -155,8 +161,31 @@ def test_the_cluster_is_watched(name_server: str) -> None:
     for _ in range(2):
         brokers = json.loads(first_line(process))
         assert [(broker["role"], broker["special_services"]) for broker in brokers] == [("master", True)] * 2
-    _, _, errors = stop(process)
-    assert "Traceback" not in errors
+    code, _, errors = stop(process)
+    assert (code, errors) == (130, "")
+
+
+def test_a_watch_into_a_pipe_comes_at_once_and_goes_on_without_a_name_server(tmp_path: Path) -> None:
+    settings = ("--set", f"kvConfigPath={tmp_path}/kv.json")
+    names = start("nameserver", "--port", "0", *settings)
+    port = first_line(names).strip().rpartition(":")[2]
+    watch = start("cluster", "list", "--watch", "-n", f"127.0.0.1:{port}")
+    limit = threading.Timer(READY_LIMIT_S, watch.kill)
+    limit.start()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\n", first_line(watch))
+    assert first_line(watch) == "no broker is registered\n"
+    stop(names)
+    assert watch.stderr is not None
+    assert watch.stderr.readline().endswith("Connection refused): looking again\n")
+    names = start("nameserver", "--port", port, *settings)
+    assert "serves" in first_line(names)
+    while "no broker is registered" not in first_line(watch):
+        assert watch.poll() is None
+    stop(names)
+    limit.cancel()
+    code, _, errors = stop(watch)
+    assert code == 130
+    assert len(errors.splitlines()) <= 1  # said once for each loss
 
 
 def test_the_bench_reads_back_what_it_sent(orbitmq: Command) -> None:
@@ -184,10 +213,16 @@ def test_servers_say_when_they_serve_and_stop_cleanly(tmp_path: Path, number: in
     settings = broker_settings(f"{tmp_path}/store")
     broker = start("broker", "--port", "0", "-n", address, *settings)
     assert first_line(broker).startswith("broker broker-a (id 0) serves 127.0.0.1:")
+    assert names.stderr is not None
+    assert "broker registered: broker-a id 0 at 127.0.0.1:" in names.stderr.readline()
+    assert broker.stderr is not None
+    assert f"registered with name server {address} as 127.0.0.1:" in broker.stderr.readline()
     code, out, err = stop(broker, number)
     assert (code, out) == (0, ""), err
     code, out, err = stop(names, number)
     assert (code, out) == (0, ""), err
+    assert "broker unregistered: broker-a at 127.0.0.1:" in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_port_in_use_is_one_line() -> None:
@@ -201,6 +236,30 @@ def test_a_port_in_use_is_one_line() -> None:
     assert str(port) in err
     assert os.strerror(errno.EADDRINUSE).lower() in err.lower()
     assert len(err.splitlines()) == 1
+
+
+def test_a_server_starts_though_its_log_is_on_a_full_disk(tmp_path: Path) -> None:
+    """As one that is to delete its oldest files for that."""
+    settings = (*broker_settings(str(tmp_path)), "--set", "aWord=1", "-n", "127.0.0.1:1")
+    path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orbitmq", "broker", "--port", "0", *settings],
+            stdout=full,
+            stderr=full,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    try:
+        deadline = time.monotonic() + READY_LIMIT_S
+        while not (tmp_path / "abort").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+    finally:
+        process.terminate()
+    assert process.wait(READY_LIMIT_S) == 0
 
 
 def test_a_folder_in_use_is_one_line(tmp_path: Path) -> None:
@@ -261,12 +320,19 @@ def test_an_uncompiled_broker_serves_and_says_that_it_is_slow(
 
 
 def test_up_stops_its_processes(tmp_path: Path) -> None:
-    process = start("up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path))
+    process = start(
+        *("up", "--port", "0", "--brokers", "2", "--dir", str(tmp_path), "--set", "inSyncReplica=2")
+    )
     lines = [first_line(process) for _ in range(2)]
     assert [line.split()[0] for line in lines] == ["name", "broker-a"]
-    code, out, _ = stop(process, signal.SIGTERM)
+    pid = process_of(tmp_path, "broker-a")
+    code, out, errors = stop(process, signal.SIGTERM)
     assert code == 0
+    # Of each broker, and told once.
+    assert errors.startswith("orbitmq up: warning: inSyncReplica is not a setting of RocketMQ: ignored, did")
+    assert len(errors.splitlines()) == 1
     assert "export NAMESRV_ADDR=" in out
+    assert f", broker-a {pid}, broker-b " in out
     port = int(lines[1].strip().rpartition(":")[2])
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -275,6 +341,35 @@ def test_up_stops_its_processes(tmp_path: Path) -> None:
                 return
         time.sleep(0.05)
     pytest.fail(f"port {port} still answers")
+
+
+def test_who_follows_a_topic_goes_on_when_a_broker_restarts(tmp_path: Path) -> None:
+    """The answer of a broker that stops, and a route without it, ended the command."""
+
+    async def main() -> None:
+        async with ProcessCluster(brokers=1, root=str(tmp_path)) as cluster:
+            async with Producer("p", name_servers=cluster.name_server) as producer:
+                await producer.send(Message("T", b"before"))
+            follow = start("receive", "T", "--follow", "--format", "%s\n", "-n", cluster.name_server)
+            limit = threading.Timer(60, follow.kill)
+            limit.start()
+            assert await asyncio.to_thread(first_line, follow) == "before\n"
+            await cluster.stop_broker("broker-a")
+            await asyncio.sleep(2)  # tries that find no broker in the route
+            await cluster.start_broker("broker-a")
+            async with Producer("p", name_servers=cluster.name_server) as producer:
+                await producer.send(Message("T", b"after"))
+            assert await asyncio.to_thread(first_line, follow) == "after\n"
+            limit.cancel()
+            code, _, errors = await asyncio.to_thread(stop, follow)
+        assert code == 130
+        # One line each, however many queues and tries.
+        lost, back = errors.splitlines()
+        assert lost.startswith("broker-a: ")
+        assert lost.endswith("; trying again")
+        assert back == "broker-a: answers again"
+
+    asyncio.run(main())
 
 
 def wait_until_copied(command: Command) -> None:
@@ -365,4 +460,5 @@ def test_up_goes_on_while_a_group_has_a_broker(tmp_path: Path) -> None:
         process.kill()
     errors = process.communicate()[1]
     assert "its group has another broker, so the cluster goes on" in errors
+    assert f"it starts again: orbitmq broker -c {tmp_path}/conf/broker-a.conf\n" in errors
     assert "broker-a-1 ended with exit code -9" in errors

@@ -49,10 +49,11 @@ def test_the_command_line_wins() -> None:
 
 
 def test_one_warning_for_each_key_without_effect() -> None:
-    _, warnings = BrokerConfig.load("transientStorePoolEnable=true\nbrokerNmae=x\n")
+    _, warnings = BrokerConfig.load("transientStorePoolEnable=true\nbrokerNmae=x\nnothingLikeIt=1\n")
     assert warnings == [
         "transientStorePoolEnable is a RocketMQ setting that this broker does not support yet: ignored",
-        "brokerNmae is not a setting of RocketMQ: ignored",
+        "brokerNmae is not a setting of RocketMQ: ignored, did you mean brokerName?",
+        "nothingLikeIt is not a setting of RocketMQ: ignored",
     ]
 
 

@@ -124,6 +124,14 @@ class Admin:
 
         return states(await asyncio.gather(*map(told, await self.cluster_list())))
 
+    async def lost_masters(self, *, cluster: str | None = None) -> list[str]:
+        """Names of which slaves are online and no master: what is made at the masters is not made there.
+
+        Raises:
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        return [broker.name for broker in await self._asking.leaders(cluster) if not broker.is_master]
+
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of the broker at ``address`` by RocketMQ's keys.
 

@@ -39,6 +39,7 @@ class Broker:
         self.port = config.listen_port
         self.doors = Doors(runtime, config)
         self._services: Services | None = None
+        self._stopping = False
         self._lifecycle = Lifecycle([])
 
     @property
@@ -80,6 +81,7 @@ class Broker:
             StartError: the port is in use, the store's folder is locked by another broker or cannot be
                 used, or a table of ``config`` and its backup are damaged.
         """
+        self._stopping = False
         try:
             # The address is part of every record, so the port is taken before the store starts.
             self.port = await self.doors.listen()
@@ -118,12 +120,15 @@ class Broker:
         services = self.services
         changed = services.role.move(role, self.runtime.clock.now_ms())
         if changed is not None:
-            log.warning("broker %s: %s becomes %s", self.address, changed.before.value, changed.after.value)
+            why = ": it stops" if self._stopping else ""
+            before, after = changed.before.value, changed.after.value
+            log.warning("broker %s: %s becomes %s%s", self.address, before, after, why)
             services.events.publish(changed)
             await self._lifecycle.change_role(role)
 
     async def stop(self) -> None:
         """Hand over, leave the name servers, refuse requests, answer those that wait, close, save."""
+        self._stopping = True
         hand_overs, self._hand_overs = self._hand_overs, ()
         for hand_over in hand_overs:
             try:

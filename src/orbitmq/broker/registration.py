@@ -42,6 +42,7 @@ MAX_RETRY_SECONDS = 2.0
 REQUEST_TOPICS = 1000
 SLICE_TOPICS = 32
 _REMOVES_MISSING = "deleteTopicWithBrokerRegistration"
+_ACTING = "supportActingMaster"
 _EMPTY_TABLE = b'"topicConfigTable":{}'
 
 
@@ -57,6 +58,7 @@ class _NameServer:
         done: how many changes of topics it has been told.
         changed: topics that it has not been told, oldest change first.
         whole: whether it must be told all topics, as it may know none, or others.
+        lacks_acting: whether it shows no slave in its master's place (supportActingMaster).
         removes_missing: whether it forgets the topics that a registration does not name.
     """
 
@@ -67,6 +69,7 @@ class _NameServer:
     changed: dict[str, None] = field(default_factory=dict)
     whole: bool = True
     removes_missing: bool = False
+    lacks_acting: bool = False
 
 
 class Registration(Component):
@@ -255,6 +258,14 @@ class Registration(Component):
         if response.code == ResponseCode.SUCCESS:
             settings = properties_text.parse(response.body.decode("utf-8", "replace"))
         server.removes_missing = settings.get(_REMOVES_MISSING, "false").lower() == "true"
+        lacks = response.code == ResponseCode.SUCCESS and settings.get(_ACTING, "false").lower() != "true"
+        if lacks and not server.lacks_acting and self._config.enable_slave_acting_master:
+            log.warning(
+                "name server %s has not %s=true: clients do not see a slave that acts for its master there",
+                server.address,
+                _ACTING,
+            )
+        server.lacks_acting = lacks
 
     async def _tell_all(self, server: _NameServer) -> None:
         """Register the whole table, in parts if the name server keeps what a part does not name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +10,11 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK
-from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.output import print_json
 
 if TYPE_CHECKING:
     from orbitmq.admin.model import BrokerState
 
-REFRESH_S = 1.0
 HEADINGS = [
     "cluster",
     "broker",
@@ -28,6 +28,9 @@ HEADINGS = [
     "special services",
     "epoch",
 ]
+# What a narrow terminal goes without, the first first.
+SPARED = ["special services", "epoch", "cluster", "lag ms", "log end"]
+NONE = "no broker is registered"
 
 app = make_app(
     "cluster",
@@ -51,9 +54,14 @@ def list_brokers(
     Parameters
     ----------
     watch
-        Show it again each second, until Ctrl-C; with --json one line each second.
+        Show it again each second, until Ctrl-C; with --json one line each second. It goes on while no name
+        server answers. Into a file or a pipe: one table below the other, with the time.
     """
-    return run_async(_watch(common) if watch else _list(common))
+    if watch:
+        from orbitmq.cli.cluster_watch import watch as watch_brokers
+
+        return run_async(watch_brokers(common.addresses, _draw, _json if common.json else None))
+    return run_async(_list(common))
 
 
 async def _list(common: Common) -> int:
@@ -64,38 +72,28 @@ async def _list(common: Common) -> int:
     if common.json:
         print_json([_json(broker) for broker in brokers])
     else:
-        print_table(HEADINGS, [_cells(broker) for broker in brokers])
+        print(_draw(brokers, _columns()))
     return EXIT_OK
 
 
-async def _watch(common: Common) -> int:
-    from contextlib import nullcontext
+def _columns() -> int | None:
+    """The width of the terminal, ``None``: standard output is none."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
 
-    from rich.live import Live
-
-    from orbitmq.admin import Admin
-    from orbitmq.runtime.system import system_runtime
-
-    runtime = system_runtime()
-    live = None if common.json else Live(auto_refresh=False)
-    async with Admin(common.addresses, runtime=runtime) as admin:
-        with live or nullcontext():
-            while True:
-                brokers = await admin.broker_states()
-                if live is None:
-                    print_json([_json(broker) for broker in brokers], one_line=True)
-                else:
-                    live.update(_picture(brokers), refresh=True)
-                await runtime.clock.sleep(REFRESH_S)
+    return Console().width
 
 
-def _picture(brokers: list[BrokerState]) -> Any:
-    from rich.table import Table
+def _draw(brokers: list[BrokerState], columns: int | None) -> str:
+    from orbitmq.cli.cluster_watch import fitted
 
-    picture = Table(*HEADINGS)
-    for broker in brokers:
-        picture.add_row(*map(str, _cells(broker)), style="red" if broker.problem else None)
-    return picture
+    if not brokers:
+        return NONE
+    # With one cluster its name tells nothing.
+    alike = len({state.broker.cluster for state in brokers}) == 1
+    spared = [heading for heading in SPARED if alike or heading != "cluster"]
+    return fitted(HEADINGS, [_cells(broker) for broker in brokers], columns, spared)
 
 
 def _json(state: BrokerState) -> dict[str, Any]:

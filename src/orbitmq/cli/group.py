@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
-from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.output import print_json, print_table, tell_lost_masters
 
 if TYPE_CHECKING:
     from orbitmq.admin.groups import GroupDetails, QueueLag
@@ -243,7 +243,9 @@ async def _create(
         consume_message_orderly=orderly,
     )
     async with Admin(common.addresses) as admin:
-        return await admin.create_group(config, cluster=cluster)
+        brokers = await admin.create_group(config, cluster=cluster)
+        tell_lost_masters(await admin.lost_masters(cluster=cluster))
+    return brokers
 
 
 @app.command

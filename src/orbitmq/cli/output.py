@@ -30,6 +30,12 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
     print(table(headings, rows))
 
 
+def tell_lost_masters(names: Sequence[str]) -> None:
+    """Something was made at every master that is online: say where there is none."""
+    if names:
+        print(f"not on {', '.join(names)}, which has no master now: do it again when it has", file=sys.stderr)
+
+
 def print_json(value: Any, *, one_line: bool = False) -> None:
     """Print ``value`` as JSON; ``one_line`` for a stream of values, one for each line."""
     text = json.dumps(value, ensure_ascii=False, indent=None if one_line else 2)

@@ -11,10 +11,12 @@ from typing import Self
 
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
+from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.reserved import TOOLS_GROUP
 from orbitmq.runtime.system import system_runtime
 from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import ResponseCode
 
 # RocketMQ's group for tools; every broker has it, so that looking makes no new group.
 PULL_MESSAGES = 1024
@@ -22,6 +24,8 @@ SUSPEND_MS = 15_000
 # Pulled pieces that wait to be printed; the pulls wait when there are more.
 WAITING_PULLS = 16
 RETRY_S = 1.0
+# A broker that starts, stops or is a slave that does not serve yet: another answer comes by itself.
+NOT_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Peek:
         self.runtime = system_runtime()
         self._client = ClientInstance(self.runtime, name_servers)
         self._calls = BrokerCalls(self._client)
+        self._lost: set[str] = set()
 
     async def __aenter__(self) -> Self:
         await self._client.start()
@@ -110,6 +115,17 @@ class Peek:
         else:
             await pieces.put(None)
 
+    def _say_lost(self, broker: str, error: Exception) -> None:
+        """One line, however many queues it has and tries it takes."""
+        if broker not in self._lost:
+            self._lost.add(broker)
+            print(f"{broker}: {error}; trying again", file=sys.stderr, flush=True)
+
+    def _say_back(self, broker: str) -> None:
+        if broker in self._lost:
+            self._lost.remove(broker)
+            print(f"{broker}: answers again", file=sys.stderr, flush=True)
+
     async def _pull_all(
         self,
         queue: MessageQueue,
@@ -123,12 +139,13 @@ class Peek:
         while span.end is None or offset < span.end:
             try:
                 pulled = await self._calls.pull(options, queue, offset, wanted, with_filter=True)
-            except TransportError as error:
-                if not follow:
+            except (TransportError, NameServerError, TopicNotFoundError, BrokerError) as error:
+                if not follow or (isinstance(error, BrokerError) and error.code not in NOT_NOW):
                     raise
-                print(f"{queue.broker_name}: {error}; trying again", file=sys.stderr)
+                self._say_lost(queue.broker_name, error)
                 await self.runtime.clock.sleep(RETRY_S)
                 continue
+            self._say_back(queue.broker_name)
             found = [m for m in pulled.messages if span.end is None or m.queue_offset < span.end]
             if found:
                 await pieces.put(found)

@@ -24,6 +24,14 @@ from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, r
 NAME_SERVERS = "NAMESRV_ADDR"
 # A stop hands over and flushes; one that takes longer than this is given up.
 STOP_LIMIT_S = 15.0
+# Who tells at INFO what happens once: that a loss is over is as much news as the loss, which is a warning.
+EVENTS = (
+    "orbitmq.nameserver",
+    "orbitmq.broker.registration",
+    "orbitmq.broker.handlers.operation",
+    "orbitmq.replication.link",
+    "orbitmq.store.writable",
+)
 
 NAME_SERVER_EXAMPLES = """\
 examples:
@@ -247,12 +255,25 @@ def _print_settings(settings: Mapping[str, str]) -> int:
 
 
 def _warn(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    # A log on a full disk keeps no server from serving.
+    with contextlib.suppress(OSError):
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+
+
+def _say(line: str) -> None:
+    """Print a line. It may go to a full disk, or into a pipe that nobody reads: nothing depends on it."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        # The line waits in its buffer: without this it would fail once more at the end, and the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for name in EVENTS:
+        logging.getLogger(name).setLevel(logging.INFO)
     _allow_open_files()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:
@@ -288,7 +309,7 @@ async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], st
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    print(line(server), flush=True)
+    _say(line(server))
     await stopping
     return await _bounded(server.stop())
 

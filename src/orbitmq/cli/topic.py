@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
-from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.output import print_json, print_table, tell_lost_masters
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
 
 app = make_app(
@@ -119,10 +119,12 @@ async def _create(
         brokers = await admin.create_topic(
             topic, queues, permission, cluster=cluster, order=order, attributes=attributes
         )
+        lost = await admin.lost_masters(cluster=cluster)
     if common.json:
         print_json({"topic": topic, "brokers": brokers, "queues": queues, "permission": permission})
     else:
         print(f"{topic}: {queues} queues ({PERMISSIONS[permission]}) on each of {', '.join(brokers)}")
+    tell_lost_masters(lost)
     return EXIT_OK
 
 

@@ -112,10 +112,18 @@ async def _run(
             )
         else:
             _tell(cluster, root, loop.time() - begin, kept=kept)
+            for warning in _warnings(cluster):
+                print(f"orbitmq up: {warning}", file=sys.stderr, flush=True)
         await _until(stop, cluster)
         if not as_json:
             print("stopping", flush=True)
     return EXIT_OK
+
+
+def _warnings(cluster: ProcessCluster) -> list[str]:
+    """What the servers warned of when they started, as a key that is misspelt; each once."""
+    lines = [line for process in cluster.processes.values() for line in process.last_lines]
+    return list(dict.fromkeys(line for line in lines if line.startswith("warning: ")))
 
 
 def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> None:
@@ -123,6 +131,8 @@ def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> 
     for name, address in cluster.brokers.items():
         print(f"{name:<11}  {address}")
     print(f"data         {root}{'' if kept else ' (removed at the end; --dir keeps it)'}")
+    pids = ", ".join(f"{name} {process.pid}" for name, process in cluster.processes.items())
+    print(f"processes    {pids}")
     print(f"ready in {seconds:.1f} s. Try, in another terminal:\n")
     print(f"  export NAMESRV_ADDR={cluster.name_server}")
     print("  orbitmq send greetings 'Hello, world'")
@@ -150,7 +160,9 @@ async def _until(stop: asyncio.Event, cluster: ProcessCluster) -> None:
                 if not cluster.stands_in(name):
                     raise ended
                 print(f"orbitmq up: {ended}", file=sys.stderr)
-                print("its group has another broker, so the cluster goes on", file=sys.stderr, flush=True)
+                print("its group has another broker, so the cluster goes on", file=sys.stderr)
+                again = f"orbitmq broker -c {cluster.settings_file(name)}"
+                print(f"in another terminal it starts again: {again}", file=sys.stderr, flush=True)
     finally:
         for task in (stopped, *endings):
             task.cancel()

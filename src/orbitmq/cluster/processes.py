@@ -90,6 +90,10 @@ class ProcessCluster:
         """Address of every broker by its name."""
         return dict(self._addresses)
 
+    def settings_file(self, name: str) -> str:
+        """The broker.conf of a broker: one that was lost starts again with it."""
+        return posixpath.join(self._root, "conf", f"{name}.conf")
+
     def stands_in(self, name: str) -> bool:
         """Whether another broker of the same group runs."""
         member = self._members.get(name)
@@ -163,7 +167,7 @@ class ProcessCluster:
             self._addresses[name] = f"{settings['brokerIP1']}:{settings['listenPort']}"
 
     def _write(self, name: str, settings: Mapping[str, str]) -> str:
-        path = posixpath.join(self._root, "conf", f"{name}.conf")
+        path = self.settings_file(name)
         self._runtime.files.make_dirs(posixpath.dirname(path))
         self._runtime.files.write_atomic(path, properties_text.render(settings).encode(), sync=False)
         return path

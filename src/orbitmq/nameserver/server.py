@@ -80,7 +80,7 @@ class NameServer:
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         self._background.spawn(self._watch(), "look for dead brokers")
-        log.info("name server serves on %s:%d", host, self._port)
+        log.debug("name server serves on %s:%d", host, self._port)
 
     async def stop(self) -> None:
         """Stop serving. Brokers register with the other name servers and with this one when it is back."""

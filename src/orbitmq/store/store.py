@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.index.index import MessageIndex
 from orbitmq.store.lifecycle import Lifecycle
@@ -388,6 +389,15 @@ class MessageStore:
             StoreClosedError: the disk refused.
         """
         self._raw.append(offset, data)
+
+    def refuse_raw(self) -> None:
+        """Find out whether bytes of a master would be refused.
+
+        Raises:
+            StoreClosedError: the disk refused the last ones; the store tries again by itself.
+        """
+        if self.log.write_error is not None:
+            raise StoreClosedError(f"the commit log could not be written: {self.log.write_error}")
 
     def drop_partial(self) -> None:
         """Forget what a master sent behind the last whole record.

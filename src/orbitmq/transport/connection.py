@@ -389,9 +389,9 @@ class Connection(asyncio.BufferedProtocol):
         self._expiry = None
         self._expiry_at = NEVER
         now = self._loop.time()
-        for opaque, future in self._protocol.expired(now):
+        for _, future in self._protocol.expired(now):
             if not future.done():
-                text = f"no answer from {self.remote_address} to request {opaque} in time"
+                text = f"no answer from {self.remote_address} in time"
                 future.set_exception(RequestTimeoutError(text, self.remote_address))
         earliest = self._protocol.next_deadline()
         if earliest < NEVER:

@@ -280,7 +280,8 @@ class ScheduleService(Component):
             level.look_at_ms = now + SETTLE_MS
             return
         level.look_at_ms = now + RETRY_AFTER_MS
-        if now - self._complained_ms >= COMPLAIN_EVERY_MS:
+        # Without the right to lead another broker delivers, and the change of role was told.
+        if self._outlet.leads and now - self._complained_ms >= COMPLAIN_EVERY_MS:
             self._complained_ms = now
             log.warning("delayed messages wait, in level %d: %s", level.number, error)
 

@@ -45,8 +45,9 @@ class OperationHandlers(Family):
             changes = properties_text.parse(command.body.decode())
         except UnicodeDecodeError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8: {error}") from error
-        log.info("settings changed by %s: %s", connection.remote_address, ", ".join(sorted(changes)))
         await self._settings.change(changes)
+        told = ", ".join(f"{key}={value}" for key, value in sorted(changes.items()))
+        log.info("settings changed by %s: %s", connection.remote_address, told)
         return command.reply()
 
     def get_config(self, _connection: ServerConnection, command: Command) -> Answer:

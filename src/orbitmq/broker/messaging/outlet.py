@@ -112,6 +112,11 @@ class Outlet:
         """Whether who delivers many should wait for some before the next: the own store with SYNC_FLUSH."""
         return self.own and self._append.must_wait(True)
 
+    @property
+    def leads(self) -> bool:
+        """Whether this broker has the right to deliver now."""
+        return self._role.leads
+
     def on_stored(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` whenever a message has been stored elsewhere.
 

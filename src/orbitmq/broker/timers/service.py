@@ -297,7 +297,8 @@ class TimerService(Component):
             try:
                 handed = self._move(first)
             except RemotingError as error:
-                log.warning("timer messages wait: %s", error)
+                if self._outlet.leads:  # else another broker delivers, and the change of role was told
+                    log.warning("timer messages wait: %s", error)
                 self._retry_at_ms = now + RETRY_AFTER_MS
                 break
             if handed is not None:

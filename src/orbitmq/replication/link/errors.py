@@ -9,5 +9,9 @@ class LinkError(OrbitError):
     """The other end of a link sent what it cannot mean, or is none that we may talk to. The link ends."""
 
 
+class RefusedError(LinkError):
+    """A follower is not of this group, or cannot go on: it comes again with the same until somebody helps."""
+
+
 class OwnEndCountsError(LinkError):
     """The log that is to be copied differs from ours, and ours counts (PO-26)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -68,6 +69,8 @@ class Following(Component):
         self._link: FollowerLink | None = None
         self._said = ""
         self._unnamed: str | None = None  # the HA port that is followed though nobody named its broker
+        # Said, or of no interest: a master that prepares to serve looks for slaves, and has followed before.
+        self._alone = config.broker_role != "SLAVE"
         self._failures = 0
         self.master_flushed = 0
         self.own_end_counts = False
@@ -112,7 +115,7 @@ class Following(Component):
         """
         if (ha_address, master_address) == (self.ha_address, self.master_address):
             return
-        self.own_end_counts = False
+        self.own_end_counts, self._alone = False, True
         same_master = master_address is not None and master_address == self.master_address
         self.ha_address, self.master_address = ha_address, master_address
         if same_master and self._link is not None and ha_address in (None, self._link.address):
@@ -133,8 +136,9 @@ class Following(Component):
         while True:
             self._changed.clear()
             if self.ha_address is None and self.master_address is None:
-                await self._changed.wait()
+                await self._until_named()
                 continue
+            whom = self.ha_address or self.master_address  # another, or none, may be named meanwhile
             try:
                 await self._follow_once()
             except OwnEndCountsError as error:
@@ -142,17 +146,32 @@ class Following(Component):
                 self._say(logging.WARNING, f"nothing is copied back: {error}")
             except (OSError, TransportError, LinkError, StoreError) as error:
                 self._failures += 1
-                self._say(logging.WARNING, f"cannot follow {self.ha_address or self.master_address}: {error}")
+                self._say(logging.WARNING, f"cannot follow {whom}: {error}")
             except Exception:
                 # A mistake of ours: it must be seen, and must not end the copying for good.
                 self._failures += 1
-                log.exception("following %s failed", self.ha_address or self.master_address)
+                log.exception("following %s failed", whom)
             try:
                 async with asyncio.timeout(self._backoff.pause_s(self._failures)):
                     await self._changed.wait()
                 self._failures = 0
             except TimeoutError:
                 pass
+
+    async def _until_named(self) -> None:
+        """Wait for somebody to follow. A slave that never was told of one may have a wrong name."""
+        if not self._alone:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NAMED_SECONDS):
+                    await self._changed.wait()
+                    return
+            self._alone = True
+            log.warning(
+                "no name server shows a master of %s of cluster %s yet: nothing is copied",
+                self._config.broker_name,
+                self._config.broker_cluster_name,
+            )
+        await self._changed.wait()
 
     def _say(self, level: int, text: str) -> None:
         """One line for what repeats."""
@@ -167,6 +186,8 @@ class Following(Component):
             OSError, TransportError: it broke, or could not be made.
             LinkError, StoreError: as ``FollowerLink.run``.
         """
+        # Before it is greeted: who comes counts as a copy, and would hold senders.
+        self._store.refuse_raw()
         self._store.drop_partial()
         await self._store.flush()
         await self.prepare()

@@ -11,7 +11,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
 from orbitmq.replication.link.come_again import ComeAgain
-from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.errors import LinkError, RefusedError
 from orbitmq.replication.link.hello import Hello
 from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.masters import ClassicMaster, MasterEnd, Port, StreamMaster
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 4096
 CHECKS_PER_INTERVAL = 4
+# A refusal is said once, and again after so long.
+REFUSED_AGAIN_S = 3600.0
+MAX_REFUSALS = 64
 
 
 class HaPort(Component):
@@ -65,6 +68,7 @@ class HaPort(Component):
         # Those that are sent something: a thousand idle connections must cost a batch of messages nothing.
         self._followers: tuple[HaConnection, ...] = ()
         self._come_again = ComeAgain()
+        self._refusals: dict[str, float] = {}
         self.on_follower: Callable[[], object] = lambda: None
 
     async def start(self) -> None:
@@ -138,10 +142,21 @@ class HaPort(Component):
         del self.connections[connection]
         return True
 
+    def refuses(self, why: str) -> bool:
+        """Whether a refusal is news: who is refused comes again every few seconds, for days."""
+        now = self._runtime.clock.monotonic()
+        known = self._refusals.get(why)
+        if known is not None and now - known < REFUSED_AGAIN_S:
+            return False
+        if len(self._refusals) >= MAX_REFUSALS:
+            self._refusals.clear()
+        self._refusals[why] = now
+        return True
+
     def complain(self, connection: HaConnection, why: str) -> None:
         """Say why a connection is closed."""
         text = "the follower at %s is cut off: %s"
-        self._peers_log.write(logging.WARNING, "link closed", text, connection.address, why)
+        self._peers_log.write(logging.WARNING, "link closed", text, connection.who, why)
 
 
 class HaConnection(asyncio.Protocol):
@@ -170,6 +185,11 @@ class HaConnection(asyncio.Protocol):
     def hello(self) -> Hello | None:
         """What a follower of OrbitMQ has said of itself."""
         return self.end.hello if isinstance(self.end, StreamMaster) else None
+
+    @property
+    def who(self) -> str:
+        """The follower for who reads of it: a broker by its own address, when it has told that."""
+        return self.hello.address if self.hello is not None else self.address
 
     @property
     def _heartbeat_s(self) -> float:
@@ -210,6 +230,9 @@ class HaConnection(asyncio.Protocol):
         followed = end.sender is not None
         try:
             end.receive(data, self._heard)
+        except RefusedError as error:
+            self.cut_off(str(error), tell=self._port.refuses(str(error)))
+            return
         except (LinkError, ReportError) as error:
             self.cut_off(str(error))
             return
@@ -220,7 +243,7 @@ class HaConnection(asyncio.Protocol):
             return
         if not followed and end.sender is not None:
             self._port.follows(self)
-            log.info("%s follows from %d on", self.address, end.sender.begin)
+            log.info("%s follows from %d on", self.who, end.sender.begin)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
@@ -254,9 +277,10 @@ class HaConnection(asyncio.Protocol):
             self.sender.heartbeat()
         self.pump()
 
-    def cut_off(self, why: str) -> None:
+    def cut_off(self, why: str, *, tell: bool = True) -> None:
         """End the connection and say why; what was written to it before still goes out."""
-        self._port.complain(self, why)
+        if tell:
+            self._port.complain(self, why)
         if self._transport is not None and self.sender is None:
             self._transport.close()
         self.close()

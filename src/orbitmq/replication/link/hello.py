@@ -31,6 +31,7 @@ class Hello(msgspec.Struct, frozen=True):
         start: a follower's: send the log from here on; -1: not yet.
         refusal: a master's: why it sends nothing.
         copies_back: a master's: it gets what only a follower has, before anything else is stored there.
+        alike: settings that both need alike (``replication.alike``); a broker of an older build tells none.
         keeps_own: a master's: where a follower's log differs its own end counts, also if it is shorter.
     """
 
@@ -50,6 +51,7 @@ class Hello(msgspec.Struct, frozen=True):
     refusal: str = ""
     copies_back: bool = False
     keeps_own: bool = False
+    alike: dict[str, str] = {}
 
     def encode(self) -> bytes:
         """The whole frame."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import RoleState
 from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.alike import Comparison, alike
 from orbitmq.replication.gate import rule_of
 from orbitmq.replication.link.hello import Hello
 from orbitmq.runtime.seam import Runtime
@@ -21,7 +22,7 @@ class Identity:
 
     Attributes:
         run: tells this start from all others.
-        epochs: see ``Hello.epochs``.
+        comparison: with the settings of who is linked with us.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Identity:
         self._address = address
         self.run = runtime.random.randbytes(8).hex()
         self._term = term
+        self.comparison = Comparison(config)
 
     def hello(self) -> Hello:
         """What holds now."""
@@ -56,6 +58,7 @@ class Identity:
             end=store.max_commit_log_offset,
             copies_back=config.enable_slave_acting_master and config.broker_id == MASTER_ID,
             keeps_own=config.broker_id == MASTER_ID and not all_must_acknowledge(config),
+            alike=alike(config),
         )
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.replication.link import stream
 from orbitmq.replication.link.classic import MAX_DATA_BYTES, ReportReader, data_frame_header
-from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.errors import LinkError, RefusedError
 from orbitmq.replication.link.hello import Hello, first_match
 from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.peers import Peers
@@ -105,7 +105,7 @@ class ClassicMaster:
         """Where a follower goes on whose log ends at ``end``; one without a log gets the newest file only."""
         first = self._port.store.min_commit_log_offset
         if 0 < end < first:
-            raise LinkError(
+            raise RefusedError(
                 f"its log ends at {end}, ours begins at {first}: what is between is deleted. "
                 "Stop it, empty its store folder, start it again"
             )
@@ -180,7 +180,7 @@ class StreamMaster:
         refusal = own.refuses(hello)
         if refusal:
             self._transport.write(structs.replace(own, refusal=refusal).encode())
-            raise LinkError(refusal)
+            raise RefusedError(refusal)
         self._port.peers.greeted(hello.broker_id, hello.address, hello.end, hello.term)
         if hello.start < 0:
             matched = first_match(hello.marks, store.raw.data, own.begin, own.end)
@@ -201,6 +201,7 @@ class StreamMaster:
     def _begin(self, hello: Hello, now: float) -> None:
         self.sender = _sender(self._port, self._transport, hello.start, self._header, MAX_DATA_BYTES)
         self._port.replicas.connected(self, hello.broker_id, now)
+        self._port.identity.comparison.compare(hello.address, hello.alike)
         self._port.peers.opened(self)
         self.sender.pump()
 

@@ -89,6 +89,8 @@ class StreamFollowerLink(FollowerLink):
         self._write(structs.replace(own, start=start).encode())
         self._report(self._store.received_offset, self._store.flushed_offset)
         self.transferring = True
+        if self.hello is not None:
+            self._ours.identity.comparison.compare(self.hello.address, self.hello.alike)
         self._ours.peers.opened(self)
 
     async def _agree(self) -> int:

@@ -13,6 +13,7 @@ from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.broker.extension import ChangeRole
 from orbitmq.broker.role import LEADING, TAKES_MESSAGES, Role, RoleState
 from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.alike import HeadCount
 from orbitmq.replication.members.consent import LateConsent
 from orbitmq.replication.members.elders import Elders
 from orbitmq.replication.members.fence import Fence, Terms
@@ -88,6 +89,7 @@ class Membership(Component):
         self._rivals = Rivals(config, client, queries, address)
         self._consent = LateConsent(client, around.tables)
         self._elders = Elders(client, own.log_end, own.record_at)
+        self._heads = HeadCount(config)
         self._moving = asyncio.Lock()
         self._wake = asyncio.Event()
         self._looking = Looking(
@@ -133,6 +135,7 @@ class Membership(Component):
         self._spawn(self._drive(), "role")
         self._every(self._clock, self.terms.look_s, self._ask_for_lease)
         self._every(self._clock, self.terms.look_s, self._look_for_elders)
+        self._every(self._clock, self.terms.look_s, self._count_heads)
 
     async def stop(self) -> None:
         await self.end_work()
@@ -309,6 +312,9 @@ class Membership(Component):
             return self._elders.may_be(self._others())
         isolated = self._config.broker_id == MASTER_ID and self._role.role is Role.PRE_ONLINE
         return isolated and (self._began_empty or not self._own.log_end())
+
+    def _count_heads(self) -> None:
+        self._heads.look(len(self._others()) + 1)
 
     async def _look_for_elders(self) -> None:
         if self._role.role in TAKES_MESSAGES and (found := await self._elders.look(self._others())):

@@ -265,7 +265,7 @@ def _of_master(situation: Situation, sightings: Sightings, terms: Terms, now_s: 
         return Decision(Move.STAY)
     if situation.leased:
         return Decision(
-            Move.LEAD, why="no name server answers, all other brokers of this name leave it to us"
+            Move.LEAD, why="too few name servers answer, all other brokers of this name leave it to us"
         )
     if situation.idle:
         return Decision(Move.LEAD, why="the others have seen this master and do nothing any more")

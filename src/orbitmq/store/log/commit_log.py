@@ -201,10 +201,17 @@ class CommitLog:
         try:
             if segment is not None:
                 self._allocate(segment, self._appender.batch_base - self._segment_start + self._ahead())
+            if self.received >= self._segment_start + self.files.file_bytes:
+                self._allocate_next(self.received)
         except OSError as error:
             self._fail(error)
             raise StoreClosedError(f"the commit log has no room: {error}") from error
         self.end_batch()
+
+    def _allocate_next(self, offset: int) -> None:
+        """Have room in the file where a master's bytes go on."""
+        segment = self.files.segment(offset) or self.files.add()
+        self._allocate(segment, offset - self.files.start_of(offset) + self._ahead())
 
     def _fail(self, error: OSError) -> None:
         self.write_error = error
@@ -280,11 +287,14 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def advance_to(self, whole: int) -> None:
-        """Show what was dispatched up to ``whole``, behind a whole record, and let the flusher know."""
+        """Show what was dispatched up to ``whole``, behind a whole record, and let the flusher know.
+
+        Raises:
+            StoreClosedError: the disk has no room behind it. What is dispatched is shown all the same.
+        """
+        refused = None
         if whole >= self._segment_start + self.files.file_bytes:
-            if self.files.segment(whole) is None:
-                self.files.add()
-            self._use_segment(whole)
+            refused = self._enter_next(whole)
         else:
             self._appender.start_batch(whole, self._appender.file_end)
         if whole - self._segment_start > self._keep_ahead_from:
@@ -295,6 +305,22 @@ class CommitLog:
         self._flusher.advance(whole)
         for wake in self.wakers:
             wake()
+        if refused is not None:
+            raise StoreClosedError(f"the commit log could not be written: {refused}") from refused
+
+    def _enter_next(self, whole: int) -> OSError | None:
+        """Go on in the file that begins at ``whole``; the error when the disk refuses."""
+        try:
+            if self.files.segment(whole) is None:
+                self.files.add()
+            self._use_segment(whole)
+        except OSError as error:
+            logger.error("no room for a master's bytes from %d on: %s", whole, error)
+            if self._segment_start < whole:
+                self._appender.start_batch(whole, whole)  # behind what is dispatched, with room for nothing
+            self._fail(error)
+            return error
+        return None
 
     def drop_partial(self) -> None:
         """Wipe what is behind the last whole record.
