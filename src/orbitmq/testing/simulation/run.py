@@ -329,7 +329,8 @@ class _Run:
             self._history.retried[consumers] = self._records(retry_topic(consumers))
         for consumers in SUBSCRIPTIONS:
             letters = self._records(dead_letter_topic(consumers))
-            self._history.dead[consumers] = {letter.body for letter in letters}
+            # They expire too, and stay dead.
+            self._history.dead.setdefault(consumers, set()).update(letter.body for letter in letters)
 
     def _records(self, topic: str) -> list[Stored]:
         found: list[Stored] = []
