@@ -9,6 +9,7 @@ from tests.unit.test_store_positions import ROOT, ends, fill, opened
 
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.store import Made
+from orbitmq.store.queues.positions import NAMES
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
@@ -83,3 +84,41 @@ async def test_messages_where_the_log_had_another_end_when_the_topic_was_made_ar
     again.made.resume("a", made)
     assert ends(again, "a") == [(0, 2)] * 4
     await again.stop()
+
+
+async def test_a_copy_keeps_what_another_history_has_where_the_topic_was_made() -> None:
+    """Who told of the topic lost the end of its log, and what was stored since has earlier times."""
+    ours, theirs = simulated_runtime(1), simulated_runtime(2)
+    master = await opened(theirs, "a")
+    await fill(master, "a", 8)
+    store = await opened(ours, "a")
+    told = Made(master.end - 1, theirs.clock.now_ms() + 60_000)
+    store.made.take("a", told)
+    store.append_raw(0, master.raw.data(0, 1 << 20))
+    await asyncio.sleep(1)
+    assert ends(store, "a") == [(0, 2)] * 4
+    store.made.take("a", Made(0, 0))
+    assert ends(store, "a") == [(0, 2)] * 4
+    await store.stop()
+    await master.stop()
+
+
+async def test_a_damaged_entry_makes_no_queue_an_older_ones() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", "b")
+    await fill(store, "b", 1)
+    made = store.made.now("a")
+    assert made is not None
+    await fill(store, "a", 12)
+    await asyncio.sleep(1)
+    await store.stop()
+    path = f"{ROOT}/consumequeue/a/0/{0:020d}"
+    runtime.files.write_atomic(path, bytes(20) + runtime.files.read_bytes(path)[20:])
+    for name in NAMES:
+        if runtime.files.exists(f"{ROOT}/{name}"):
+            runtime.files.remove(f"{ROOT}/{name}")
+    store = await opened(runtime, "a", "b")
+    store.made.take("a", made)
+    assert ends(store, "a") == [(0, 3)] * 4
+    assert store.get("a", 0, 1, 32).count == 2
+    await store.stop()

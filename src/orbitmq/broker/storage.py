@@ -78,10 +78,12 @@ class StoreTopics(Component):
     def _drop_deleted(self) -> None:
         """Delete the queues that were made anew from the log for topics that are not there any more.
 
-        One that is made later by such a name would begin with their messages.
+        One that is made later by such a name would begin with their messages. A topic with messages that are
+        newer than the table was made since: the table is a backup.
         """
+        changed_ms = self._topics.version.timestamp
         for topic in self._store.queues.unknown_topics():
-            if not self._topics.is_system(topic):
+            if not self._topics.is_system(topic) and self._store.made.last_stored_ms(topic) <= changed_ms:
                 self._store.drop_topic(topic)
 
     def _follow(self, event: TopicChanged) -> None:

@@ -111,7 +111,6 @@ class MessageStore:
             self._upkeep,
             self._codes,
             self._all_followings,
-            self.made.reached,
         )
         self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base, self.log.in_memory)
         self._followings = Followings(
