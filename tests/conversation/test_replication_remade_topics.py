@@ -177,7 +177,7 @@ async def test_a_broker_with_an_empty_disk_gets_nothing_of_the_topic_before(orbi
 
 
 @pytest.mark.parametrize("lost", ["log", "queues"])
-async def test_a_slave_that_has_to_read_the_log_again_empties_the_queues_when_it_comes_so_far(
+async def test_a_slave_that_has_to_read_the_log_again_empties_the_queues_when_it_is_told_the_topic(
     orbitmq_world: World, lost: str
 ) -> None:
     """It knows of the new topic before it has the messages of the one before."""
@@ -236,3 +236,22 @@ async def test_a_topic_whose_place_is_behind_the_end_that_a_power_loss_left_keep
     remove_queues(world, MASTER)
     await world.start_broker(MASTER)
     assert ends(world, MASTER) == [(0, 2)] * 4
+
+
+async def test_a_master_that_lost_its_log_only_empties_the_queues_of_the_topic_before(
+    orbitmq_world: World,
+) -> None:
+    """It knows of the new topic, and copies the log back, which has the messages of the one before."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world)
+        await fill(world, 1)
+        await agreed(world)
+        await world.stop_broker(MASTER)
+        remove_queues(world, MASTER)
+        world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}/commitlog")
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER])
+        assert sorted(await agreed(world)) == [(0, 0)] * 3 + [(0, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 import pytest
 from tests.unit.test_store_positions import ROOT, ends, fill, opened
@@ -121,4 +122,31 @@ async def test_a_damaged_entry_makes_no_queue_an_older_ones() -> None:
     store.made.take("a", made)
     assert ends(store, "a") == [(0, 3)] * 4
     assert store.get("a", 0, 1, 32).count == 2
+    await store.stop()
+
+
+@pytest.mark.parametrize("queues_lost", [False, True])
+@pytest.mark.parametrize("copies", [False, True])
+async def test_a_queue_that_rocketmq_may_have_gone_on_with_is_kept_until_another_broker_tells(
+    queues_lost: bool, copies: bool
+) -> None:
+    """RocketMQ's queues made anew have what is before the new topic, and its next messages behind that."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 8)
+    made = Made(store.end, runtime.clock.now_ms() + 1)
+    await asyncio.sleep(1)
+    await fill(store, "a", 4)
+    await store.stop()
+    checkpoint = bytearray(runtime.files.read_bytes(f"{ROOT}/checkpoint"))
+    struct.pack_into(">q", checkpoint, 32, 4711)
+    runtime.files.write_atomic(f"{ROOT}/checkpoint", bytes(checkpoint))
+    runtime.files.write_atomic(f"{ROOT}/abort", b"")
+    if queues_lost:
+        runtime.files.remove_tree(f"{ROOT}/consumequeue")
+    store = await opened(runtime, "a")
+    store.made.resume("a", made, copies=copies)
+    assert ends(store, "a") == [(0, 3)] * 4
+    store.made.take("a", made)
+    assert ends(store, "a") == (NONE if copies else [(0, 3)] * 4)
     await store.stop()

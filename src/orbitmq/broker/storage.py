@@ -70,9 +70,9 @@ class StoreTopics(Component):
         for config in self._topics:
             self._set(config)
             if config.made_at is not None:
-                made.resume(config.topic_name, _made(config.made_at))
+                made.resume(config.topic_name, _made(config.made_at), copies=self._copies)
         # A table without a change is new, or was lost: it does not say that a topic was deleted.
-        if made.rebuilt and not self._copies and self._topics.version.counter:
+        if made.rebuilt and made.ours and not self._copies and self._topics.version.counter:
             self._drop_deleted()
 
     def _drop_deleted(self) -> None:

@@ -27,8 +27,9 @@ class MadeTopics:
 
     Attributes:
         doubtful: queues were read from the log, and may hold what was deleted when the store was open last.
-        rebuilt: all of them were, by a store that was ours before, too: no message in it had a topic that was
-            not on the disk. RocketMQ's may have lost a topic with the power.
+        rebuilt: all of them were.
+        ours: nobody else had the store since. RocketMQ may have lost a topic with the power, or have gone on
+            with a queue that had got back what was deleted.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class MadeTopics:
         self._reader = reader
         self._update_clock = update_clock
         self._known: dict[str, Made] = {}
-        # Those that were made where this log does not reach yet.
+        # Those whose queues are looked at when another broker tells of them once more.
         self._awaited: set[str] = set()
         self.doubtful = False
         self.rebuilt = False
+        self.ours = True
 
     def now(self, topic: str) -> Made | None:
         """For a topic that is made now; ``None``: whatever is there is its own.
@@ -54,11 +56,17 @@ class MadeTopics:
             return None
         return Made(end, self._update_clock() + 1)
 
-    def resume(self, topic: str, made: Made) -> None:
-        """At the start of the store: a topic was made then, as was known before."""
+    def resume(self, topic: str, made: Made, *, copies: bool = False) -> None:
+        """At the start of the store: a topic was made then, as was known before.
+
+        Args:
+            copies: another broker tells of the topic once more.
+        """
         self._note(topic, made)
-        if self.doubtful:
+        if self.doubtful and self.ours:
             self._empty_older(topic, made, quiet=False)
+        elif self.doubtful and copies:
+            self._awaited.add(topic)
 
     def take(self, topic: str, made: Made) -> None:
         """A topic was made then, as is known now.
