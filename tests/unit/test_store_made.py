@@ -150,3 +150,18 @@ async def test_a_queue_that_rocketmq_may_have_gone_on_with_is_kept_until_another
     store.made.take("a", made)
     assert ends(store, "a") == (NONE if copies else [(0, 3)] * 4)
     await store.stop()
+
+
+async def test_a_topic_is_made_later_than_all_messages_whatever_the_clock_says() -> None:
+    """It was set back while the broker did not run."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 1)
+    newest = store.store_time("a", 0, 0)
+    await store.stop()
+    runtime.clock.set_wall(-3600)
+    store = await opened(runtime, "a")
+    made = store.made.now("b")
+    assert made is not None
+    assert made.time_ms > newest
+    await store.stop()

@@ -30,6 +30,7 @@ class MadeTopics:
         rebuilt: all of them were.
         ours: nobody else had the store since. RocketMQ may have lost a topic with the power, or have gone on
             with a queue that had got back what was deleted.
+        newest_ms: no message had a later time when the store was opened. The clock may be behind it.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class MadeTopics:
         self.doubtful = False
         self.rebuilt = False
         self.ours = True
+        self.newest_ms = 0
 
     def now(self, topic: str) -> Made | None:
         """For a topic that is made now; ``None``: whatever is there is its own.
@@ -54,7 +56,7 @@ class MadeTopics:
         end = self._appender.end
         if not end or any(slot >= 0 and self._next_of(slot) for slot in self._queues.slots_of(topic)):
             return None
-        return Made(end, self._update_clock() + 1)
+        return Made(end, max(self._update_clock(), self.newest_ms) + 1)
 
     def resume(self, topic: str, made: Made, *, copies: bool = False) -> None:
         """At the start of the store: a topic was made then, as was known before.
