@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import Any
 
 import pytest
 from tests.unit.test_store_positions import ROOT, ends, fill, opened
@@ -164,4 +165,23 @@ async def test_a_topic_is_made_later_than_all_messages_whatever_the_clock_says()
     made = store.made.now("b")
     assert made is not None
     assert made.time_ms > newest
+    await store.stop()
+
+
+async def test_many_topics_are_deleted_with_one_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start waits for it, and each is synced."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime)
+    for topic in map(str, range(20)):
+        store.queues.register(topic, 0)
+    written: list[str] = []
+    write = runtime.files.write_atomic
+
+    def spy(path: str, *args: Any, **more: Any) -> None:
+        written.append(path)
+        write(path, *args, **more)
+
+    monkeypatch.setattr(runtime.files, "write_atomic", spy)
+    assert len(store.drop_unknown_topics()) == 20
+    assert written.count(f"{ROOT}/checkpoint") == 1
     await store.stop()

@@ -81,10 +81,14 @@ class StoreTopics(Component):
         One that is made later by such a name would begin with their messages. A topic with messages that are
         newer than the table was made since: the table is a backup.
         """
-        changed_ms = self._topics.version.timestamp
-        for topic in self._store.queues.unknown_topics():
-            if not self._topics.is_system(topic) and self._store.made.last_stored_ms(topic) <= changed_ms:
-                self._store.drop_topic(topic)
+        changed_ms, made = self._topics.version.timestamp, self._store.made
+        deleted = [
+            topic
+            for topic in self._store.queues.unknown_topics()
+            if not self._topics.is_system(topic) and made.last_stored_ms(topic) <= changed_ms
+        ]
+        if deleted:
+            self._store.drop_topics(deleted)
 
     def _follow(self, event: TopicChanged) -> None:
         if not self._started:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
@@ -217,19 +217,24 @@ class MessageStore:
         """Whether the topic was set with such a queue."""
         return self.queues.slot(topic, queue_id) >= 0
 
-    def drop_topic(self, topic: str) -> None:
-        """Delete the topic's queues. Its records stay in the log until that is cleaned."""
+    def drop_topics(self, topics: Iterable[str]) -> None:
+        """Delete the queues of topics. Their records stay in the log until that is cleaned."""
         self.log.end_batch()
-        self.queues.drop_topic(topic)
-        self.made.forget(topic)
+        for topic in topics:
+            self.queues.drop_topic(topic)
+            self.made.forget(topic)
         # Recovery must not read the dropped records again: it starts at the safe offset.
         self._upkeep.checkpoint_now()
+
+    def drop_topic(self, topic: str) -> None:
+        """:meth:`drop_topics` for one."""
+        self.drop_topics((topic,))
 
     def drop_unknown_topics(self) -> list[str]:
         """Delete queues on disk that belong to no topic that was set; the names of their topics."""
         unknown = self.queues.unknown_topics()
-        for topic in unknown:
-            self.drop_topic(topic)
+        if unknown:
+            self.drop_topics(unknown)
         return unknown
 
     def quiet_ends(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:
