@@ -7,6 +7,7 @@ from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, same_end,
 
 from orbitmq import Message
 from orbitmq.broker.change_feed import TOPICS
+from orbitmq.errors import OrbitError
 from orbitmq.testing import World
 from orbitmq.wire.bodies.topic import TopicConfig
 
@@ -255,3 +256,50 @@ async def test_a_master_that_lost_its_log_only_empties_the_queues_of_the_topic_b
         await world.start_broker(MASTER)
         await world.until(lambda: watch.leaders() == [MASTER])
         assert sorted(await agreed(world)) == [(0, 0)] * 3 + [(0, 1)]
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1)
+@pytest.mark.parametrize("path", ["commitlog", "/store/"])
+async def test_a_topic_is_deleted_as_a_whole_though_the_disk_refuses(orbitmq_world: World, path: str) -> None:
+    """What could not be done is refused, and done when the topic is deleted once more."""
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    offsets = world.brokers[MASTER].services.offsets
+    offsets.commit("group", TOPIC, 0, 3)
+    disk = world.machines[MASTER].disk
+    disk.fail("pwrite", path, times=-1)
+    async with world.admin() as admin:
+        with pytest.raises(OrbitError):
+            await fill(world, 1)
+        try:
+            await admin.delete_topic(TOPIC)
+        except OrbitError:
+            assert path == "/store/"
+        disk.heal()
+        await admin.delete_topic(TOPIC)
+        assert offsets.query("group", TOPIC, 0) is None
+        await world.sleep(10)
+        await admin.create_topic(TOPIC, 4)
+        assert ends(world, MASTER) == [(0, 0)] * 4
+        await fill(world, 4)
+        assert ends(world, MASTER) == [(0, 1)] * 4
+
+
+async def test_a_slave_whose_disk_refuses_to_empty_the_queues_does_it_when_it_is_told_again(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await world.stop_broker(SLAVE)
+        delete(world)
+        make(world)
+        disk = world.machines[SLAVE].disk
+        disk.fail("*", f"consumequeue/{TOPIC}", times=-1)
+        await world.start_broker(SLAVE)
+        await world.sleep(5)
+        disk.heal()
+        world.runtime.network.cut(world.machines[SLAVE].host)
+        assert await agreed(world) == [(0, 0)] * 4

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.index.index import MessageIndex
 from orbitmq.store.lifecycle import Lifecycle
@@ -218,13 +219,25 @@ class MessageStore:
         return self.queues.slot(topic, queue_id) >= 0
 
     def drop_topics(self, topics: Iterable[str]) -> None:
-        """Delete the queues of topics. Their records stay in the log until that is cleaned."""
-        self.log.end_batch()
+        """Delete the queues of topics. Their records stay in the log until that is cleaned.
+
+        They are gone though the disk refuses: then a crash before the next checkpoint may bring them back.
+        """
+        try:
+            self.log.end_batch()
+        except StoreClosedError as error:
+            logger.warning("topics are deleted while messages wait: %s", error)
         for topic in topics:
-            self.queues.drop_topic(topic)
             self.made.forget(topic)
-        # Recovery must not read the dropped records again: it starts at the safe offset.
-        self._upkeep.checkpoint_now()
+            try:
+                self.queues.drop_topic(topic)
+            except OSError as error:
+                logger.error("the queues' files of the deleted topic %s are still there: %s", topic, error)
+        try:
+            # Recovery must not read the dropped records again: it starts at the safe offset.
+            self._upkeep.checkpoint_now()
+        except OSError as error:
+            logger.error("what was deleted is in no checkpoint yet: %s", error)
 
     def drop_topic(self, topic: str) -> None:
         """:meth:`drop_topics` for one."""

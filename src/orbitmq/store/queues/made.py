@@ -76,12 +76,18 @@ class MadeTopics:
         A log that comes to the place only now may be another one than that in which the topic was made: that
         the topic is told once more, which a new link does, says that it is not.
         """
-        if self._known.get(topic) != made:
+        news = self._known.get(topic) != made
+        if news:
             self._note(topic, made)
-            self._empty_older(topic, made, quiet=True)
-        elif topic in self._awaited and made.log_offset <= self._appender.end:
+        elif topic not in self._awaited or made.log_offset > self._appender.end:
+            return
+        else:
             self._awaited.discard(topic)
-            self._empty_older(topic, made, quiet=False)
+        try:
+            self._empty_older(topic, made, quiet=news)
+        except OSError as error:
+            self.forget(topic)  # as news it is tried again
+            logger.error("queues of topic %s keep what is not of it until it is told again: %s", topic, error)
 
     def forget(self, topic: str) -> None:
         """The topic is deleted."""
