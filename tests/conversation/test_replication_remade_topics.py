@@ -7,6 +7,7 @@ from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, same_end,
 
 from orbitmq import Message
 from orbitmq.broker.change_feed import TOPICS
+from orbitmq.errors import OrbitError
 from orbitmq.testing import World
 from orbitmq.wire.bodies.topic import TopicConfig
 
@@ -134,9 +135,13 @@ async def test_queues_that_are_made_anew_have_nothing_of_a_deleted_topic(
 
 @pytest.mark.behaviour("ST-02")
 @pytest.mark.orbitmq(replicas=1)
-@pytest.mark.parametrize("how", ["all tables are lost", "RocketMQ's, by a power loss"])
+@pytest.mark.parametrize(
+    "how", ["all tables are lost", "RocketMQ's, by a power loss", "its table's backup is older"]
+)
 async def test_messages_of_a_topic_that_was_lost_are_kept(orbitmq_world: World, how: str) -> None:
     world = orbitmq_world
+    await send(world, 1)
+    await world.sleep(10)  # the table is written without the topic, and then with it
     make(world)
     await fill(world, 12)
     if how.startswith("RocketMQ"):
@@ -146,6 +151,8 @@ async def test_messages_of_a_topic_that_was_lost_are_kept(orbitmq_world: World, 
     disk = world.machines[MASTER].disk
     if how.startswith("RocketMQ"):
         disk.remove(f"/store/{MASTER}/checkpoint")
+    elif how.startswith("its"):
+        disk.write_atomic(f"/store/{MASTER}/config/topics.json", b"{")
     else:
         disk.remove_tree(f"/store/{MASTER}/config")
     await world.start_broker(MASTER)
@@ -171,7 +178,7 @@ async def test_a_broker_with_an_empty_disk_gets_nothing_of_the_topic_before(orbi
 
 
 @pytest.mark.parametrize("lost", ["log", "queues"])
-async def test_a_slave_that_has_to_read_the_log_again_empties_the_queues_when_it_comes_so_far(
+async def test_a_slave_that_has_to_read_the_log_again_empties_the_queues_when_it_is_told_the_topic(
     orbitmq_world: World, lost: str
 ) -> None:
     """It knows of the new topic before it has the messages of the one before."""
@@ -230,3 +237,69 @@ async def test_a_topic_whose_place_is_behind_the_end_that_a_power_loss_left_keep
     remove_queues(world, MASTER)
     await world.start_broker(MASTER)
     assert ends(world, MASTER) == [(0, 2)] * 4
+
+
+async def test_a_master_that_lost_its_log_only_empties_the_queues_of_the_topic_before(
+    orbitmq_world: World,
+) -> None:
+    """It knows of the new topic, and copies the log back, which has the messages of the one before."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        delete(world)
+        make(world)
+        await fill(world, 1)
+        await agreed(world)
+        await world.stop_broker(MASTER)
+        remove_queues(world, MASTER)
+        world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}/commitlog")
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER])
+        assert sorted(await agreed(world)) == [(0, 0)] * 3 + [(0, 1)]
+
+
+@pytest.mark.behaviour("ST-02")
+@pytest.mark.orbitmq(replicas=1)
+@pytest.mark.parametrize("path", ["commitlog", "/store/"])
+async def test_a_topic_is_deleted_as_a_whole_though_the_disk_refuses(orbitmq_world: World, path: str) -> None:
+    """What could not be done is refused, and done when the topic is deleted once more."""
+    world = orbitmq_world
+    make(world)
+    await fill(world, 12)
+    offsets = world.brokers[MASTER].services.offsets
+    offsets.commit("group", TOPIC, 0, 3)
+    disk = world.machines[MASTER].disk
+    disk.fail("pwrite", path, times=-1)
+    async with world.admin() as admin:
+        with pytest.raises(OrbitError):
+            await fill(world, 1)
+        try:
+            await admin.delete_topic(TOPIC)
+        except OrbitError:
+            assert path == "/store/"
+        disk.heal()
+        await admin.delete_topic(TOPIC)
+        assert offsets.query("group", TOPIC, 0) is None
+        await world.sleep(10)
+        await admin.create_topic(TOPIC, 4)
+        assert ends(world, MASTER) == [(0, 0)] * 4
+        await fill(world, 4)
+        assert ends(world, MASTER) == [(0, 1)] * 4
+
+
+async def test_a_slave_whose_disk_refuses_to_empty_the_queues_does_it_when_it_is_told_again(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await world.stop_broker(SLAVE)
+        delete(world)
+        make(world)
+        disk = world.machines[SLAVE].disk
+        disk.fail("*", f"consumequeue/{TOPIC}", times=-1)
+        await world.start_broker(SLAVE)
+        await world.sleep(5)
+        disk.heal()
+        world.runtime.network.cut(world.machines[SLAVE].host)
+        assert await agreed(world) == [(0, 0)] * 4

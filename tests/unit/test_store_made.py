@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from typing import Any
 
 import pytest
 from tests.unit.test_store_positions import ROOT, ends, fill, opened
 
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.store import Made
+from orbitmq.store.queues.positions import NAMES
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
@@ -83,3 +86,102 @@ async def test_messages_where_the_log_had_another_end_when_the_topic_was_made_ar
     again.made.resume("a", made)
     assert ends(again, "a") == [(0, 2)] * 4
     await again.stop()
+
+
+async def test_a_copy_keeps_what_another_history_has_where_the_topic_was_made() -> None:
+    """Who told of the topic lost the end of its log, and what was stored since has earlier times."""
+    ours, theirs = simulated_runtime(1), simulated_runtime(2)
+    master = await opened(theirs, "a")
+    await fill(master, "a", 8)
+    store = await opened(ours, "a")
+    told = Made(master.end - 1, theirs.clock.now_ms() + 60_000)
+    store.made.take("a", told)
+    store.append_raw(0, master.raw.data(0, 1 << 20))
+    await asyncio.sleep(1)
+    assert ends(store, "a") == [(0, 2)] * 4
+    store.made.take("a", Made(0, 0))
+    assert ends(store, "a") == [(0, 2)] * 4
+    await store.stop()
+    await master.stop()
+
+
+async def test_a_damaged_entry_makes_no_queue_an_older_ones() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", "b")
+    await fill(store, "b", 1)
+    made = store.made.now("a")
+    assert made is not None
+    await fill(store, "a", 12)
+    await asyncio.sleep(1)
+    await store.stop()
+    path = f"{ROOT}/consumequeue/a/0/{0:020d}"
+    runtime.files.write_atomic(path, bytes(20) + runtime.files.read_bytes(path)[20:])
+    for name in NAMES:
+        if runtime.files.exists(f"{ROOT}/{name}"):
+            runtime.files.remove(f"{ROOT}/{name}")
+    store = await opened(runtime, "a", "b")
+    store.made.take("a", made)
+    assert ends(store, "a") == [(0, 3)] * 4
+    assert store.get("a", 0, 1, 32).count == 2
+    await store.stop()
+
+
+@pytest.mark.parametrize("queues_lost", [False, True])
+@pytest.mark.parametrize("copies", [False, True])
+async def test_a_queue_that_rocketmq_may_have_gone_on_with_is_kept_until_another_broker_tells(
+    queues_lost: bool, copies: bool
+) -> None:
+    """RocketMQ's queues made anew have what is before the new topic, and its next messages behind that."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 8)
+    made = Made(store.end, runtime.clock.now_ms() + 1)
+    await asyncio.sleep(1)
+    await fill(store, "a", 4)
+    await store.stop()
+    checkpoint = bytearray(runtime.files.read_bytes(f"{ROOT}/checkpoint"))
+    struct.pack_into(">q", checkpoint, 32, 4711)
+    runtime.files.write_atomic(f"{ROOT}/checkpoint", bytes(checkpoint))
+    runtime.files.write_atomic(f"{ROOT}/abort", b"")
+    if queues_lost:
+        runtime.files.remove_tree(f"{ROOT}/consumequeue")
+    store = await opened(runtime, "a")
+    store.made.resume("a", made, copies=copies)
+    assert ends(store, "a") == [(0, 3)] * 4
+    store.made.take("a", made)
+    assert ends(store, "a") == (NONE if copies else [(0, 3)] * 4)
+    await store.stop()
+
+
+async def test_a_topic_is_made_later_than_all_messages_whatever_the_clock_says() -> None:
+    """It was set back while the broker did not run."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 1)
+    newest = store.store_time("a", 0, 0)
+    await store.stop()
+    runtime.clock.set_wall(-3600)
+    store = await opened(runtime, "a")
+    made = store.made.now("b")
+    assert made is not None
+    assert made.time_ms > newest
+    await store.stop()
+
+
+async def test_many_topics_are_deleted_with_one_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start waits for it, and each is synced."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime)
+    for topic in map(str, range(20)):
+        store.queues.register(topic, 0)
+    written: list[str] = []
+    write = runtime.files.write_atomic
+
+    def spy(path: str, *args: Any, **more: Any) -> None:
+        written.append(path)
+        write(path, *args, **more)
+
+    monkeypatch.setattr(runtime.files, "write_atomic", spy)
+    assert len(store.drop_unknown_topics()) == 20
+    assert written.count(f"{ROOT}/checkpoint") == 1
+    await store.stop()

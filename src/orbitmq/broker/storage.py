@@ -70,19 +70,25 @@ class StoreTopics(Component):
         for config in self._topics:
             self._set(config)
             if config.made_at is not None:
-                made.resume(config.topic_name, _made(config.made_at))
+                made.resume(config.topic_name, _made(config.made_at), copies=self._copies)
         # A table without a change is new, or was lost: it does not say that a topic was deleted.
-        if made.rebuilt and not self._copies and self._topics.version.counter:
+        if made.rebuilt and made.ours and not self._copies and self._topics.version.counter:
             self._drop_deleted()
 
     def _drop_deleted(self) -> None:
         """Delete the queues that were made anew from the log for topics that are not there any more.
 
-        One that is made later by such a name would begin with their messages.
+        One that is made later by such a name would begin with their messages. A topic with messages that are
+        newer than the table was made since: the table is a backup.
         """
-        for topic in self._store.queues.unknown_topics():
-            if not self._topics.is_system(topic):
-                self._store.drop_topic(topic)
+        changed_ms, made = self._topics.version.timestamp, self._store.made
+        deleted = [
+            topic
+            for topic in self._store.queues.unknown_topics()
+            if not self._topics.is_system(topic) and made.last_stored_ms(topic) <= changed_ms
+        ]
+        if deleted:
+            self._store.drop_topics(deleted)
 
     def _follow(self, event: TopicChanged) -> None:
         if not self._started:

@@ -107,7 +107,10 @@ class Lifecycle:
         outcome = self.recovered = opened.recovered
         self.crashed = opened.crashed
         self._made.doubtful = opened.crashed or outcome.rebuilt
-        self._made.rebuilt = outcome.rebuilt and opened.checkpoint.safe_offset >= 0
+        self._made.rebuilt = outcome.rebuilt
+        self._made.ours = opened.checkpoint.safe_offset >= 0
+        if self._made.ours:
+            self._made.newest_ms = max(opened.checkpoint.log_timestamp, outcome.last_timestamp)
         self._log.open_at(outcome.end_offset)
         self._appender.count_from_here()
         self._upkeep.resume(opened)

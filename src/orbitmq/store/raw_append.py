@@ -41,7 +41,6 @@ class RawAppend:
         upkeep: Upkeep,
         codes: Mapping[str, TagsCodeOf],
         followings: Callable[[], list[Following]],
-        reached: Callable[[int], None],
     ) -> None:
         self._runtime = runtime
         self._log = log
@@ -51,7 +50,6 @@ class RawAppend:
         self._upkeep = upkeep
         self._reput = Reput(queues, appender, codes, self._settle)
         self._followings = followings
-        self._reached = reached
         self._topics_dropped = 0
 
     def append(self, offset: int, data: bytes | memoryview) -> None:
@@ -79,7 +77,6 @@ class RawAppend:
             whole, problem = self._dispatch(whole)
         finally:
             log.advance_to(whole)
-        self._reached(whole)
         if problem:
             log.drop_partial()
             raise RawAppendError(f"the record at {whole} of the log is refused: {problem}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
@@ -112,7 +112,6 @@ class MessageStore:
             self._upkeep,
             self._codes,
             self._all_followings,
-            self.made.reached,
         )
         self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base, self.log.in_memory)
         self._followings = Followings(
@@ -219,19 +218,36 @@ class MessageStore:
         """Whether the topic was set with such a queue."""
         return self.queues.slot(topic, queue_id) >= 0
 
+    def drop_topics(self, topics: Iterable[str]) -> None:
+        """Delete the queues of topics. Their records stay in the log until that is cleaned.
+
+        They are gone though the disk refuses: then a crash before the next checkpoint may bring them back.
+        """
+        try:
+            self.log.end_batch()
+        except StoreClosedError as error:
+            logger.warning("topics are deleted while messages wait: %s", error)
+        for topic in topics:
+            self.made.forget(topic)
+            try:
+                self.queues.drop_topic(topic)
+            except OSError as error:
+                logger.error("the queues' files of the deleted topic %s are still there: %s", topic, error)
+        try:
+            # Recovery must not read the dropped records again: it starts at the safe offset.
+            self._upkeep.checkpoint_now()
+        except OSError as error:
+            logger.error("what was deleted is in no checkpoint yet: %s", error)
+
     def drop_topic(self, topic: str) -> None:
-        """Delete the topic's queues. Its records stay in the log until that is cleaned."""
-        self.log.end_batch()
-        self.queues.drop_topic(topic)
-        self.made.forget(topic)
-        # Recovery must not read the dropped records again: it starts at the safe offset.
-        self._upkeep.checkpoint_now()
+        """:meth:`drop_topics` for one."""
+        self.drop_topics((topic,))
 
     def drop_unknown_topics(self) -> list[str]:
         """Delete queues on disk that belong to no topic that was set; the names of their topics."""
         unknown = self.queues.unknown_topics()
-        for topic in unknown:
-            self.drop_topic(topic)
+        if unknown:
+            self.drop_topics(unknown)
         return unknown
 
     def quiet_ends(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:

@@ -88,9 +88,11 @@ class TopicAdministration:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._check_not_system(topic)
         log.info("topic %s is deleted by %s", topic, by)
-        if self._topics.delete(topic):
-            self._offsets.drop_topic(topic)
-            await self._metadata.save(TOPICS, OFFSETS)
+        deleted = self._topics.delete(topic)
+        # Also when the topic is gone: a deletion that was refused may have come so far.
+        self._offsets.drop_topic(topic)
+        await self._metadata.save(TOPICS, OFFSETS)
+        if deleted:
             await self._registration.announced(ANNOUNCE_TIMEOUT_MS)
 
 

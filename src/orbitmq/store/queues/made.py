@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from math import inf
 
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.model import Made
@@ -28,8 +27,10 @@ class MadeTopics:
 
     Attributes:
         doubtful: queues were read from the log, and may hold what was deleted when the store was open last.
-        rebuilt: all of them were, by a store that was ours before, too: no message in it had a topic that was
-            not on the disk. RocketMQ's may have lost a topic with the power.
+        rebuilt: all of them were.
+        ours: nobody else had the store since. RocketMQ may have lost a topic with the power, or have gone on
+            with a queue that had got back what was deleted.
+        newest_ms: no message had a later time when the store was opened. The clock may be behind it.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class MadeTopics:
         self._reader = reader
         self._update_clock = update_clock
         self._known: dict[str, Made] = {}
-        # Those that were made where this log does not reach yet, and the first of their places.
-        self._awaited: dict[str, Made] = {}
-        self._next: float = inf
+        # Those whose queues are looked at when another broker tells of them once more.
+        self._awaited: set[str] = set()
         self.doubtful = False
         self.rebuilt = False
+        self.ours = True
+        self.newest_ms = 0
 
     def now(self, topic: str) -> Made | None:
         """For a topic that is made now; ``None``: whatever is there is its own.
@@ -54,41 +56,54 @@ class MadeTopics:
         end = self._appender.end
         if not end or any(slot >= 0 and self._next_of(slot) for slot in self._queues.slots_of(topic)):
             return None
-        return Made(end, self._update_clock() + 1)
+        return Made(end, max(self._update_clock(), self.newest_ms) + 1)
 
-    def resume(self, topic: str, made: Made) -> None:
-        """At the start of the store: a topic was made then, as was known before."""
+    def resume(self, topic: str, made: Made, *, copies: bool = False) -> None:
+        """At the start of the store: a topic was made then, as was known before.
+
+        Args:
+            copies: another broker tells of the topic once more.
+        """
         self._note(topic, made)
-        if self.doubtful:
+        if self.doubtful and self.ours:
             self._empty_older(topic, made, quiet=False)
+        elif self.doubtful and copies:
+            self._awaited.add(topic)
 
     def take(self, topic: str, made: Made) -> None:
-        """A topic was made then, as is known now."""
-        if self._known.get(topic) != made:
+        """A topic was made then, as is known now.
+
+        A log that comes to the place only now may be another one than that in which the topic was made: that
+        the topic is told once more, which a new link does, says that it is not.
+        """
+        news = self._known.get(topic) != made
+        if news:
             self._note(topic, made)
-            self._empty_older(topic, made, quiet=True)
+        elif topic not in self._awaited or made.log_offset > self._appender.end:
+            return
+        else:
+            self._awaited.discard(topic)
+        try:
+            self._empty_older(topic, made, quiet=news)
+        except OSError as error:
+            self.forget(topic)  # as news it is tried again
+            logger.error("queues of topic %s keep what is not of it until it is told again: %s", topic, error)
 
     def forget(self, topic: str) -> None:
         """The topic is deleted."""
         self._known.pop(topic, None)
-        self._awaited.pop(topic, None)
+        self._awaited.discard(topic)
 
-    def reached(self, end: int) -> None:
-        """The log goes up to ``end`` now."""
-        if end < self._next:
-            return
-        for topic, made in list(self._awaited.items()):
-            if made.log_offset <= end:
-                del self._awaited[topic]
-                self._empty_older(topic, made, quiet=False)
-        self._next = min((made.log_offset for made in self._awaited.values()), default=inf)
+    def last_stored_ms(self, topic: str) -> int:
+        """When the newest message in the topic's queues was stored, -1 when they have none."""
+        ends = [(slot, self._next_of(slot)) for slot in self._queues.slots_of(topic) if slot >= 0]
+        return max((self._reader.store_time(slot, following - 1) for slot, following in ends), default=-1)
 
     def _note(self, topic: str, made: Made) -> None:
         self._known[topic] = made
-        self._awaited.pop(topic, None)
+        self._awaited.discard(topic)
         if made.log_offset > self._appender.end:
-            self._awaited[topic] = made
-            self._next = min(self._next, made.log_offset)
+            self._awaited.add(topic)
             # What is put here meanwhile is of this topic: its times have to say so, whatever our clock does.
             self._appender.now_ms = max(self._appender.now_ms, made.time_ms)
 
@@ -118,7 +133,8 @@ class MadeTopics:
             logger.info(text, topic, emptied)
 
     def _is_older(self, slot: int, low: int, made: Made) -> bool:
-        place = self._appender.get(slot, table.Q_MIN_PLACE)
-        if place < 0:
-            place = self._queues.entry(slot, low)[0]
-        return place < made.log_offset and 0 <= self._reader.store_time_at(place) < made.time_ms
+        if self._appender.get(slot, table.Q_MIN_PLACE) >= made.log_offset:
+            return False
+        # An entry of a damaged file has no size, and says nothing of those behind it.
+        place, size, _ = self._queues.entry(slot, low)
+        return size > 0 and place < made.log_offset and 0 <= self._reader.store_time_at(place) < made.time_ms
