@@ -190,7 +190,7 @@ def test_a_truncation_in_memory_only_is_found(monkeypatch: pytest.MonkeyPatch) -
     # place on the device. The checker looks five times a second.
     def lost_again(lasts_s: float) -> set[str]:
         apart = Fault(5.01, lasts_s, Kind.CUT, "broker-a", "broker-a-1")
-        return found(ASYNC, lost, apart, Fault(apart.end_s + 0.02, 1.0, Kind.POWER, "broker-a-1"))
+        return found(ASYNC, lost, apart, Fault(apart.end_s + 0.01, 1.0, Kind.POWER, "broker-a-1"))
 
     assert any("the slave's log is the master's" in lost_again(14.0 + 0.01 * step) for step in range(20))
 
