@@ -146,6 +146,25 @@ async def test_two_slaves_do_not_act_at_once(orbitmq_world: World, master: str) 
 
 
 @pytest.mark.orbitmq(replicas=3, settings=ACTING)
+@pytest.mark.behaviour("PO-21")
+async def test_a_master_returns_while_the_name_server_shows_one_of_two_slaves(orbitmq_world: World) -> None:
+    """Seed 1838: the one that it does not show acts."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await all_online(world, watch)
+        await world.stop_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.sleep(8)
+        cut_from_the_name_server(world, SLAVE)
+        await launch(world, MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER], 15)
+        world.heal()
+        await world.sleep(10)
+        assert watch.leaders() == [MASTER]
+        assert watch.both == []
+
+
+@pytest.mark.orbitmq(replicas=3, settings=ACTING)
 @pytest.mark.behaviour("MB-12")
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 async def test_a_slave_acts_soon_after_an_acting_one_that_is_gone(orbitmq_world: World, end: str) -> None:

@@ -103,6 +103,8 @@ class Membership(Component):
         self._stood_in = False
         self._asked_s = 0.0
         self._asked = False
+        # Who was there in pre-online while somebody was missing: who comes later is asked too.
+        self._met: frozenset[int] = frozenset()
         self._idle = False
         self._leaving = False
         # Slaves that came by themselves and have a say in whether we serve, by id.
@@ -386,7 +388,7 @@ class Membership(Component):
             link_up=silence_s is not None and silence_s < self._link_patience_s,
             released=now < self._released_until,
             port=self._probe.port,
-            asked=self._asked,
+            asked=self._asked or bool(self._met and self._met.issuperset(self._others())),
             yielded_until_s=self._yielded_until,
             idle=self._idle,
             leased=self.fence.is_leased(now),
@@ -403,6 +405,7 @@ class Membership(Component):
             log.warning("broker %s: %s: %s", self._address, decision.move.value, decision.why)
             if role is Role.MASTER:
                 self._asked = self._idle = False
+                self._met = frozenset()
             self._stood_in = self._stood_in or role is Role.ACTING_MASTER
             if role not in LEADING:
                 self.fence.withdraw()
@@ -459,12 +462,12 @@ class Membership(Component):
                 await self._change_role(Role.PRE_ONLINE)
 
     def _misses_others(self) -> bool:
-        """Whether nobody is there though others may have led: a name server that just began knows nobody.
+        """Whether somebody is not there who may have led: a name server that just began knows nobody.
 
         A slave that shows up is asked then; else the time of its right to lead has to pass. Without a log
         too: whoever lost its disk cannot know that it is not new.
         """
-        return self._config.total_replicas > 1 and not self._others()
+        return len(self._others()) < self._config.total_replicas - 1
 
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)
@@ -473,8 +476,10 @@ class Membership(Component):
         silent = await self._going_online.run()
         agreed, misses_others = silent is not None and not silent, self._misses_others()
         self._came.clear()
-        self._elders.went_online(empty=misses_others and not self._own.log_end())
-        self._consent.need(silent)
+        self._elders.went_online(empty=misses_others and not self._others() and not self._own.log_end())
+        self._met = frozenset(self._others() if misses_others else ())
+        # What those agree to says nothing of who is missing: the time of its right to lead has to pass.
+        self._consent.need(None if self._met else silent)
         async with self._moving:
             if self._leaving:
                 return
