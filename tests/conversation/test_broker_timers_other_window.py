@@ -203,6 +203,12 @@ def test_where_waits_were_cut_is_kept_where_earlier_releases_do_not_look() -> No
     assert len(encode_file(check, most)) <= FILE_BYTES
 
 
+def test_a_wait_is_cut_anew_behind_what_was_delivered_at_its_place() -> None:
+    """A clock that was set back by a day leaves marks of then, which say nothing of later messages."""
+    progress = Progress(mark(5000, 0), 3, 200, ((100, mark(9000, 0)),))
+    assert [progress.latest_at(place) for place in (99, 100, 200)] == [mark(9000, 0), mark(5000, 0), -1]
+
+
 def test_joined_progress_is_by_one_window_or_by_none() -> None:
     short, long = Progress(mark(5000, 0), 3, 200, cut=(6000, 100)), (12_000, 200)
     assert short.joined(Progress(mark(9000, 0), 4, 300, cut=long)).cut == long

@@ -352,9 +352,11 @@ class PendingTimers:
         self, record: Record, timer: Timer, place: tuple[int, int, int]
     ) -> tuple[int, int, int]:
         """The place of a long wait that has no copy: that it counts as cut here says nothing."""
-        if self._restored.delivered(mark(place[2], record.physical_offset)):
-            place = placing.later(place, timer, due_of(self._restored.latest), self._precision)
-            self.placed_again = max(self.placed_again, mark(place[2], record.physical_offset))
+        physical = record.physical_offset
+        if self._restored.delivered(mark(place[2], physical)):
+            after_ms = due_of(self._restored.latest_at(physical))
+            place = placing.later(place, timer, after_ms, self._precision)
+            self.placed_again = max(self.placed_again, mark(place[2], physical))
         return place
 
     # -- what is due -----------------------------------------------------------------------------------

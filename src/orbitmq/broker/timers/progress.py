@@ -142,6 +142,11 @@ class Progress:
         """The highest mark: behind it nothing is delivered."""
         return max([self.done, *(up_to for _, up_to in self.ahead), *self.alone])
 
+    def latest_at(self, place: int) -> int:
+        """The highest mark up to which messages at a place are delivered, but for single ones."""
+        pairs = ((self.before, self.done), *self.ahead)
+        return max((up_to for before, up_to in pairs if place < before), default=-1)
+
     def within(self, taken: int, before: int) -> Progress:
         """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
         known = self.before if self.before >= 0 else before
