@@ -18,6 +18,7 @@ from tests.replicas import ESCAPING, MASTER, SLAVE, Watch
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import TIMERS, Entry
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.placing import cut_of
 from orbitmq.broker.timers.progress import (
@@ -48,6 +49,16 @@ COUNT = 70
 STEP_MS = 417
 
 
+def window_config(precision_ms: int, port: int) -> BrokerConfig:
+    return broker_config(
+        listen_port=port,
+        timer_precision_ms=precision_ms,
+        timer_roll_window_slots=60,
+        recall_message_enable=True,
+        mapped_file_size_timer_log=52 * 500,
+    )
+
+
 @asynccontextmanager
 async def run(
     runtime: SimulatedRuntime, precision_ms: int, port: int, end: str = "stop"
@@ -59,14 +70,7 @@ async def run(
         end: "stop", "crash", "lost" (it stops and its timer log is removed), or "earlier": it stops, and its
             progress is as an earlier release writes it.
     """
-    config = broker_config(
-        listen_port=port,
-        timer_precision_ms=precision_ms,
-        timer_roll_window_slots=60,
-        recall_message_enable=True,
-        mapped_file_size_timer_log=52 * 500,
-    )
-    broker = Broker(runtime, config)
+    broker = Broker(runtime, window_config(precision_ms, port))
     await broker.start()
     async with Peer(runtime, f"127.0.0.1:{port}") as peer:
         yield peer
@@ -179,6 +183,29 @@ async def test_a_slave_that_takes_over_delivers_once_what_its_master_had_not_cut
         assert written.saved.cut == cut_of(broker.services.config)
         broker.part(TimerService).pending.rebuild(written.saved)
     assert [record.body for record in records(await peer.pull())] == [b"first", b"11.8", b"30"]
+
+
+async def test_units_that_a_slave_made_with_other_settings_are_made_again(runtime: SimulatedRuntime) -> None:
+    """It gets those of its master and takes over: by its master's progress its own units were over."""
+    start = runtime.clock.now_ms()
+    for precision, port in ((SHORT, 10911), (LONG, 10921)):
+        broker = Broker(runtime, window_config(precision, port))
+        await broker.start()
+        async with Peer(runtime, f"127.0.0.1:{port}") as peer:
+            if precision == SHORT:
+                await peer.put(start + 11_800, "waits")
+                await asyncio.sleep(1)
+                await broker.change_role(Role.SLAVE)
+                await asyncio.sleep(1)
+                end = broker.services.store.end
+                told = Progress(all_of(start + 10_000), 1, end, cut=(60 * LONG, LONG))
+                broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
+            else:
+                saved = broker.part(TimerService).written.saved
+                assert (saved.done, saved.cut) == (all_of(start + 10_000), (60 * LONG, LONG))
+            await asyncio.sleep(1 if precision == SHORT else 20)
+            assert len(await peer.delivered()) == (precision == LONG)
+        await broker.stop()
 
 
 def test_where_waits_were_cut_is_kept_where_earlier_releases_do_not_look() -> None:
