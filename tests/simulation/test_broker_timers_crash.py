@@ -34,9 +34,11 @@ JUMPS = 4
 DAY_S = 86_400
 # What was delivered so long before a crash does not come again.
 UNSETTLED_S = 2.0
+PRECISIONS_MS = (100, 200, 500, 1000)
+WINDOW_SLOTS = (60, 60, 90, 500)
 
 
-def settings(flush: str) -> BrokerConfig:
+def settings(flush: str, precision_ms: int = 1000, window_slots: int = 2 * DAY_S) -> BrokerConfig:
     return BrokerConfig(
         listen_port=10911,
         broker_ip1="10.0.0.1",
@@ -48,6 +50,8 @@ def settings(flush: str) -> BrokerConfig:
         recall_message_enable=True,
         file_reserved_time_hours=72,
         delete_when="23",
+        timer_precision_ms=precision_ms,
+        timer_roll_window_slots=window_slots,
     )
 
 
@@ -147,6 +151,7 @@ def recalls(broker: Broker) -> dict[bytes, int]:
 @pytest.mark.orbitmq(limit_s=10 * DAY_S)
 @pytest.mark.parametrize("orbitmq_seed", seeds(3))
 async def test_crashes_and_clocks(runtime: SimulatedRuntime, orbitmq_seed: int) -> None:
+    """With an odd seed each run has other settings, by which long waits are cut into several."""
     dice = random.Random(orbitmq_seed)
     flush = dice.choice(["SYNC_FLUSH", "SYNC_FLUSH", "ASYNC_FLUSH"])
     clock = runtime.clock
@@ -157,7 +162,8 @@ async def test_crashes_and_clocks(runtime: SimulatedRuntime, orbitmq_seed: int) 
     settled: Counter[bytes] = Counter()
     machine = PowerMachine(runtime.machine("10.0.0.1"))
     for run in range(CRASHES):
-        broker = Broker(machine.runtime, settings(flush))
+        changed = (dice.choice(PRECISIONS_MS), dice.choice(WINDOW_SLOTS)) if orbitmq_seed % 2 else ()
+        broker = Broker(machine.runtime, settings(flush, *changed))
         await broker.start()
         found = Counter(record.body for record in delivered(broker))
         assert settled <= found, settled - found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.delay.delivered import ROLLED
 from orbitmq.broker.events import DeliveriesLost
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.timers import TimerHandlers
@@ -21,8 +22,9 @@ def attach(host: Host) -> Attachment:
     s.append.hooks.append(s.timer_hook.timed)
 
     def lost(event: DeliveriesLost) -> None:
-        if timers.written.take_back(event.deliveries):
-            # What waits again may have been dropped from the timer log.
+        back = timers.written.take_back(event.deliveries)
+        # What waits again may have been dropped from the timer log, or left out of it for its copy.
+        if back or any(each.level == ROLLED for each in event.deliveries):
             timers.pending.rebuild(timers.written.saved)
 
     s.events.subscribe(DeliveriesLost, lost)

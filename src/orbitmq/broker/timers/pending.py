@@ -6,6 +6,7 @@ import heapq
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 
 from orbitmq.broker.config import BrokerConfig
@@ -13,7 +14,8 @@ from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.timers import forms, placing, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import without_delivered, write_wheel
-from orbitmq.broker.timers.progress import Progress, due_of, first_slot_left, mark
+from orbitmq.broker.timers.progress import MIXED, Progress, due_of, first_slot_left, mark
+from orbitmq.broker.timers.rolled_copies import RolledCopies
 from orbitmq.broker.timers.rolling import Rolling
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
 from orbitmq.broker.timers.wheel import NONE, Wheel
@@ -57,6 +59,7 @@ class PendingTimers:
         position: the offset in the timer topic's queue that is looked at next.
         before: the end in the commit log of the last message that was looked at.
         waiting: how many messages wait, by the hash of their topic.
+        placed_again: the highest mark of what waits elsewhere than settings say, -1: nothing does.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore, timer_log: TimerLog) -> None:
@@ -64,6 +67,8 @@ class PendingTimers:
         self._store = store
         self._log = timer_log
         self._precision = config.timer_precision_ms
+        self._cut = placing.cut_of(config)
+        self._copies = RolledCopies(store)
         self._restored = Progress()
         # The timer log fits the commit log up to here, but for cuts not seen yet; None: the store knows.
         self._trusted_end: int | None = None
@@ -86,6 +91,11 @@ class PendingTimers:
         # Messages that have a unit though they are looked at again.
         self._known: set[int] = set()
         self._rolling = Rolling()
+        # Whether there are units that were made with other settings.
+        self._cut_elsewhere = False
+        self._copies.forget()
+        self._copies.left_out = False
+        self.placed_again = -1
         self.waiting.clear()
 
     # -- the start -------------------------------------------------------------------------------------
@@ -110,6 +120,10 @@ class PendingTimers:
             self.leave()
             self._log.close()
 
+    def is_other_cut(self, progress: Progress) -> bool:
+        """Whether the marks of long waits are to be read with other settings than these."""
+        return progress.cut is not None and progress.cut != self._cut
+
     def adopt(self, progress: Progress) -> None:
         """Go on with what was read while another broker delivered.
 
@@ -118,6 +132,10 @@ class PendingTimers:
             BrokenChainError: the timer log is torn.
         """
         self._log.resume()
+        if self.is_other_cut(progress):
+            log.warning("long waits were cut with other settings: the timer log is made again")
+            self.rebuild(progress)
+            return
         self.forget(progress)
         before, self._restored = self._restored, progress
         over = due_of(progress.latest) // self._precision
@@ -148,6 +166,8 @@ class PendingTimers:
         Raises:
             OSError: the disk refused.
         """
+        # The copies may be behind a cut of the log, and what was left out for them has no unit.
+        anew = self._copies.left_out and len(self._store.cuts) > self._cuts_seen
         self.leave()
         self._empty()
         self._restored = progress
@@ -163,8 +183,12 @@ class PendingTimers:
             yield
         self.position = low = self._store.min_offset(TOPIC, 0)
         self.before = progress.before
-        if newest is not None and self._resume(newest, progress, foreign):
+        if anew or self._cut_elsewhere or self.is_other_cut(progress):
+            log.warning("long waits were cut with other settings: the timer log is made again")
+            self.rebuild(replace(progress, cut=MIXED) if progress.cut is None else progress)
+        elif newest is not None and self._resume(newest, progress, foreign):
             self.before = max(self.before, newest.physical + newest.record_bytes)
+        self._copies.begin(self.position)
         self._is_current = True
         if self.position > low or progress.taken:
             total = sum(number for _, _, number in self._wheel.slots())
@@ -182,6 +206,8 @@ class PendingTimers:
         for fields in found:
             _, named, magic, written_ms, delay_ms, physical, _, topic_hash, reserved_bytes = fields
             out_ms = written_ms + delay_ms
+            if magic & units.ROLL and units.hash_of(reserved_bytes) is not None:
+                self._look_at_cut(units.Unit(*fields))
             if out_ms >= over_ms or not self._is_over(units.Unit(*fields)):
                 if magic == units.DEFAULT:
                     below = add(out_ms // precision, position)
@@ -197,6 +223,13 @@ class PendingTimers:
                     self._known.add(physical)
             position += units.UNIT_BYTES
         self.waiting.update(counts)
+
+    def _look_at_cut(self, unit: units.Unit) -> None:
+        """The unit of a long wait may be older than the settings of now: a slave follows one with others."""
+        if self._cut_elsewhere or placing.is_cut_here(unit, self._config):
+            return
+        record = record_at(self._store, unit.physical, quiet=True)
+        self._cut_elsewhere = placing.is_cut_elsewhere(unit, record, self._config)
 
     def _is_over(self, unit: units.Unit, progress: Progress | None = None) -> bool:
         """Whether it was delivered before the start; a recall counts until its slot is over."""
@@ -247,6 +280,7 @@ class PendingTimers:
         self._restored = progress
         self.before = progress.before
         self.position = self._store.min_offset(TOPIC, 0)
+        self._copies.begin(self.position)
 
     # -- taking ----------------------------------------------------------------------------------------
 
@@ -262,6 +296,9 @@ class PendingTimers:
             OSError: the disk refused the timer log. What was looked at is known, in memory.
         """
         self._log.write()
+        if not self._copies.are_known:
+            self._copies.note()
+            return
         low = self._store.min_offset(TOPIC, 0)
         if self.position < low:
             log.error(
@@ -287,7 +324,12 @@ class PendingTimers:
         self._put(record, timer)
 
     def _put(self, record: Record, timer: Timer) -> None:
-        place = magic, out_ms, due_ms = placing.place_of(record, timer, self._config)
+        if self._copies.take(record, timer):
+            return
+        place = placing.place_of(record, timer, self._config)
+        if place[0] & units.ROLL and self.is_other_cut(self._restored):
+            place = self._behind_marks(record, timer, place)
+        magic, out_ms, due_ms = place
         last_due = due_ms if magic != units.DELETE | units.DEFAULT else units.latest_ms(out_ms)
         if self._restored.delivered(mark(last_due, record.physical_offset)):
             return
@@ -305,6 +347,17 @@ class PendingTimers:
             self._note_recall(timer)
         else:
             heapq.heappush(self._heap, mark(due_ms, record.physical_offset))
+
+    def _behind_marks(
+        self, record: Record, timer: Timer, place: tuple[int, int, int]
+    ) -> tuple[int, int, int]:
+        """The place of a long wait that has no copy: that it counts as cut here says nothing."""
+        physical = record.physical_offset
+        if self._restored.delivered(mark(place[2], physical)):
+            after_ms = due_of(self._restored.latest_at(physical))
+            place = placing.later(place, timer, after_ms, self._precision)
+            self.placed_again = max(self.placed_again, mark(place[2], physical))
+        return place
 
     # -- what is due -----------------------------------------------------------------------------------
 

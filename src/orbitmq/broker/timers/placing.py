@@ -5,7 +5,13 @@ from __future__ import annotations
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.forms import Timer
+from orbitmq.broker.timers.progress import Cut
 from orbitmq.message.record import Record
+
+
+def cut_of(config: BrokerConfig) -> Cut:
+    """The settings that say where a long wait is cut."""
+    return config.timer_roll_window_ms, config.timer_precision_ms
 
 
 def place_of(record: Record, timer: Timer, config: BrokerConfig) -> tuple[int, int, int]:
@@ -22,6 +28,34 @@ def place_of(record: Record, timer: Timer, config: BrokerConfig) -> tuple[int, i
         out_ms = units.roll_ms(out_ms, stored_ms, window_ms, precision_ms)
         due_ms = out_ms + precision_ms
     return magic, out_ms, due_ms
+
+
+def later(
+    place: tuple[int, int, int], timer: Timer, after_ms: int, precision_ms: int
+) -> tuple[int, int, int]:
+    """The place of a long wait that is to be cut behind a time, since where it was cut is over."""
+    magic, _, _ = place
+    out_ms = (after_ms // precision_ms + 1) * precision_ms
+    if timer.out_ms < out_ms + precision_ms:
+        return magic & ~units.ROLL, timer.out_ms, timer.due_ms
+    return magic, out_ms, out_ms + precision_ms
+
+
+def is_cut_here(unit: units.Unit, config: BrokerConfig) -> bool:
+    """Whether a unit waits for a whole window of now, as most do; of another place its record tells."""
+    precision_ms = config.timer_precision_ms
+    begun_ms = unit.written_ms // precision_ms * precision_ms
+    out_ms = (begun_ms + config.timer_roll_window_ms) // precision_ms * precision_ms
+    return unit.out_ms == out_ms and units.due_ms(out_ms, unit.extra) == out_ms + precision_ms
+
+
+def is_cut_elsewhere(unit: units.Unit, record: Record | None, config: BrokerConfig) -> bool:
+    """Whether a unit of ours was made with settings that cut this long wait at another place."""
+    timer = record and forms.timer_of(record, forms.properties_of(record))
+    if not record or not timer:
+        return False
+    place = unit.magic, unit.out_ms, units.due_ms(unit.out_ms, unit.extra)
+    return place_of(record, timer, config) != place
 
 
 def unit_bytes(below: int, place: tuple[int, int, int], record: Record, timer: Timer) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
@@ -14,6 +15,7 @@ from orbitmq.broker.events import LogCut
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.pending import TOPIC
+from orbitmq.broker.timers.placing import cut_of
 from orbitmq.broker.timers.progress import Check, Progress, check_of, due_of
 from orbitmq.broker.timers.units import roll_ms
 from orbitmq.runtime.seam import Runtime
@@ -160,13 +162,17 @@ class ProgressTable:
         """Another broker works, or worked while this one did not: what either has delivered is done."""
         if value is None:
             return
-        own, told = self.saved, Progress.from_plain(value)
+        # Without a word about them the settings are these, as they were before anyone told.
+        own, told = (self._known_cut(one) for one in (self.saved, Progress.from_plain(value)))
         if own.before >= 0 or told.before >= 0:
             # RocketMQ's broker tells no place of the log: it is found when there is something to compare.
             own, told = (self._within(one, self._store.end) for one in (own, told))
         self.saved = own.joined(told)
         self.told = True
         self._feed.changed(TIMERS, "progress", self.saved)
+
+    def _known_cut(self, progress: Progress) -> Progress:
+        return progress if progress.cut is not None else replace(progress, cut=cut_of(self._config))
 
     def _restore(self, _key: str, value: dict[str, Any]) -> None:
         """As it was in an earlier run: what was taken back, or is behind a cut of the log, stays so."""

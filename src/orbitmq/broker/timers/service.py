@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
@@ -19,7 +20,8 @@ from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.delivered import DeliveredTimers, Done
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
-from orbitmq.broker.timers.progress import Progress, all_of, due_of, place_of
+from orbitmq.broker.timers.placing import cut_of
+from orbitmq.broker.timers.progress import MIXED, Progress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.broker.timers.unsettled import Unsettled
@@ -231,7 +233,12 @@ class TimerService(Component):
         self._unsettled.clear()
         self._snapshot = None
         self._last = -1
-        self._progress = self.written.saved = self.written.load()
+        progress = self.written.load()
+        if self.pending.is_other_cut(progress):
+            # Until all that was cut then is cut anew; a start before that has to know.
+            progress = replace(progress, cut=MIXED)
+            self._try_to_save(lambda: self.written.write(progress))
+        self._progress = self.written.saved = progress
         self.written.told = False
         await self._know_what_waits()
         if self._unknown:
@@ -262,8 +269,14 @@ class TimerService(Component):
         """Take what has arrived by now, then deliver what is due."""
         if self.written.told:
             # A broker that acted tells a master that serves what it delivered: it must not be written over.
-            self._progress = self._progress.joined(self.written.saved)
+            before, told = self._progress, self.written.saved
+            self._progress = before.joined(told)
             self._snapshot, self.written.told = None, False
+            if self.pending.is_other_cut(self._progress) and not before.covers(told):
+                # It has other settings: what waits is read anew, as after a change of role.
+                self._ready, self._unknown = False, True
+                self._wake.set()
+                return
         if await self._take_arrived():
             now = self._clock.now_ms()
             await self._slowly(self.pending.load(now))
@@ -433,7 +446,10 @@ class TimerService(Component):
         if self._clock.now_ms() < due_of(self._progress.done):
             return  # the clock went back in this moment
         done = self._progress.done
-        self._progress = self._progress.advanced(done, pending.position, pending.before)
+        # Whatever other settings cut is cut anew now, or known by its copy.
+        is_anew = done >= pending.placed_again and not pending.behind
+        cut = cut_of(self._config) if is_anew else self._progress.cut
+        self._progress = replace(self._progress.advanced(done, pending.position, pending.before), cut=cut)
         if self._snapshot is None and self._progress != self.written.saved:
             self._snapshot = (self._unsettled.handed, self._log.end, self._progress)
             self._snapshot_at_ms = self._clock.now_ms()
@@ -482,7 +498,7 @@ class TimerService(Component):
             self._log.bring_to_device(self._log_synced)
             return
         around = self._unsettled.delivered(first, self.pending.position, self.pending.before)
-        progress = self.written.saved.joined(around)
+        progress = self.written.saved.joined(replace(around, cut=self._progress.cut))
         if progress != self.written.saved:
             self.written.write(progress)
 
