@@ -152,6 +152,8 @@ class Watch:
         if broker is None or broker.services.role.role not in COUNTS:
             return
         store = broker.services.store
+        if not store.max_commit_log_offset:
+            return  # a slave with a new disk that nobody could give the log acts with nothing (seed 1183)
         for topic, queue_id in ((topic, queue_id) for topic in LASTING for queue_id in range(QUEUES)):
             place = (group, topic, queue_id)
             begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
