@@ -238,7 +238,8 @@ def test_a_port_in_use_is_one_line() -> None:
     assert len(err.splitlines()) == 1
 
 
-def test_a_server_starts_though_its_log_is_on_a_full_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_server_starts_though_its_log_is_on_a_full_disk(tmp_path: Path, unbuffered: str) -> None:
     """As one that is to delete its oldest files for that."""
     settings = (*broker_settings(str(tmp_path)), "--set", "aWord=1", "-n", "127.0.0.1:1")
     path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
@@ -247,7 +248,7 @@ def test_a_server_starts_though_its_log_is_on_a_full_disk(tmp_path: Path) -> Non
             [sys.executable, "-m", "orbitmq", "broker", "--port", "0", *settings],
             stdout=full,
             stderr=full,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": unbuffered},
         )
     try:
         deadline = time.monotonic() + READY_LIMIT_S

@@ -263,11 +263,17 @@ def _warn(warnings: Sequence[str]) -> None:
 
 def _say(line: str) -> None:
     """Print a line. It may go to a full disk, or into a pipe that nobody reads: nothing depends on it."""
-    try:
+    with contextlib.suppress(OSError):
         print(line, flush=True)
-    except OSError:
-        # The line waits in its buffer: without this it would fail once more at the end, and the exit code.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _leave_unwritten() -> None:
+    """Forget lines that nobody took, at the end: Python would try once more and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
@@ -282,8 +288,11 @@ def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
         factory = uvloop.new_event_loop
     except ImportError:
         _warn(["uvloop is not installed (pip install 'orbitmq[server]'): the server is slower"])
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(_until_stopped(make, line))
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(_until_stopped(make, line))
+    finally:
+        _leave_unwritten()
 
 
 def _allow_open_files() -> None:
