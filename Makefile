@@ -60,7 +60,7 @@ java:  ## a Java runtime for Spark, installed when it is missing and that is all
 demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: half a minute (two beside other work); TIMES=n times over
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main $(if $(TIMES),--times $(TIMES))
 
-test: $(BUILT)  ## all tests, the hot modules at both speeds: twenty minutes
+test: $(BUILT)  ## all tests, the hot modules at both speeds: ten minutes
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
