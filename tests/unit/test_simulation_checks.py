@@ -376,6 +376,16 @@ def test_a_group_that_was_moved_back_gets_all_from_there(
     assert bool(made.violations) == broken
 
 
+@pytest.mark.parametrize(("link", "excused"), [("consumers-2", True), ("broker-a-1", False)])
+def test_a_commit_from_before_a_move_may_come_behind_it(link: str, excused: bool) -> None:
+    """Seed 174: another member has the queue then, and goes on behind that."""
+    made = History(VirtualClock())
+    made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
+    made.moves = [Moved(5.0, QUEUE, 4, done_s=5.1)]
+    moved(replace(PLAN, faults=(Fault(3.0, 4.0, Kind.FLAKY_LINK, link),)), made)
+    assert (not made.violations) == excused
+
+
 # -- messages that expire ------------------------------------------------------------------------------------
 
 
