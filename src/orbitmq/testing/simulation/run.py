@@ -292,6 +292,8 @@ class _Run:
                     continue  # a client that still had the slave's address has committed there
                 if table == DELAYS and key not in one:
                     continue  # a delay level of the slave's settings that the master's have not
+                if table == POPS and not one.get(key) and not other.get(key):
+                    continue  # nothing was dealt out yet: it begins at 0 either way
                 if one.get(key) != other.get(key):
                     texts.append(f"{table} of {group}: {key} is {one.get(key)}, at a slave {other.get(key)}")
                     break
