@@ -13,8 +13,8 @@ TWO_SPEEDS := $(wildcard $(foreach room,runtime message wire store broker fast_p
 	$(wildcard tests/unit/test_replication_*.py) tests/conversation/test_replication_link.py
 SHORT_FLAG := $(if $(SHORT),--short)
 
-# Where Spark's own speed is not measured, its JVM does not live long enough for the second compiler to pay:
-# the examples of docs/spark.md took 34 s of processor with it, 18 s without.
+# Where Spark's own speed is not measured, its JVM does not live long enough for the second compiler and the
+# parallel collector to pay: the examples of docs/spark.md took 34 s of processor without these options, 18 s with them.
 test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 # Servers are started by many targets; without cached bytecode each start takes twice as long.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,19 +66,22 @@ def _screen(draw: Draw, as_json: Callable[[BrokerState], Any] | None) -> _Screen
     return _Terminal(draw) if sys.stdout.isatty() else _Pages(draw)
 
 
-class _Screen:
+class _Screen(ABC):
     """Where the brokers are shown."""
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> None:
+        """Nothing to begin, unless it is a terminal."""
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        """Nor to end."""
 
+    @abstractmethod
     def show(self, now: str, brokers: list[BrokerState]) -> None:
-        raise NotImplementedError
+        """A look got these."""
 
+    @abstractmethod
     def fails(self, now: str, why: str) -> None:
         """A look got no answer. Said once, however many follow."""
-        raise NotImplementedError
 
 
 class _Lines(_Screen):
