@@ -147,8 +147,11 @@ async def test_two_slaves_do_not_act_at_once(orbitmq_world: World, master: str) 
 
 @pytest.mark.orbitmq(replicas=3, settings=ACTING)
 @pytest.mark.behaviour("PO-21")
-async def test_a_master_returns_while_the_name_server_shows_one_of_two_slaves(orbitmq_world: World) -> None:
-    """Seed 1838: the one that it does not show acts."""
+@pytest.mark.parametrize("shown", ["soon", "later"])
+async def test_a_master_returns_while_the_name_server_shows_one_of_two_slaves(
+    orbitmq_world: World, shown: str
+) -> None:
+    """Seed 1838: the one that it does not show acts; the master has its tables before it leads."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await all_online(world, watch)
@@ -156,8 +159,13 @@ async def test_a_master_returns_while_the_name_server_shows_one_of_two_slaves(or
         await world.until(lambda: watch.leaders() == [SLAVE])
         await world.sleep(8)
         cut_from_the_name_server(world, SLAVE)
+        world.brokers[SLAVE].services.offsets.commit("g", "t", 0, 1234)
         await launch(world, MASTER)
+        if shown == "soon":
+            await world.sleep(1)
+            world.heal()
         await world.until(lambda: watch.leaders() == [MASTER], 15)
+        assert world.brokers[MASTER].services.offsets.query("g", "t", 0) == 1234
         world.heal()
         await world.sleep(10)
         assert watch.leaders() == [MASTER]

@@ -69,11 +69,11 @@ def _screen(draw: Draw, as_json: Callable[[BrokerState], Any] | None) -> _Screen
 class _Screen(ABC):
     """Where the brokers are shown."""
 
-    def __enter__(self) -> None:
-        """Nothing to begin, unless it is a terminal."""
+    @abstractmethod
+    def __enter__(self) -> None: ...
 
-    def __exit__(self, *exc: object) -> None:
-        """Nor to end."""
+    @abstractmethod
+    def __exit__(self, *exc: object) -> None: ...
 
     @abstractmethod
     def show(self, now: str, brokers: list[BrokerState]) -> None:
@@ -90,6 +90,10 @@ class _Lines(_Screen):
     def __init__(self, put: Callable[[list[BrokerState]], None]) -> None:
         self._put = put
         self._said = False
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exc: object) -> None: ...
 
     def show(self, now: str, brokers: list[BrokerState]) -> None:
         self._said = False
