@@ -160,11 +160,14 @@ async def test_a_master_returns_while_the_name_server_shows_one_of_two_slaves(
         await world.sleep(8)
         cut_from_the_name_server(world, SLAVE)
         world.brokers[SLAVE].services.offsets.commit("g", "t", 0, 1234)
+        begin = world.clock.monotonic()
         await launch(world, MASTER)
         if shown == "soon":
-            await world.sleep(1)
+            await world.sleep(3)
             world.heal()
         await world.until(lambda: watch.leaders() == [MASTER], 15)
+        took_s = world.clock.monotonic() - begin
+        assert took_s < 4 if shown == "soon" else took_s > 5
         assert world.brokers[MASTER].services.offsets.query("g", "t", 0) == 1234
         world.heal()
         await world.sleep(10)
