@@ -75,9 +75,11 @@ async def test_a_slave_whose_log_is_cut_forgets_what_was_behind(broker: Broker, 
     assert await bodies(peer) == [b"first", b"after", *(b"%d" % number for number in range(12))]
 
 
-async def put_for_one_second(broker: Broker, peer: BrokerPeer, *wanted: tuple[str, bytes]) -> tuple[int, str]:
+async def put_for_one_second(
+    broker: Broker, peer: BrokerPeer, *wanted: tuple[str, bytes], after_ms: int = 10_000
+) -> tuple[int, str]:
     """Messages of these topics that wait for the same whole second; that time, and the last one's handle."""
-    due_ms = broker.runtime.clock.now_ms() // 1000 * 1000 + 10_000
+    due_ms = broker.runtime.clock.now_ms() // 1000 * 1000 + after_ms
     handle = ""
     for topic, body in wanted:
         properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": body.decode()}
@@ -127,6 +129,34 @@ async def test_a_recall_counts_while_an_earlier_message_of_its_second_waits(
     await asyncio.sleep(3)
     assert [record.body for record in records(await peer.pull(topic="U"))] == [b"waits"]
     assert await bodies(peer) == [b"first", b"delivered"]
+
+
+@pytest.mark.behaviour("TW-10")
+@pytest.mark.broker(timer_roll_window_slots=60, recall_message_enable=True)
+async def test_a_recall_counts_for_a_message_that_was_stored_again_behind_it(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """The last one that was delivered of their second was stored behind the recall, too (seed 598)."""
+    await peer.send(b"first")
+    await peer.create("U")
+    wanted = [("T", b"delivered"), ("U", b"waits"), ("T", b"recalled")]
+    _, handle = await put_for_one_second(broker, peer, *wanted, after_ms=90_000)
+    await peer.ok(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle, producerGroup="pg")
+    pending = broker.part(TimerService).pending
+    await asyncio.sleep(80)
+    assert sum(pending.waiting.values()) == 2  # the recall takes one away
+    broker.services.topics.delete("U")  # an acting master's tables may lack it for a moment
+    await broker.change_role(Role.SLAVE)
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(12)
+    assert await bodies(peer) == [b"first", b"delivered"]
+    await broker.change_role(Role.SLAVE)
+    await broker.change_role(Role.MASTER)
+    await peer.create("U")
+    await asyncio.sleep(3)
+    assert [record.body for record in records(await peer.pull(topic="U"))] == [b"waits"]
+    assert await bodies(peer) == [b"first", b"delivered"]
+    assert sum(pending.waiting.values()) == 0
 
 
 @pytest.mark.behaviour("TW-10")

@@ -417,6 +417,17 @@ def test_a_slot_is_over_when_nothing_that_any_precision_put_there_waits(
         assert first_slot_left(mark(due + later, 7), precision) > slot
 
 
+def test_a_time_is_passed_when_also_what_came_last_is_delivered() -> None:
+    within = Progress(mark(1000, 70), taken=5, before=100)
+    assert within.delivered(mark(1000, 50))
+    assert not within.passed(1000, 50)  # one at 80 may be due at the same time
+    beyond = Progress(mark(1001, 70), taken=5, before=100)
+    assert beyond.passed(1000, 50)
+    assert not beyond.passed(1000, 100)  # nobody has looked at what is there
+    # The clock went back: what comes from now on may be due again.
+    assert not beyond.set_back(900).passed(1000, 50)
+
+
 @pytest.mark.parametrize(
     ("wait_h", "rolled_h"),
     [(48, 24), (60, 24), (63, 24), (64, 48), (72, 48)],

@@ -15,6 +15,7 @@ from orbitmq.broker.timers import forms, placing, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import without_delivered, write_wheel
 from orbitmq.broker.timers.progress import MIXED, Progress, due_of, first_slot_left, mark
+from orbitmq.broker.timers.recalled import Recalled
 from orbitmq.broker.timers.rolled_copies import RolledCopies
 from orbitmq.broker.timers.rolling import Rolling
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
@@ -77,6 +78,7 @@ class PendingTimers:
         self.position = 0
         self.before = 0
         self.waiting: Counter[int] = Counter()
+        self._recalled = Recalled()
         self._empty()
 
     def _empty(self) -> None:
@@ -85,9 +87,7 @@ class PendingTimers:
         # Slots up to this one are in the heap, and the newest unit of each of them that has any.
         self._loaded = -1
         self._tails: dict[int, int] = {}
-        # What was recalled in the slots that are in the heap, by their second: a recall may have come under
-        # a higher precision than its message, and have an earlier slot.
-        self._recalled: dict[int, set[str]] = {}
+        self._recalled.forget()
         # Messages that have a unit though they are looked at again.
         self._known: set[int] = set()
         self._rolling = Rolling()
@@ -233,8 +233,8 @@ class PendingTimers:
 
     def _is_over(self, unit: units.Unit, progress: Progress | None = None) -> bool:
         """Whether it was delivered before the start; a recall counts until its slot is over."""
-        due = units.due_ms(unit.out_ms, 0 if unit.magic & units.DELETE else unit.extra)
-        return (progress or self._restored).delivered(mark(due, unit.physical))
+        due_ms = units.due_ms(unit.out_ms, unit.extra)
+        return _is_done(progress or self._restored, unit.magic, unit.out_ms, due_ms, unit.physical)
 
     def _uncount(self, unit: units.Unit) -> None:
         """It waits no longer: another broker has delivered it."""
@@ -330,8 +330,7 @@ class PendingTimers:
         if place[0] & units.ROLL and self.is_other_cut(self._restored):
             place = self._behind_marks(record, timer, place)
         magic, out_ms, due_ms = place
-        last_due = due_ms if magic != units.DELETE | units.DEFAULT else units.latest_ms(out_ms)
-        if self._restored.delivered(mark(last_due, record.physical_offset)):
+        if _is_done(self._restored, magic, out_ms, due_ms, record.physical_offset):
             return
         slot = out_ms // self._precision
         begun = slot <= self._loaded
@@ -344,7 +343,7 @@ class PendingTimers:
             return
         self._tails[slot] = position
         if timer.deletes is not None and not magic & units.ROLL:
-            self._note_recall(timer)
+            self._note_recall(timer, forms.topic_hash(timer.topic))
         else:
             heapq.heappush(self._heap, mark(due_ms, record.physical_offset))
 
@@ -376,7 +375,7 @@ class PendingTimers:
                 if self._is_over(unit):
                     continue
                 if unit.magic & units.DELETE and not unit.magic & units.ROLL:
-                    self._note_recall(self.timer_at(unit.physical))
+                    self._note_recall(self.timer_at(unit.physical), unit.topic_hash)
                 else:
                     marks.append(self._mark_of(unit))
                 if len(marks) % LOAD_UNITS == LOAD_UNITS - 1:
@@ -406,10 +405,11 @@ class PendingTimers:
         record = record_at(self._store, physical, quiet=True)
         return None if record is None else forms.timer_of(record, forms.properties_of(record))
 
-    def _note_recall(self, timer: Timer | None) -> None:
-        """The slot of a recall has begun."""
-        if timer is not None and timer.deletes is not None:
-            self._recalled.setdefault(timer.out_ms // units.SECOND_MS, set()).add(timer.deletes)
+    def _note_recall(self, recall: Timer | None, topic_hash: int) -> None:
+        """The slot of a recall has begun: its message counts as waiting until it is looked at."""
+        self.waiting[topic_hash] += 1
+        if recall is not None:
+            self._recalled.note(recall)
 
     @property
     def first(self) -> int | None:
@@ -431,7 +431,7 @@ class PendingTimers:
 
     def is_recalled(self, timer: Timer) -> bool:
         """Whether a message of a slot that has begun was taken back."""
-        return timer.key in self._recalled.get(timer.out_ms // units.SECOND_MS, ())
+        return self._recalled.has(timer)
 
     def next_ms(self) -> int | None:
         """When there is something to do, ``None`` when nothing waits."""
@@ -446,7 +446,7 @@ class PendingTimers:
         over = first_slot_left(done, self._precision)
         for slot in [slot for slot in self._tails if slot < over]:
             del self._tails[slot]
-            self._recalled.pop(slot * self._precision // units.SECOND_MS, None)
+            self._recalled.pass_by(slot * self._precision)
         self._log.drop_before(min(over, self._first_slot()) * self._precision)
 
     def forget(self, progress: Progress) -> None:
@@ -530,3 +530,10 @@ class PendingTimers:
         for waiting in self._heap:
             found[due_of(waiting) // 60_000 * 60_000] += 1
         return {minute: number for minute, number in sorted(found.items()) if number}
+
+
+def _is_done(progress: Progress, magic: int, out_ms: int, due_ms: int, place: int) -> bool:
+    """Whether a message was delivered. A recall is done with the last message of its slot, not before it."""
+    if magic & units.DELETE:
+        return progress.passed(units.latest_ms(out_ms), place)
+    return progress.delivered(mark(due_ms, place))

@@ -105,6 +105,10 @@ class Progress:
             return False
         return mark <= self.done or any(place < before and mark <= up_to for before, up_to in self.ahead)
 
+    def passed(self, due_ms: int, place: int) -> bool:
+        """Whether all that is due by a time is delivered, also what came later than a message at a place."""
+        return place < self.before and all_of(due_ms) <= self.done
+
     def covers(self, other: Progress) -> bool:
         """Whether all that counts as delivered there counts as delivered here."""
         own = ((self.before, self.done), *self.ahead)

@@ -356,7 +356,7 @@ class TimerService(Component):
         rolls = timer.out_ms >= due_of(first)
         rolled = timer.names if rolls else None
         if self._is_recalled(timer, rolls=rolls):
-            self.pending.drop_first(rolled=rolled)  # the recall has counted
+            self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolled)
             return None
         # A timer log that lost writes in a crash may name a message twice.
         over = first == self._last or self._progress.delivered(first)

@@ -1,0 +1,31 @@
+"""Which messages of the slots that have begun were taken back (TW-10). No I/O."""
+
+from __future__ import annotations
+
+from orbitmq.broker.timers.forms import Timer
+from orbitmq.broker.timers.units import SECOND_MS
+
+
+class Recalled:
+    """Keys by their second: a recall may have come under a higher precision than its message, and have an
+    earlier slot."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, set[str]] = {}
+
+    def note(self, recall: Timer) -> None:
+        """The slot of a recall has begun."""
+        if recall.deletes is not None:
+            self._keys.setdefault(recall.out_ms // SECOND_MS, set()).add(recall.deletes)
+
+    def has(self, timer: Timer) -> bool:
+        """Whether a message was taken back."""
+        return timer.key in self._keys.get(timer.out_ms // SECOND_MS, ())
+
+    def pass_by(self, out_ms: int) -> None:
+        """The slot of this time is over."""
+        self._keys.pop(out_ms // SECOND_MS, None)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._keys.clear()
