@@ -23,7 +23,7 @@ from orbitmq.testing.simulation.history import (
     Stored,
     Takeover,
 )
-from orbitmq.testing.simulation.moves import moved
+from orbitmq.testing.simulation.moves import deleted, moved
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.pops import done_again, may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
@@ -464,6 +464,28 @@ def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets
     made.dealt = [Dealt(8.0, "pop", "one", queue, {0: b"remade-1"}, frozenset())]
     done_again(PLAN, made)
     assert (not made.violations) == excused
+
+
+@pytest.mark.parametrize(
+    ("place", "acked_s", "answered", "broken"),
+    [
+        (600, None, False, False),  # seed 5866: it came when the network let it through again
+        (500, None, False, True),  # it was in the log before the topic was deleted
+        (600, 1.1, True, True),  # a producer was told that it is in the old topic
+        (600, None, True, True),  # and so when its disk or its slave was too slow
+    ],
+)
+def test_only_what_came_behind_a_deletion_is_in_the_new_topic(
+    place: int, acked_s: float | None, answered: bool, broken: bool
+) -> None:
+    made = History(VirtualClock())
+    queue = MessageQueue("remade", "broker-b", 0) if answered else None
+    made.send(Sent(b"remade-1", "remade", "remade", 1.0, acked_s, queue))
+    made.stored = {"remade": [Stored(b"remade-1", "broker-b", "remade", 0, 0, place)]}
+    made.log_ends = {"broker-b": [(0.0, 0), (0.9, 500), (2.0, 600), (7.0, 700)]}
+    made.remade = [Remade(4.0, deleted_s=4.1, made_s=4.2)]
+    deleted(PLAN, made)
+    assert bool(made.violations) == broken
 
 
 @pytest.mark.parametrize(("master_s", "excused"), [(5.0, True), (9.0, False)])

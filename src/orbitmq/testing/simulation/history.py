@@ -122,7 +122,7 @@ class Remade:
     """A topic is deleted and made again.
 
     Attributes:
-        at_s: when the first request to delete it was sent; nobody sends messages to it then.
+        at_s: when the first request to delete it was sent; no producer waits for an answer then.
         deleted_s: when all groups had deleted it.
         made_s: when all groups had it again, and producers go on.
     """

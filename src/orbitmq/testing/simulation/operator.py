@@ -33,7 +33,7 @@ CHANGES_EACH = 3
 TIMEOUT_MS = 2000
 PERMITTED = (ORDERED, LATER, TRADES)
 PERMITS_EACH_S, PERMITS_FOR_S = (1.0, 6.0), (0.1, 3.0)
-# So long after its producers were stopped nothing is on its way to a topic any more.
+# So long after its producers were stopped none of them waits for an answer any more.
 STOPPED_S = 2.5
 AGAIN_S, MOST_TRIES = 1.0, 200
 
