@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import retry_topic
+from orbitmq.message.reserved import PERM_WRITE, retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
@@ -22,8 +22,9 @@ from orbitmq.testing.simulation.history import (
     Sent,
     Stored,
     Takeover,
+    Withheld,
 )
-from orbitmq.testing.simulation.moves import deleted, moved
+from orbitmq.testing.simulation.moves import deleted, moved, settings
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.pops import done_again, may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
@@ -463,6 +464,16 @@ def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets
     made.delivered = [Delivered(b"remade-1", "pop", "one", queue, 0, 1.0, done_s=1.1)]
     made.dealt = [Dealt(8.0, "pop", "one", queue, {0: b"remade-1"}, frozenset())]
     done_again(PLAN, made)
+    assert (not made.violations) == excused
+
+
+@pytest.mark.parametrize(("given_s", "excused"), [(3.7, True), (9.0, False)])
+def test_permissions_may_be_forgotten_with_the_only_disk_that_has_them(given_s: float, excused: bool) -> None:
+    """Seed 6219: the slave was frozen when the topic got them back, and its master's disk was lost then."""
+    faults = (Fault(3.5, 4.6, Kind.FREEZE, "broker-b-1"), Fault(7.4, 0.3, Kind.LOSE_DISK, "broker-b"))
+    made = History(VirtualClock())
+    made.withheld = [Withheld(20.0, given_s, "broker-b", "later", PERM_WRITE)]
+    settings(replace(PLAN, faults=faults), made)
     assert (not made.violations) == excused
 
 

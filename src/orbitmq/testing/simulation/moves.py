@@ -106,6 +106,10 @@ def settings(plan: Plan, history: History) -> None:
             if not may_be_unknown(plan, history, group, change.done_s, history.now_s()):
                 text = f"{group} took {change.value} at {change.done_s:.3f} s, and has {value}"
                 history.violate("settings are kept", text, once=group)
+    for one in history.withheld:
+        if not may_be_unknown(plan, history, one.group, one.given_s, one.at_s):
+            text = f"topic {one.topic} got all its permissions back at {one.given_s:.3f} s, {one.group} has "
+            history.violate("settings are kept", f"{text}{one.perm}", once=f"{one.group} {one.topic}")
 
 
 def deleted(plan: Plan, history: History) -> None:
