@@ -14,9 +14,11 @@ from tests.seeds import seeds
 from orbitmq.broker.messaging.outlet import Handed, Outlet
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.timers.pending import PendingTimers
+from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.queue_locks import ReplicatedLocks
@@ -29,6 +31,7 @@ from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Mode, Plan, mak
 from orbitmq.testing.simulation.run import Outcome, simulate
 from orbitmq.testing.simulation.traffic import ORDERED_GROUP
 from orbitmq.testing.simulation.watch import SPECIAL
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.errors import RemotingError
 
 QUORUM = Mode(name_servers=1, quorum=True, sync_flush=False)
@@ -228,6 +231,21 @@ def test_a_reset_that_is_told_twice_is_found(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_setting_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SubscriptionGroups, "update", lambda *_: None)
     assert found(SAFE) == {"settings are kept"}
+
+
+def test_permissions_that_are_forgotten_are_found_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    update, forgotten = TopicConfigs.update, set[str]()
+
+    def forgets(self: TopicConfigs, config: TopicConfig) -> None:
+        known = self.get(config.topic_name)
+        gives_back = known is not None and known.perm != config.perm == PERM_READ | PERM_WRITE
+        if gives_back and config.topic_name not in forgotten:
+            forgotten.add(config.topic_name)
+        else:
+            update(self, config)
+
+    monkeypatch.setattr(TopicConfigs, "update", forgets)
+    assert found(replace(SAFE, permits=True)) == {"settings are kept"}
 
 
 def test_messages_that_come_back_with_their_topic_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

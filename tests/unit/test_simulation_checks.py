@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import retry_topic
+from orbitmq.message.reserved import PERM_WRITE, retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
@@ -22,8 +22,9 @@ from orbitmq.testing.simulation.history import (
     Sent,
     Stored,
     Takeover,
+    Withheld,
 )
-from orbitmq.testing.simulation.moves import moved
+from orbitmq.testing.simulation.moves import deleted, moved, settings
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.pops import done_again, may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
@@ -464,6 +465,38 @@ def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets
     made.dealt = [Dealt(8.0, "pop", "one", queue, {0: b"remade-1"}, frozenset())]
     done_again(PLAN, made)
     assert (not made.violations) == excused
+
+
+@pytest.mark.parametrize(("given_s", "excused"), [(3.7, True), (9.0, False)])
+def test_permissions_may_be_forgotten_with_the_only_disk_that_has_them(given_s: float, excused: bool) -> None:
+    """Seed 6219: the slave was frozen when the topic got them back, and its master's disk was lost then."""
+    faults = (Fault(3.5, 4.6, Kind.FREEZE, "broker-b-1"), Fault(7.4, 0.3, Kind.LOSE_DISK, "broker-b"))
+    made = History(VirtualClock())
+    made.withheld = [Withheld(20.0, given_s, "broker-b", "later", PERM_WRITE)]
+    settings(replace(PLAN, faults=faults), made)
+    assert (not made.violations) == excused
+
+
+@pytest.mark.parametrize(
+    ("place", "acked_s", "answered", "broken"),
+    [
+        (600, None, False, False),  # seed 5866: it came when the network let it through again
+        (500, None, False, True),  # it was in the log before the topic was deleted
+        (600, 1.1, True, True),  # a producer was told that it is in the old topic
+        (600, None, True, True),  # and so when its disk or its slave was too slow
+    ],
+)
+def test_only_what_came_behind_a_deletion_is_in_the_new_topic(
+    place: int, acked_s: float | None, answered: bool, broken: bool
+) -> None:
+    made = History(VirtualClock())
+    queue = MessageQueue("remade", "broker-b", 0) if answered else None
+    made.send(Sent(b"remade-1", "remade", "remade", 1.0, acked_s, queue))
+    made.stored = {"remade": [Stored(b"remade-1", "broker-b", "remade", 0, 0, place)]}
+    made.log_ends = {"broker-b": [(0.0, 0), (0.9, 500), (2.0, 600), (7.0, 700)]}
+    made.remade = [Remade(4.0, deleted_s=4.1, made_s=4.2)]
+    deleted(PLAN, made)
+    assert bool(made.violations) == broken
 
 
 @pytest.mark.parametrize(("master_s", "excused"), [(5.0, True), (9.0, False)])

@@ -117,12 +117,28 @@ class Changed:
     done_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A broker group has other permissions of a topic than an operator gave back.
+
+    Attributes:
+        at_s: when that was seen, and all led again.
+        given_s: when all brokers had said that the topic has all of them.
+    """
+
+    at_s: float
+    given_s: float
+    group: str
+    topic: str
+    perm: int
+
+
 @dataclass(slots=True)
 class Remade:
     """A topic is deleted and made again.
 
     Attributes:
-        at_s: when the first request to delete it was sent; nobody sends messages to it then.
+        at_s: when the first request to delete it was sent; no producer waits for an answer then.
         deleted_s: when all groups had deleted it.
         made_s: when all groups had it again, and producers go on.
     """
@@ -184,6 +200,8 @@ class History:
     Attributes:
         dealt: what members that pop got.
         moves, changes: what an operator did.
+        given: when all brokers had said that a topic has all its permissions back, by topic.
+        withheld: where they were forgotten.
         committed: what a group that is moved had committed when, by broker group, topic@group and queue.
         remade: when an operator deleted a topic and made it again.
         settings: at the end, what the masters have of what an operator changed.
@@ -208,6 +226,8 @@ class History:
         self.changes: list[Changed] = []
         self.committed: dict[tuple[str, str, int], list[tuple[float, int]]] = {}
         self.settings: dict[str, int] = {}
+        self.given: dict[str, float] = {}
+        self.withheld: list[Withheld] = []
         self.remade: list[Remade] = []
         self.by_group: dict[str, set[bytes]] = {}
         self._lines: list[tuple[float, str, str]] = []

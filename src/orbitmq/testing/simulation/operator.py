@@ -12,7 +12,7 @@ from orbitmq.admin import Admin
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_READ, PERM_WRITE
-from orbitmq.testing.simulation.history import Changed, History, Moved, Remade
+from orbitmq.testing.simulation.history import Changed, History, Moved, Remade, Withheld
 from orbitmq.testing.simulation.plan import GROUPS, LOAD_S, OPERATOR, Mode
 from orbitmq.testing.simulation.site import Site
 from orbitmq.testing.simulation.traffic import LATER, MOVED_GROUP, ORDERED, PLAIN, QUEUES, REMADE, TRADES
@@ -33,7 +33,7 @@ CHANGES_EACH = 3
 TIMEOUT_MS = 2000
 PERMITTED = (ORDERED, LATER, TRADES)
 PERMITS_EACH_S, PERMITS_FOR_S = (1.0, 6.0), (0.1, 3.0)
-# So long after its producers were stopped nothing is on its way to a topic any more.
+# So long after its producers were stopped none of them waits for an answer any more.
 STOPPED_S = 2.5
 AGAIN_S, MOST_TRIES = 1.0, 200
 
@@ -134,7 +134,36 @@ class Operator:
                 await self._until_all(partial(admin.create_topic, topic, QUEUES, perm=perm))
                 await self._site.clock.sleep(self._dice.uniform(*PERMITS_FOR_S))
                 await self._until_all(partial(admin.create_topic, topic, QUEUES))
-                self._history.note(OPERATOR, f"topic {topic} has all its permissions")
+                self._given(topic)
+
+    def _given(self, topic: str) -> None:
+        self._history.given[topic] = self._history.now_s()
+        self._history.note(OPERATOR, f"topic {topic} has all its permissions")
+
+    async def give_back(self) -> None:
+        """All lead again: permissions that a broker has forgotten are noted, and given back once more.
+
+        Nobody could read the topic otherwise, or send to it.
+        """
+        history, forgotten = self._history, dict[str, None]()
+        for group in GROUPS:
+            broker = self._site.servers[group].broker
+            if broker is None:
+                continue
+            for topic, given_s in history.given.items():
+                config = broker.services.topics.get(topic)
+                perm = 0 if config is None else config.perm
+                if perm != PERM_READ | PERM_WRITE:
+                    history.withheld.append(Withheld(history.now_s(), given_s, group, topic, perm))
+                    forgotten[topic] = None
+        if forgotten:
+            await self._site.machines[OPERATOR].begin(self._give(*forgotten))
+
+    async def _give(self, *topics: str) -> None:
+        async with self._admin() as admin:
+            for topic in topics:
+                await self._until_all(partial(admin.create_topic, topic, QUEUES))
+                self._given(topic)
 
     async def _remake(self) -> None:
         """Delete a topic whose producers were stopped, make it again, and let them go on."""

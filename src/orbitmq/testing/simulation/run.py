@@ -214,6 +214,7 @@ class _Run:
             text = f"after {DRAIN_LIMIT_S:g} s without faults: {self._roles()}; logs end at {ends}"
             self._history.violate("everything recovers", text)
             return
+        await self._operator.give_back()
         for _ in range(MOST_DRAINS):
             await self._until(self._all_have_all, DRAIN_LIMIT_S)
             handled = self._handled()
