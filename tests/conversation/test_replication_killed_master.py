@@ -51,7 +51,7 @@ async def is_back(world: World, *, acts: bool) -> None:
     await world.sleep(2)
 
 
-@pytest.mark.behaviour("MO-08", "PO-08")
+@pytest.mark.behaviour("MO-08", "PO-08", "PO-42")
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
 @pytest.mark.parametrize("acts", [False, True])
 async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_not(
@@ -130,3 +130,35 @@ async def test_a_reset_that_a_pop_has_heard_is_not_lost(orbitmq_world: World) ->
         await world.start_broker(MASTER)
         await world.sleep(30)
         assert (await pop(master, topic="popped")).bodies == [b"2", b"3", b"4"]
+
+
+@pytest.mark.behaviour("PO-42")
+@pytest.mark.orbitmq(replicas=3, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("stale", [SLAVE, "broker-a-2"])
+async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World, stale: str) -> None:
+    """Its tables are of the same version: the group went back to where that one knew it, and popped again."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        popped = await popped_all(master)
+        await reset(master, 18)
+        await world.sleep(IN_FILES_S)
+        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[stale].host])
+        await is_told(master, 17, 18)
+        await commit(master, 20)
+        for index in range(5):
+            await ack(master, popped.receipt(index), topic="popped")
+        await world.sleep(IN_FILES_S)
+        kill(world)
+        world.heal()
+        # The one that was told is away: only the other one can tell.
+        kill(world, "broker-a-2" if stale == SLAVE else SLAVE)
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        for name in (MASTER, stale):
+            assert not waits(world, name)
+            assert world.brokers[name].services.offsets.query("cg", "T", 0) == 20
+        await world.sleep(LONG_MS / 1000)
+        assert (await pop(master, topic="popped")).bodies == []
