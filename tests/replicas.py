@@ -47,6 +47,12 @@ def same_end(world: World) -> bool:
     return store(world, MASTER).max_commit_log_offset == store(world, SLAVE).max_commit_log_offset > 0
 
 
+def kill(world: World, name: str = MASTER) -> None:
+    """SIGKILL: what the process wrote is there, what it meant to write later is not."""
+    del world.brokers[name]
+    world.machines[name].kill()
+
+
 async def send(world: World, count: int, size: int = 100, pause_s: float = 0) -> None:
     async with world.producer() as producer:
         for number in range(count):

@@ -35,10 +35,10 @@ async def committed(peer: BrokerPeer) -> str:
     return (await peer.ok(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="cg", **PLACE)).ext["offset"]
 
 
-async def reset(peer: BrokerPeer, offset: int) -> None:
+async def reset(peer: BrokerPeer, offset: int, topic: str = "T") -> None:
     await peer.ok(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        group="cg", offset=offset, timestamp=-1, isForce="true", **PLACE,
+        group="cg", offset=offset, timestamp=-1, isForce="true", topic=topic, queueId=0,
     )  # fmt: skip
 
 

@@ -11,16 +11,18 @@ from typing import Any, TypeVar
 
 import pytest
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, TOPICS, ChangeFeed
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, TOPICS, ChangeFeed, FedTable
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TableSaved
 from orbitmq.broker.metadata import change_journal
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.metadata.table_files import Persistence, TableError
+from orbitmq.broker.metadata.table_files import SLICE_ENTRIES, Persistence, TableError
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.memory_files import Keep, MemorySegment
+from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads
+from orbitmq.testing.machines import PowerMachine
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
@@ -433,6 +435,64 @@ async def test_a_table_of_many_entries_is_written_in_slices(runtime: SimulatedRu
     assert await writing
     assert table.pieces == 10_000
     assert most <= 100
+
+
+class Numbers:
+    """A table of one number."""
+
+    def __init__(self, feed: ChangeFeed, name: str) -> None:
+        self.number = 0
+        self._feed, self._name = feed, name
+        feed.register(name, FedTable(int, self._apply))
+
+    def count(self) -> None:
+        self.number += 1
+        self._feed.changed(self._name, "number", self.number)
+
+    def _apply(self, _key: str, number: int) -> None:
+        self.number = number
+
+    def file_text(self) -> Iterator[str]:
+        yield f'{{"number": {self.number}, "text": ['
+        yield from (f'"{number}", ' for number in range(2 * SLICE_ENTRIES))
+        yield '""]}'
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        self.number = int(content["number"])
+
+
+@pytest.mark.parametrize("orbitmq_seed", range(6))
+async def test_what_comes_first_is_on_disk_first(runtime: SimulatedRuntime, orbitmq_seed: int) -> None:
+    """A number that a table took over from the one before it, whenever the power is lost."""
+    dice = random.Random(orbitmq_seed)
+    machine = PowerMachine(runtime.machine("10.0.0.9"))
+    seen: list[int] = []
+
+    async def life(runtime: Runtime) -> None:
+        feed = ChangeFeed()
+        later, first = Numbers(feed, "later"), Numbers(feed, "first")
+        persistence = Persistence(runtime, FOLDER, feed, Events())
+        persistence.register("later", later, after=["first", "not here"])
+        persistence.register("first", first)
+        persistence.load()
+        seen.append(later.number)
+        assert first.number >= later.number
+        working = asyncio.ensure_future(persistence.run(0.05))
+        while not working.done():
+            first.count()
+            later.count()
+            if dice.random() < 0.1:
+                await persistence.flush("later")
+            await runtime.clock.sleep(0.003 * dice.random())
+
+    for _ in range(40):
+        living = machine.begin(life(machine.runtime))
+        await runtime.clock.sleep(0.3 * dice.random())
+        assert not living.done(), living.result()
+        machine.crash(dice.choice(list(Keep)))
+    machine.bury()
+    assert seen == sorted(seen)
+    assert seen[-1] > 1000
 
 
 @pytest.mark.parametrize("keep", list(Keep))

@@ -27,6 +27,7 @@ TIMERS = "timerProgress"
 LOCKS = "queueLocks"
 ESCAPED_HALVES = "escapedHalves"
 ACTED = "actingTerm"
+UNTOLD = "untoldSlaves"
 REQUEST_MODES = "messageRequestMode"
 REDRIVES = "redrives"
 WRITERS = "writerFences"
@@ -176,6 +177,11 @@ class ChangeFeed:
             version = (now.state_version, now.timestamp, now.counter)
         plain = None if value is None else known.plain(value)
         return Entry(sequence, self._log_end(), table, key, plain, version)
+
+    def travels(self, table: str) -> bool:
+        """Whether other brokers are told what changes in a table."""
+        known = self._tables.get(table)
+        return known is not None and known.items is not None
 
     def has_rule(self, table: str) -> bool:
         """Whether a table says what is news to it."""

@@ -25,11 +25,13 @@ class Table:
     Attributes:
         name: also its name in the change feed.
         parts: other names of the change feed whose changes belong into this file.
+        after: tables whose changes are on disk before those that this one made later.
     """
 
     name: str
     source: StoredTable
     parts: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 class Component:

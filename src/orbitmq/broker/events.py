@@ -66,6 +66,15 @@ class OffsetsReset:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetHeard:
+    """A group goes on where an administrator moved it: it is told so no more."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsChanged:
     """Settings of the running broker changed; ``keys`` are RocketMQ's names of them."""
 

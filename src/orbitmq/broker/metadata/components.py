@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, RESETS, TOPICS
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, POP_ORDERS, POPS, RESETS, TOPICS
 from orbitmq.broker.component import Component, Table
+from orbitmq.broker.events import Events, ResetHeard
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
@@ -21,7 +24,8 @@ class MetadataTables(Component):
         self._tables = (
             Table(TOPICS, topics),
             Table(GROUPS, groups, parts=(FORBIDDEN,)),
-            Table(OFFSETS, offsets, parts=(RESETS,)),
+            # A reset that a pop has heard is over: where that pop went on must not be lost without it.
+            Table(OFFSETS, offsets, parts=(RESETS,), after=(POPS, POP_ORDERS)),
         )
 
     def tables(self) -> Sequence[Table]:
@@ -47,7 +51,7 @@ class TableFiles(Component):
     def keep(self, tables: Iterable[Table]) -> None:
         """Keep these tables from the start on."""
         for table in tables:
-            self._persistence.register(table.name, table.source, parts=table.parts)
+            self._persistence.register(table.name, table.source, parts=table.parts, after=table.after)
 
     async def start(self) -> None:
         """Read what an earlier run has left.
@@ -62,3 +66,27 @@ class TableFiles(Component):
         await self.end_work()
         if not await self._persistence.close():
             self._not_kept()
+
+
+class HeardResets(Component):
+    """Brings to the disk at once that a reset was heard: a broker that is killed would tell it again.
+
+    Nobody waits for it. What the disk refuses is tried again with the table files.
+    """
+
+    name = "resets that were heard"
+
+    def __init__(self, events: Events, persistence: Persistence) -> None:
+        self._persistence = persistence
+        self._heard = asyncio.Event()
+        events.subscribe(ResetHeard, lambda _event: self._heard.set())
+
+    async def start(self) -> None:
+        self._spawn(self._keep(), "keep them")
+
+    async def _keep(self) -> None:
+        while True:
+            await self._heard.wait()
+            self._heard.clear()
+            with suppress(OSError):
+                await self._persistence.flush(OFFSETS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
-from orbitmq.broker.events import Events, OffsetsReset
+from orbitmq.broker.events import Events, OffsetsReset, ResetHeard
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value, quoted
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.runtime.seam import Clock
@@ -272,6 +272,7 @@ class ConsumerOffsets:
             del self._resets[key]
         if offset is not None:
             self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
+            self._events.publish(ResetHeard(group, topic, queue_id))
         return offset
 
     def drop_group(self, group: str) -> None:

@@ -65,6 +65,7 @@ class _File:
         dirty: live values by table and key.
         on_the_way, folding: those that are being written now, to the journal and to the file.
         stale: whether the file lacks a change.
+        after: files whose changes are on disk before later ones of this one.
     """
 
     name: str
@@ -75,6 +76,7 @@ class _File:
     on_the_way: dict[Key, Any] = field(default_factory=dict)
     folding: dict[Key, Any] = field(default_factory=dict)
     stale: bool = False
+    after: tuple[str, ...] = ()
 
 
 class Persistence:
@@ -103,14 +105,17 @@ class Persistence:
         self._loaded = False
         feed.subscribe(self._on_change)
 
-    def register(self, table: str, source: StoredTable, *, parts: Iterable[str] = ()) -> None:
+    def register(
+        self, table: str, source: StoredTable, *, parts: Iterable[str] = (), after: Iterable[str] = ()
+    ) -> None:
         """Keep ``table`` on disk.
 
         Args:
             table: its name in the change feed, and its file's.
             parts: other names of the change feed whose changes belong into this file.
+            after: tables whose changes are on disk before those that this one made later.
         """
-        stored = self._stored[table] = _File(table, source)
+        stored = self._stored[table] = _File(table, source, after=tuple(after))
         self._by_table.update(dict.fromkeys((table, *parts), stored))
 
     def _on_change(self, table: str, key: str, value: object) -> None:
@@ -155,9 +160,16 @@ class Persistence:
             if stored.durable >= wanted:
                 return  # the one before us has written for all
             self._wanted[stored.name] = None  # or has tried and failed
-            files = [self._stored[name] for name in self._wanted]
+            files = {name: self._stored[name] for name in self._wanted}
             self._wanted.clear()
-            await self._append(files)
+            for each in list(files.values()):
+                files.update((before.name, before) for before in self._before(each))
+            await self._append(list(files.values()))
+
+    def _before(self, stored: _File) -> list[_File]:
+        """The files that come before this one, and lack changes on disk."""
+        files = [self._stored[name] for name in stored.after if name in self._stored]
+        return [each for each in files if each.durable < each.changes]
 
     async def _append(self, files: list[_File]) -> None:
         """Write the unsaved changes of ``files`` to the journal; only with ``_writing`` held."""
@@ -232,6 +244,8 @@ class Persistence:
         """
         async with self._folding:
             files = [stored for stored in self._stored.values() if stored.stale]
+            # What comes first is then in its file already, and need not go through the journal.
+            files.sort(key=lambda stored: bool(stored.after))
             async with self._writing:
                 numbers = self._journal.rotate()
             for stored in files:
@@ -283,6 +297,8 @@ class Persistence:
         data = "".join(parts).encode()
         known = KnownFile(stored.name, len(data), zlib.crc32(data), sequence)
         async with self._writing:
+            if before := self._before(stored):
+                await self._append(before)  # what they changed since their own files were written
             await self._in_thread(self._announce, known)
         await self._in_thread(self._write_file, self._path(stored), data)
         async with self._writing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -42,6 +42,7 @@ class Acceptance:
     """The rules of one broker, for all its links.
 
     Args:
+        untold: the followers that were not told all that this broker has changed.
         tell_own: tells our master all that our tables hold, though it has not asked.
         follows: called when the tables of a leader begin to come, and ours become its.
     """
@@ -52,6 +53,7 @@ class Acceptance:
         role: RoleState,
         terms: Terms,
         acted: Acted,
+        untold: Container[int],
         tell_own: Callable[[PeerLink], object],
         follows: Callable[[], object],
     ) -> None:
@@ -59,6 +61,7 @@ class Acceptance:
         self._role = role
         self._terms = terms
         self._acted = acted
+        self._untold = untold
         self._tell_own = tell_own
         self._follows = follows
         self._answers: dict[PeerLink, Answer] = {}
@@ -116,7 +119,8 @@ class Acceptance:
         answer = self._answers.get(link)
         if answer is None or frame.begins:
             welcome = asked or frame.term > self._terms.term
-            news_only = self._terms.has_older(frame.term, frame.acted_in)
+            untold = link.broker_id in self._untold
+            news_only = self._terms.has_older(frame.term, frame.acted_in, untold=untold)
             answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
             self._terms.saw(frame.term)
             if self._terms.lost:

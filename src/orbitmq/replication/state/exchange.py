@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from orbitmq.broker.change_feed import ACTED, ChangeFeed, Entry
+from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, Entry
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
@@ -32,6 +32,7 @@ from orbitmq.replication.state.inbox import Action, Complete, Inbox
 from orbitmq.replication.state.kept import METADATA, Kept, has_metadata
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
 from orbitmq.replication.state.terms import Terms, begins_term
+from orbitmq.replication.state.untold import Untold
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
@@ -43,6 +44,8 @@ COLLECT_SECONDS = 0.05
 # How often it is looked whether the log has come as far as changes that wait for it.
 LOOK_SECONDS = 0.02
 ASK_SECONDS = 5.0
+# Who answers nothing for twice so long may lack what is written to our disk meanwhile.
+SILENT_SECONDS = 0.25
 # Changes that are made between two looks of the event loop at its other work.
 SLICE = 200
 
@@ -93,7 +96,10 @@ class StateExchange(Component):
         self._peers = peers
         self.terms = Terms(feed)
         self.acted = Acted(feed)
-        self._accepts = Acceptance(feed, role, self.terms, self.acted, self._tell_own, lambda: self.follows())
+        self._untold = Untold(feed)
+        self._accepts = Acceptance(
+            feed, role, self.terms, self.acted, self._untold, self._tell_own, lambda: self.follows()
+        )
         self._outbox = Outbox(feed)
         self._handed_out = HandedOut()
         self._started = False
@@ -101,6 +107,7 @@ class StateExchange(Component):
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
         self._flushing: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._heard = asyncio.Event()  # an acknowledgement came, a link went, or was told all
         self.promise: Callable[[int, str, float], bool] = lambda _id, _address, _hold_s: False
@@ -116,16 +123,17 @@ class StateExchange(Component):
         feed.subscribe(self._changed)
 
     def tables(self) -> Sequence[Table]:
-        return (Table(ACTED, self.acted),)
+        return (Table(ACTED, self.acted), Table(UNTOLD, self._untold))
 
     async def start(self) -> None:
         self._started = True
         self._spawn(self._make_changes(), "changes")
 
     async def end_work(self) -> None:
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
+        for timer in (self._flushing, self._looking):
+            if timer is not None:
+                timer.cancel()
+        self._flushing = self._looking = None
         await super().end_work()
 
     # -- see TableExchange -------------------------------------------------------------------------------
@@ -220,7 +228,7 @@ class StateExchange(Component):
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._started:  # what a start reads from the journal was made in an earlier run
             self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
-        if self._sending and self._role.takes_messages:
+        if self._sending and self._role.takes_messages and self._feed.travels(table):
             self._outbox.note(table, key, value)
             at_once = table in METADATA
             if self._flushing is not None and at_once:
@@ -239,6 +247,16 @@ class StateExchange(Component):
         for link, sending in self._followers().items():
             for payload in sending.frames(term, sequence, entries):
                 link.send(Kind.STATE, payload)
+        if self._looking is None:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if self._role.takes_messages and self._untold.look(self._followers().items()):
+            self._look_later()
 
     def _begin_telling(self, link: PeerLink) -> None:
         """Tell a follower everything, in the background; :meth:`push` waits for it."""
@@ -430,6 +448,8 @@ class StateExchange(Component):
         if sending is not None and not sending.waits and self._role.leads:
             # While we may lead, nobody else does, and a follower makes what it acknowledges.
             self._handed_out.heard(link.broker_id, sending.applied)
+        if sending is not None and not sending.waits and self._role.takes_messages:
+            self._untold.note(link.broker_id, False)
         self._heard.set()
 
     # -- what happens around -----------------------------------------------------------------------------
@@ -437,6 +457,9 @@ class StateExchange(Component):
     def _link_changed(self, link: PeerLink, up: bool) -> None:
         if not up:
             self._sending.pop(link, None)
+            again = any(link.broker_id == other.broker_id for other in self._sending)
+            if self._role.takes_messages and not link.is_master and not again:
+                self._untold.note(link.broker_id, True)
             self._heard.set()
             inbox = self._inboxes.pop(link, None)
             if inbox is not None:

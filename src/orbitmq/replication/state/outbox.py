@@ -76,11 +76,23 @@ class SendingLink:
         self.told = 0
         self.telling = 0
         self.turn = asyncio.Lock()
+        self._looked_at = -1
 
     @property
     def waits(self) -> bool:
         """Whether it has not made all changes yet."""
         return self.telling > 0 or self.applied < self.told
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether it has not answered the last frame."""
+        return self.received < self.number
+
+    def is_stuck(self) -> bool:
+        """Whether it owed an answer at the last call too, and has given none since."""
+        stuck = self.is_owed and self._looked_at == self.received
+        self._looked_at = self.received if self.is_owed else -1
+        return stuck
 
     @property
     def has_room(self) -> bool:

@@ -50,7 +50,7 @@ class Terms:
     def _of_tables(self) -> int:
         return max((table.version.state_version for table in self._tables()), default=0)
 
-    def has_older(self, term: int, acted_in: int = 0) -> bool:
+    def has_older(self, term: int, acted_in: int = 0, *, untold: bool = False) -> bool:
         """Whether a peer whose tables are of ``term`` did not change them later than ours were changed.
 
         In the term that we began it did not lead, so it has what we told it, not all of it perhaps; and in a
@@ -59,8 +59,10 @@ class Terms:
         Args:
             acted_in: the last term in which it acted, 0: it did not. One who led later than we did began a
                 higher one than ours.
+            untold: it was not told all that we changed, in an earlier run perhaps.
         """
-        return term <= self.begun or term < self._of_tables or 0 < acted_in <= self._of_tables
+        own = self._of_tables
+        return term <= self.begun or term < own or 0 < acted_in <= own or (untold and term == own)
 
     def begin(self) -> int:
         """Give all tables the next term; returns it."""

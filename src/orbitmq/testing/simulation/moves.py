@@ -77,7 +77,7 @@ def _told_twice(plan: Plan, history: History, move: Moved, first: Stored, got: l
             if had[0].at_s <= at_s < one.at_s - COUNTS_S and offset > first.offset
         ]
         if known and not may_be_unknown(
-            plan, history, first.broker, known[0], one.at_s, clients_s=had[0].at_s, waited=False
+            plan, history, first.broker, known[0], one.at_s, clients_s=had[0].at_s
         ):
             text = f"{_named(move)}, {first.body.decode()} comes at {had[0].at_s:.3f} s and "
             text += f"{one.at_s:.3f} s, though what is behind it was committed at {known[0]:.3f} s"

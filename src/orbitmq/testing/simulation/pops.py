@@ -74,20 +74,12 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
 
 
 def may_be_unknown(
-    plan: Plan,
-    history: History,
-    home: str,
-    known_s: float,
-    until_s: float,
-    *,
-    clients_s: float | None = None,
-    waited: bool = True,
+    plan: Plan, history: History, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
 ) -> bool:
     """Whether a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
 
     Args:
         clients_s: whether a fault at a client since then may be why.
-        waited: whether it was on the master's disk when it was answered, unlike an offset that is committed.
     """
     slaves = plan.mode.slaves(home)
     brokers = {home, *slaves}
@@ -106,9 +98,8 @@ def may_be_unknown(
         if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
             return True
         # A pop is on no disk when it is answered; nor is anything with ASYNC_FLUSH, nor a slave's tables.
-        before_s = UNSYNCED_S if waited and fault.target not in slaves else TABLES_S
-        forgets = fault.kind in FORGETS or (fault.kind is Kind.KILL and not waited)
-        if forgets and fault.at_s - before_s <= known_s <= fault.end_s:
+        before_s = TABLES_S if fault.target in slaves else UNSYNCED_S
+        if fault.kind in FORGETS and fault.at_s - before_s <= known_s <= fault.end_s:
             return True
         if fault.kind is not Kind.CLOCK and fault.at_s - TOLD_S <= known_s <= fault.end_s + HEALTHY_S:
             return True

@@ -1,0 +1,164 @@
+"""What a master knows that was killed some seconds after it wrote its tables to the disk."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.test_broker_pop import Popped, ack, pop
+from tests.conversation.test_replication_resets import (
+    OWN_FILTER,
+    READABLE,
+    commit,
+    committed,
+    peer_of,
+    reset,
+    twenty_read,
+    waits,
+)
+from tests.replicas import ACTING, MASTER, SLAVE, kill, role_of
+
+from orbitmq.broker.role import Role
+from orbitmq.testing import World
+from orbitmq.wire.codes import ResponseCode
+
+# So long after the last change all is in the table files; a kill comes before that.
+IN_FILES_S, UNSAVED_S = 10.0, 0.5
+LONG_MS = 600_000
+
+
+async def popped_all(peer: BrokerPeer) -> Popped:
+    """Five more messages are there, and popped for a long time."""
+    await peer.create("popped")
+    for number in range(5):
+        await peer.sent(b"%d" % number, topic="popped")
+    return await pop(peer, topic="popped", invisible_time=LONG_MS)
+
+
+async def is_told(peer: BrokerPeer, at: int, to: int) -> None:
+    """A member is told that its group was moved, and goes on there."""
+    moved = await peer.pull(at, sys_flag=int(OWN_FILTER))
+    assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, str(to))
+    await peer.pull(to, sys_flag=int(OWN_FILTER))
+
+
+async def is_back(world: World, *, acts: bool) -> None:
+    """The master is killed and leads again, after its slave has acted or before that."""
+    kill(world)
+    if acts:
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+    await world.start_broker(MASTER)
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    await world.sleep(2)
+
+
+@pytest.mark.behaviour("MO-08", "PO-08", "PO-42")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("acts", [False, True])
+async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_not(
+    orbitmq_world: World, acts: bool
+) -> None:
+    """Commits, one of them back, and what is done of what was popped."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        popped = await popped_all(master)
+        world.brokers[MASTER].services.offsets.commit("sought", "T", 0, 20)
+        await world.sleep(IN_FILES_S)
+        await commit(master, 20)
+        world.brokers[MASTER].services.offsets.commit("sought", "T", 0, 4)
+        for index in range(4):
+            assert (await ack(master, popped.receipt(index), topic="popped")).code == ResponseCode.SUCCESS
+        await world.sleep(UNSAVED_S)
+        await is_back(world, acts=acts)
+        assert await committed(master) == "20"
+        for name in (MASTER, SLAVE):
+            assert world.brokers[name].services.offsets.query("sought", "T", 0) == 4
+        assert (await pop(master, topic="popped")).bodies == []
+        await world.sleep(LONG_MS / 1000)
+        assert (await pop(master, topic="popped")).bodies == [b"4"]
+
+
+@pytest.mark.behaviour("MO-22")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("acts", [False, True])
+async def test_a_reset_that_the_killed_master_has_told_is_over(orbitmq_world: World, acts: bool) -> None:
+    """It came again when no slave had acted, and the group went back once more (seed 303)."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        await world.sleep(IN_FILES_S)
+        await reset(master, 5)
+        await is_told(master, 20, 5)
+        await commit(master, 20)
+        await world.sleep(UNSAVED_S)
+        await is_back(world, acts=acts)
+        assert [waits(world, name) for name in (MASTER, SLAVE)] == [False, False]
+        assert await committed(master) == "20"
+
+
+@pytest.mark.behaviour("MO-22")
+async def test_a_reset_that_a_broker_alone_has_told_is_over(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master, replicas=1)
+        await world.sleep(IN_FILES_S)
+        await reset(master, 5)
+        await is_told(master, 20, 5)
+        await world.sleep(UNSAVED_S)
+        kill(world)
+        await world.start_broker(MASTER)
+        assert not waits(world, MASTER)
+        assert await committed(master) == "5"
+
+
+@pytest.mark.behaviour("MO-22")
+async def test_a_reset_that_a_pop_has_heard_is_not_lost(orbitmq_world: World) -> None:
+    """It was over on the disk, and where the group goes on was not: that it was moved was forgotten."""
+    world = orbitmq_world
+    async with peer_of(world, MASTER) as master:
+        popped = await popped_all(master)
+        for index in range(5):
+            await ack(master, popped.receipt(index), topic="popped")
+        await world.sleep(IN_FILES_S)
+        await reset(master, 2, topic="popped")
+        again = await pop(master, topic="popped")
+        assert again.bodies == [b"2", b"3", b"4"]
+        await world.sleep(UNSAVED_S)
+        kill(world)
+        await world.start_broker(MASTER)
+        await world.sleep(30)
+        assert (await pop(master, topic="popped")).bodies == [b"2", b"3", b"4"]
+
+
+@pytest.mark.behaviour("PO-42")
+@pytest.mark.orbitmq(replicas=3, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("stale", [SLAVE, "broker-a-2"])
+async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World, stale: str) -> None:
+    """Its tables are of the same version: the group went back to where that one knew it, and popped again."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        popped = await popped_all(master)
+        await reset(master, 18)
+        await world.sleep(IN_FILES_S)
+        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[stale].host])
+        await is_told(master, 17, 18)
+        await commit(master, 20)
+        for index in range(5):
+            await ack(master, popped.receipt(index), topic="popped")
+        await world.sleep(IN_FILES_S)
+        kill(world)
+        world.heal()
+        # The one that was told is away: only the other one can tell.
+        kill(world, "broker-a-2" if stale == SLAVE else SLAVE)
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        for name in (MASTER, stale):
+            assert not waits(world, name)
+            assert world.brokers[name].services.offsets.query("cg", "T", 0) == 20
+        await world.sleep(LONG_MS / 1000)
+        assert (await pop(master, topic="popped")).bodies == []

@@ -1,0 +1,129 @@
+"""A master that begins anew knows which slaves it had not told all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.test_replication_state import Link, Pair, Side, connect, cut
+
+from orbitmq.broker.change_feed import OFFSETS, UNTOLD, ChangeFeed
+from orbitmq.broker.role import Role
+from orbitmq.replication.state.exchange import SILENT_SECONDS
+from orbitmq.replication.state.terms import NONE
+from orbitmq.replication.state.untold import Untold
+from orbitmq.testing import SimulatedRuntime
+
+pytestmark = pytest.mark.behaviour("PO-42")
+
+
+def untold(side: Side) -> list[int]:
+    return [number for number in range(9) if number in side.exchange._untold]
+
+
+async def lead(pair: Pair) -> tuple[Link, Link]:
+    """The master leads, and its slave has all."""
+    pair.master.become(Role.PRE_ONLINE)
+    pair.master.become(Role.MASTER)
+    links = connect(pair.master, pair.slave)
+    pair.master.tables.offsets.commit("g", "T", 0, 10)
+    await pair.sleep(1)
+    return links
+
+
+async def begin_anew(pair: Pair) -> None:
+    """The master has what is on its disk, asks its slave and leads."""
+    pair.master.become(Role.PRE_ONLINE)
+    pair.master.exchange.terms.begun = NONE  # as a new process has it
+    here, _ = connect(pair.master, pair.slave)
+    await pair.master.exchange.ask(here)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_what_a_slave_was_not_told_it_does_not_take_back(
+    runtime: SimulatedRuntime, closed: bool
+) -> None:
+    """It lost its link, or answered nothing while it had one."""
+    async with Pair(runtime) as pair:
+        here, there = await lead(pair)
+        assert untold(pair.master) == []
+        if closed:
+            cut(here, there)
+        else:
+            here.other = None
+        pair.master.tables.offsets.commit("g", "T", 0, 20)
+        await pair.sleep(2 * SILENT_SECONDS + 0.1)
+        assert untold(pair.master) == [1]
+        if not closed:
+            there.owner.peers.closed(there)
+        await begin_anew(pair)
+        assert pair.master.tables.offsets.query("g", "T", 0) == 20
+        pair.master.become(Role.MASTER)
+        await pair.sleep(0.5)
+        assert untold(pair.master) == []
+        assert pair.slave.tables.offsets.query("g", "T", 0) == 20
+
+
+async def test_what_a_slave_was_told_is_newer_than_the_disk(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        here, there = await lead(pair)
+        pair.master.tables.offsets.commit("g", "T", 0, 20)
+        pair.master.tables.offsets.commit("g", "back", 0, 3)
+        await pair.sleep(1)
+        there.owner.peers.closed(there)
+        here.other = None
+        pair.master.tables.offsets.commit("g", "T", 0, 10)
+        pair.master.tables.offsets.commit("g", "back", 0, 9)
+        await begin_anew(pair)
+        assert pair.master.tables.offsets.query("g", "T", 0) == 20
+        assert pair.master.tables.offsets.query("g", "back", 0) == 3
+
+
+async def test_who_acted_since_is_believed_all_the_same(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        cut(*await lead(pair))
+        assert untold(pair.master) == [1]
+        pair.slave.become(Role.ACTING_MASTER)
+        pair.slave.tables.offsets.commit("g", "T", 0, 4)
+        pair.slave.become(Role.SLAVE)
+        await begin_anew(pair)
+        assert pair.master.tables.offsets.query("g", "T", 0) == 4
+
+
+async def test_of_several_links_of_one_slave_the_newest_counts(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        here, there = await lead(pair)
+        here.other = None
+        there.owner.peers.closed(there)
+        again = connect(pair.master, pair.slave)
+        pair.master.tables.offsets.commit("g", "T", 0, 20)
+        await pair.sleep(1)
+        assert untold(pair.master) == []
+        pair.master.peers.closed(here)
+        assert untold(pair.master) == []
+        cut(*again)
+        assert untold(pair.master) == [1]
+        assert untold(pair.slave) == []
+
+
+async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> None:
+    feed = ChangeFeed()
+    told: list[tuple[str, str, object]] = []
+    feed.subscribe(lambda *change: told.append(change))
+    table = Untold(feed)
+    for number in (2, 1, 2):
+        table.note(number, True)
+    table.note(3, False)
+    assert told == [(UNTOLD, "2", True), (UNTOLD, "1", True)]
+    assert not feed.travels(UNTOLD)
+    text = "".join(table.file_text())
+    assert json.loads(text) == {"slaves": [1, 2]}
+    again = Untold(ChangeFeed())
+    again.restore(json.loads(text))
+    assert [number in again for number in range(4)] == [False, True, True, False]
+    async with Pair(runtime) as pair:
+        await lead(pair)
+        assert pair.master.tables.feed.travels(OFFSETS)
+        pair.master.exchange._untold.note(7, True)
+        await pair.sleep(1)
+        assert untold(pair.slave) == []
