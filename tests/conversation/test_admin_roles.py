@@ -10,8 +10,10 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer
 from tests.replicas import ACTING, MASTER, OTHER, SLAVE, role_of, same_end
 
-from orbitmq import BrokerError, Message, ValidationError
+from orbitmq import Message, ValidationError
+from orbitmq.admin import IncompleteError
 from orbitmq.broker.role import Role
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
 from orbitmq.cli.output import tell_lost_masters
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
@@ -247,8 +249,10 @@ async def test_a_slave_that_does_not_act_tells_and_takes_nothing(orbitmq_world: 
         assert [(one.queue.broker_name, one.lag) for one in lags] == [(MASTER, 6), (OTHER, 6)]
         counts = [(one.queue.broker_name, one.count) for one in await admin.topic_status("T")]
         assert counts == [(MASTER, 10), (OTHER, 10)]
-        with pytest.raises(BrokerError, match="this would not last at a broker that is slave"):
+        with pytest.raises(IncompleteError, match="this would not last at a broker that is slave") as told:
             await admin.groups.move("cg", await admin.groups.plan_to_first("cg", "T"))
+        assert [one.name for one in told.value.left_out] == [MASTER]
+        assert [move.queue.broker_name for move in told.value.found] == [OTHER]
 
 
 @pytest.mark.behaviour("MO-21", "DQ-12")
@@ -295,8 +299,9 @@ async def test_a_redrive_whose_master_is_lost_is_told_to_wait(orbitmq_world: Wor
         assert (waits.broker_name, waits.state) == (MASTER, RedriveState.RUNNING)
         assert "it waits: this broker is acting master" in (waits.problem or "")
         assert (runs.broker_name, runs.problem) == (OTHER, None)
-        with pytest.raises(BrokerError, match="acting master"):
+        with pytest.raises(IncompleteError, match="acting master") as told:
             await admin.dead_letters.change("cg", RedriveAction.STOP)
+        assert [job.broker_name for job in told.value.found] == [OTHER]
 
 
 @pytest.mark.orbitmq(brokers=2, replicas=2)
@@ -307,10 +312,10 @@ async def test_where_a_topic_could_not_be_made_is_known(
     world = orbitmq_world
     async with world.admin() as admin:
         assert await admin.lost_masters() == []
-        tell_lost_masters([])
+        assert tell_lost_masters([]) == EXIT_OK
         assert capsys.readouterr().err == ""
         await world.stop_broker(MASTER)
         assert await admin.create_topic("U") == [OTHER]
-        tell_lost_masters(await admin.lost_masters())
+        assert tell_lost_masters(await admin.lost_masters()) == EXIT_FAILED
         expected = "not on broker-a, which has no master now: do it again when it has\n"
         assert capsys.readouterr().err == expected

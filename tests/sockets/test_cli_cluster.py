@@ -137,7 +137,8 @@ def test_a_topic_from_creation_to_deletion(orbitmq: Command, monkeypatch: pytest
     ]
     orbitmq("send", "life", "m", "--count", "2", "--quiet")
     status = json.loads(orbitmq("topic", "status", "life", "--json"))
-    assert sum(entry["count"] for entry in status) == 2
+    assert sum(entry["count"] for entry in status["queues"]) == 2
+    assert status["leftOut"] == []
     assert "2 messages in 6 queues" in orbitmq("topic", "status", "life")
 
     assert "would delete life: 6 queues, 2 messages" in orbitmq("topic", "delete", "life", "--dry-run")

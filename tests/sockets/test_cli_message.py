@@ -46,7 +46,7 @@ def test_messages_are_listed_by_key(orbitmq: Command) -> None:
         # The index takes records a moment after they are stored, and so does a new topic its route.
         if main(["message", "find", "listed", "--key", "same", "--json"]) == 0:
             break
-    found = json.loads(orbitmq("message", "find", "listed", "--key", "same", "--json"))
+    found = json.loads(orbitmq("message", "find", "listed", "--key", "same", "--json"))["messages"]
     assert {message["body"] for message in found} <= {"one", "two"}
     text = orbitmq("message", "find", "listed", "--key", "same", "-c", "1")
     assert text.splitlines()[0].split() == ["broker", "queue", "offset", "stored", "tag", "bytes", "id"]
@@ -60,7 +60,7 @@ def test_a_trace_is_a_table_and_json(orbitmq: Command, name_server: str) -> None
         # The index takes records a moment after they are stored.
         if main(["message", "trace", sent.message_id, "--json"]) == 0:
             break
-    (step,) = json.loads(orbitmq("message", "trace", sent.message_id, "--json"))
+    (step,) = json.loads(orbitmq("message", "trace", sent.message_id, "--json"))["steps"]
     assert (step["kind"], step["group"], step["result"], step["topic"]) == (
         "send",
         "traced",
@@ -77,7 +77,8 @@ def test_nothing_found_and_wrong_input_are_one_line(orbitmq: Command) -> None:
     orbitmq("send", "empty", "x", "--quiet")
     error = orbitmq("message", "find", "empty", "--key", "none", code=1)
     assert error == "no message of empty has the key none\n"
-    assert orbitmq("message", "find", "empty", "--key", "none", "--json", code=1, out=True) == "[]\n"
+    found = json.loads(orbitmq("message", "find", "empty", "--key", "none", "--json", code=1, out=True))
+    assert found == {"messages": [], "leftOut": []}
     assert "--count 0: expected 1 or more" in orbitmq("message", "find", "t", "-k", "x", "-c", "0", code=2)
     assert "hexadecimal digits" in orbitmq("message", "get", "4711", code=1)
     assert "unique id 4711" in orbitmq("message", "get", "4711", "--topic", "empty", code=1)

@@ -45,7 +45,7 @@ def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
         json.loads(orbitmq("send", "later", f"héllo {number}", "--delay", "3600", "--json"))
         for number in range(3)
     ]
-    [broker] = json.loads(orbitmq("timer", "list", "--json"))
+    [broker] = json.loads(orbitmq("timer", "list", "--json"))["brokers"]
     assert (broker["waiting"], broker["topics"], broker["oldestLate"]) == (3, {"later": 3}, None)
     assert sum(broker["minutes"].values()) == 3
     text = orbitmq("timer", "list", "--minutes", "1")
@@ -64,10 +64,10 @@ def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
     error = orbitmq("timer", "cancel", sent[0]["recallHandle"], "--yes", code=1)
     assert "recalled already" in error
     json.loads(orbitmq("timer", "cancel", sent[1]["recallHandle"], "--yes", "--json"))
-    [broker] = json.loads(orbitmq("timer", "list", "--json"))
+    [broker] = json.loads(orbitmq("timer", "list", "--json"))["brokers"]
     assert broker["topics"] == {"later": 1}
     orbitmq("timer", "cancel", sent[2]["messageId"], "--yes")
-    [broker] = json.loads(orbitmq("timer", "list", "--json"))
+    [broker] = json.loads(orbitmq("timer", "list", "--json"))["brokers"]
     assert (broker["waiting"], broker["topics"], broker["minutes"]) == (0, {}, {})
 
 

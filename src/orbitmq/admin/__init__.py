@@ -1,5 +1,6 @@
 """Operations on a running cluster, for programs and for the command line."""
 
+from orbitmq.admin.answers import IncompleteError, LeftOut
 from orbitmq.admin.client import Admin
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.admin.timers import BrokerTimers, TimerMessage
@@ -9,6 +10,8 @@ __all__ = [
     "Admin",
     "BrokerInfo",
     "BrokerTimers",
+    "IncompleteError",
+    "LeftOut",
     "QueueProgress",
     "QueueStatus",
     "RouteEntry",

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
+from orbitmq.admin.answers import Answers, LeftOut, left_out
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.client.core.name_servers import NameServers
 from orbitmq.errors import BrokerError, NameServerError, ValidationError
 from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+T = TypeVar("T")
+# What goes wrong at one server and says nothing of the others.
+FAILURES = (BrokerError, TransportError, WireError)
 
 
 def no_master(name: str) -> str:
@@ -102,28 +110,58 @@ class Asking:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
 
+    async def ask_unless(self, address: str, command: Command, code: int | None) -> Command | None:
+        """As :meth:`ask`; ``None`` when the answer is ``code``."""
+        try:
+            return await self.ask(address, command)
+        except BrokerError as error:
+            if error.code == code:
+                return None
+            raise
+
+    async def at_each(
+        self, brokers: Sequence[BrokerInfo], work: Callable[[BrokerInfo], Awaitable[T]]
+    ) -> Answers[T]:
+        """Do the same at several brokers, side by side: one that does not answer costs its own time only."""
+        results = await asyncio.gather(*map(work, brokers), return_exceptions=True)
+        told: list[tuple[BrokerInfo, T]] = []
+        missing: list[LeftOut] = []
+        for broker, result in zip(brokers, results, strict=True):
+            if isinstance(result, FAILURES):
+                missing.append(left_out(broker.name, broker.address, result, self.timeout_ms))
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                told.append((broker, result))
+        return Answers(len(brokers), told, missing)
+
     async def ask_all(
         self, brokers: Sequence[BrokerInfo], command: Command, *, without: int | None = None
-    ) -> list[tuple[BrokerInfo, Command]]:
+    ) -> Answers[Command]:
         """The same request to several brokers, side by side.
 
         Args:
-            without: brokers that answer with this code are left out of the result.
-
-        Raises:
-            BrokerError, TransportError: of the first that refuses for another reason, or cannot be reached.
+            without: what a broker answers that has nothing of it; it is not among the answers.
         """
 
-        async def one(broker: BrokerInfo) -> tuple[BrokerInfo, Command] | None:
-            try:
-                # Each request needs a command of its own: a command carries its connection's number.
-                return broker, await self.ask(
-                    broker.address, Command(command.code, dict(command.ext), command.body)
-                )
-            except BrokerError as error:
-                if error.code == without:
-                    return None
-                raise
+        async def one(broker: BrokerInfo) -> Command | None:
+            # Each request needs a command of its own: a command carries its connection's number.
+            request = Command(command.code, dict(command.ext), command.body)
+            return await self.ask_unless(broker.address, request, without)
 
-        answers = await asyncio.gather(*map(one, brokers))
-        return [answer for answer in answers if answer is not None]
+        answers = await self.at_each(brokers, one)
+        told = [(broker, answer) for broker, answer in answers.told if answer is not None]
+        return Answers(answers.asked, told, answers.left_out)
+
+    async def tell_name_servers(self, command: Command) -> list[LeftOut]:
+        """The same request to every name server; who did not take it."""
+
+        async def one(address: str) -> LeftOut | None:
+            try:
+                await self.ask(address, Command(command.code, dict(command.ext), command.body))
+            except FAILURES as error:
+                return left_out("name server", address, error, self.timeout_ms)
+            return None
+
+        results = await asyncio.gather(*map(one, self.name_servers.addresses))
+        return [result for result in results if result is not None]

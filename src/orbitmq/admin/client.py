@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from orbitmq.admin.answers import IncompleteError, LeftOut
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.brokers import states
 from orbitmq.admin.dead_letters import DeadLetterAdmin
-from orbitmq.admin.groups import GroupAdmin
+from orbitmq.admin.groups import GroupAdmin, unknown_group
 from orbitmq.admin.model import BrokerInfo, BrokerState, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.admin.timers import TimerAdmin
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
@@ -46,7 +47,9 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 class Admin:
     """Operations on the cluster behind some name servers. Use it as an async context manager.
 
-    Looking at a cluster changes nothing in it: no group is created, no offset moved.
+    Looking at a cluster changes nothing in it: no group is created, no offset moved. Several brokers are
+    asked at the same time; when some of them refuse or do not answer, :class:`~orbitmq.admin.IncompleteError`
+    has what the others told or did.
 
     Attributes:
         groups: what concerns consumer groups: members, lag, reset, clone.
@@ -210,7 +213,8 @@ class Admin:
             Names of the brokers that have it now.
 
         Raises:
-            BrokerError, TransportError: a broker refuses or cannot be reached; the others may have it.
+            IncompleteError: some have it now, another refuses or does not answer.
+            BrokerError, TransportError: none has it; of the first.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._masters(cluster)
@@ -225,51 +229,58 @@ class Admin:
             order=order,
             attributes=",".join(f"+{key}={value}" for key, value in (attributes or {}).items()) or None,
         )
-        await asyncio.gather(*(self._ask(broker.address, header.command()) for broker in masters))
-        return [broker.name for broker in masters]
+        answers = await self._asking.ask_all(masters, header.command())
+        return answers.whole(answers.names)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete ``topic`` and its messages on every master of ``cluster`` (default: of all clusters).
 
         Returns:
-            Names of the brokers that were asked.
+            Names of the brokers that have deleted it.
 
         Raises:
             ValidationError: a broker group has no master now, with which it would come back; none is asked.
-            BrokerError, TransportError: a broker or name server refuses or cannot be reached; the others may
-                have deleted it.
+            IncompleteError: some have deleted it, another refuses or does not answer, and the name servers
+                still show it everywhere; or a name server was not told. Deleting it again finishes that.
+            BrokerError, TransportError: none has deleted it; of the first.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._asking.every_master(cluster)
         at_broker = headers.DeleteTopicInBrokerRequest(topic=topic)
-        await asyncio.gather(*(self._ask(broker.address, at_broker.command()) for broker in masters))
+        answers = await self._asking.ask_all(masters, at_broker.command())
+        names = answers.whole(answers.names)
         at_name_server = headers.DeleteTopicInNamesrvRequest(topic=topic, cluster_name=cluster)
-        await asyncio.gather(
-            *(self._ask(address, at_name_server.command()) for address in self._name_servers.addresses)
-        )
-        return [broker.name for broker in masters]
+        untold = await self._asking.tell_name_servers(at_name_server.command())
+        if untold:
+            raise IncompleteError(names, untold)
+        return names
 
-    async def topic_status(self, topic: str) -> list[QueueStatus]:
-        """Offsets of every queue of ``topic``, by broker and queue id.
+    async def topic_status(self, topic: str, *, cluster: str | None = None) -> list[QueueStatus]:
+        """Offsets of every queue of ``topic`` in ``cluster`` (default: in all), by broker and queue id.
 
         Raises:
-            TopicNotFoundError: no broker has it.
-            BrokerError, TransportError: a broker refuses or cannot be reached.
+            TopicNotFoundError: the name servers do not know it.
+            IncompleteError: a broker refuses or does not answer; what the others told is in it.
+            BrokerError, TransportError: none tells; of the first.
             NameServerError: no name server answers.
         """
-        addresses = [
-            entry.addresses[min(entry.addresses)]
-            for entry in await self.topic_route(topic)
-            if entry.addresses
-        ]
-        request = headers.GetTopicStatsInfoRequest(topic=topic)
-        answers = await asyncio.gather(*(self._ask(address, request.command()) for address in addresses))
+        brokers = [broker for broker in await self._readers(topic) if cluster in (None, broker.cluster)]
+        request = headers.GetTopicStatsInfoRequest(topic=topic).command()
+        answers = await self._asking.ask_all(brokers, request, without=ResponseCode.TOPIC_NOT_EXIST)
         found = [
             QueueStatus(queue, offsets.min_offset, offsets.max_offset, offsets.last_update_timestamp)
-            for answer in answers
+            for _, answer in answers.told
             for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items()
         ]
-        return sorted(found, key=lambda status: status.queue)
+        return answers.whole(sorted(found, key=lambda status: status.queue))
+
+    async def _readers(self, topic: str) -> list[BrokerInfo]:
+        """One broker of each group with queues of ``topic``, the one with the lowest id."""
+        return [
+            BrokerInfo(entry.cluster, entry.broker_name, broker_id, entry.addresses[broker_id])
+            for entry in await self.topic_route(topic)
+            for broker_id in sorted(entry.addresses)[:1]
+        ]
 
     # ---- groups
 
@@ -280,18 +291,13 @@ class Admin:
             Names of the brokers that have it now.
 
         Raises:
-            BrokerError, TransportError: a broker refuses or cannot be reached; the others may have it.
+            IncompleteError: some have it now, another refuses or does not answer.
+            BrokerError, TransportError: none has it; of the first.
             NameServerError: no name server answers, or it knows no master.
         """
-        masters = await self._masters(cluster)
-        body = config.encode()
-        await asyncio.gather(
-            *(
-                self._ask(broker.address, Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
-                for broker in masters
-            )
-        )
-        return [broker.name for broker in masters]
+        request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode())
+        answers = await self._asking.ask_all(await self._masters(cluster), request)
+        return answers.whole(answers.names)
 
     async def delete_group(
         self, group: str, *, clean_offsets: bool = False, cluster: str | None = None
@@ -302,44 +308,42 @@ class Admin:
             clean_offsets: forget its progress, too.
 
         Returns:
-            Names of the brokers that were asked.
+            Names of the brokers that have deleted it.
 
         Raises:
             ValidationError: a broker group has no master now, with which it would come back; none is asked.
-            BrokerError, TransportError: a broker refuses or cannot be reached; the others may have deleted
-                it.
+            IncompleteError: some have deleted it, another refuses or does not answer. Deleting it again
+                finishes that.
+            BrokerError, TransportError: none has deleted it; of the first.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._asking.every_master(cluster)
         header = headers.DeleteSubscriptiongroupRequest(group_name=group, clean_offset=clean_offsets)
-        await asyncio.gather(*(self._ask(broker.address, header.command()) for broker in masters))
-        return [broker.name for broker in masters]
+        answers = await self._asking.ask_all(masters, header.command())
+        return answers.whole(answers.names)
 
     async def consumer_progress(self, group: str, *, topic: str | None = None) -> list[QueueProgress]:
         """How far ``group`` is in every queue it consumes, by topic, broker and queue id.
 
         Raises:
-            BrokerError: no broker knows the group, or one refuses.
-            TransportError: a broker cannot be reached.
+            IncompleteError: a broker refuses or does not answer; what the others told is in it.
+            BrokerError: no broker knows the group.
+            BrokerError, TransportError: none tells; of the first.
             NameServerError: no name server answers, or it knows no broker.
         """
-        request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "")
+        request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "").command()
         brokers = await self._asking.leaders()
-        answers = await asyncio.gather(
-            *(self._ask(broker.address, request.command()) for broker in brokers), return_exceptions=True
+        answers = await self._asking.ask_all(
+            brokers, request, without=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         )
-        found: list[QueueProgress] = []
-        unknown: list[BrokerError] = []
-        for answer in answers:
-            if isinstance(answer, BrokerError) and answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                unknown.append(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                found.extend(_progress(ConsumeStats.decode(answer.body)))
-        if len(unknown) == len(brokers):
-            raise unknown[0]
-        return sorted(found, key=lambda progress: progress.queue)
+        if not (answers.told or answers.left_out):
+            raise unknown_group(group, brokers)
+        found = [
+            QueueProgress(queue, offsets.broker_offset, offsets.consumer_offset, offsets.last_timestamp)
+            for _, answer in answers.told
+            for queue, offsets in ConsumeStats.decode(answer.body).offset_table.items()
+        ]
+        return answers.whole(sorted(found, key=lambda progress: progress.queue))
 
     # ---- messages
 
@@ -355,7 +359,8 @@ class Admin:
             ValidationError: not an id, or a unique id without its topic.
             MessageNotFoundError: no broker has it (any more).
             TopicNotFoundError: no broker has ``topic``.
-            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+            IncompleteError: a broker refuses or does not answer, and no other one has it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         try:
             host, port, offset = parse_offset_message_id(message_id)
@@ -373,7 +378,7 @@ class Admin:
                     f"message id {message_id}: {address} is not the address of a broker; "
                     "a unique id needs its topic"
                 )
-        found = await self._query(topic, message_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=1)
+        found = await self._by_unique_id(topic, message_id, count=1)
         if not found:
             raise MessageNotFoundError(f"no broker has a message with the unique id {message_id} in {topic}")
         return found[-1]
@@ -399,7 +404,8 @@ class Admin:
         Raises:
             ValidationError: the key is empty, or ``max_messages`` is below 1.
             TopicNotFoundError: no broker has ``topic``.
-            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+            IncompleteError: a broker refuses or does not answer; what the others have is in it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         if not key or " " in key:
             raise ValidationError(f"one key is needed, not empty and without spaces, got {key!r}")
@@ -422,14 +428,21 @@ class Admin:
         Raises:
             ValidationError: the id is empty or has spaces.
             MessageNotFoundError: nobody told anything of it.
-            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+            IncompleteError: a broker refuses or does not answer; what the others have is in it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
+        told: list[ReceivedMessage] = []
+        left_out: Sequence[LeftOut] = ()
         try:
             told = await self.find(trace_topic, key=message_id)
         except TopicNotFoundError:
-            told = []
+            pass
+        except IncompleteError as error:
+            told, left_out = error.found, error.left_out
         texts = ((message.body.decode(errors="replace"), message.born_host) for message in told)
         found = steps(texts, message_id)
+        if left_out:
+            raise IncompleteError(found, left_out)
         if not found:
             raise MessageNotFoundError(
                 f"there is no trace of message {message_id} in {trace_topic}: clients write one with "
@@ -437,8 +450,20 @@ class Admin:
             )
         return found
 
-    async def _by_unique_id(self, topic: str, unique_id: str) -> list[ReceivedMessage]:
-        return await self._query(topic, unique_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=32)
+    async def _by_unique_id(
+        self, topic: str, unique_id: str, *, count: int = 32
+    ) -> Sequence[ReceivedMessage]:
+        """What is stored under a unique id. One broker has it: who else answers does not matter then."""
+        try:
+            return await self._query(
+                topic, unique_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=count
+            )
+        except IncompleteError as error:
+            if not error.found:
+                text = f"no broker that answers has {unique_id} in {topic}"
+                raise IncompleteError(None, error.left_out, text) from error
+            found: Sequence[ReceivedMessage] = error.found
+            return found
 
     async def _message_at(self, name: str, address: str, offset: int, message_id: str) -> ReceivedMessage:
         try:
@@ -457,31 +482,16 @@ class Admin:
             topic=topic, key=key, max_num=count, begin_timestamp=begin_ms, end_timestamp=end_ms
         )
 
-        async def ask(entry: RouteEntry) -> list[ReceivedMessage]:
-            command = header.command()
-            command.ext[UNIQUE_KEY_QUERY] = str(unique).lower()
-            try:
-                answer = await self._ask(entry.addresses[min(entry.addresses)], command)
-            except BrokerError as error:
-                if error.code == ResponseCode.QUERY_NOT_FOUND:
-                    return []
-                raise
-            return [readable(record, entry.broker_name) for record in iter_records(answer.body)]
-
-        entries = [entry for entry in await self.topic_route(topic) if entry.addresses]
-        answers = await asyncio.gather(*map(ask, entries))
+        command = header.command()
+        command.ext[UNIQUE_KEY_QUERY] = str(unique).lower()
+        answers = await self._asking.ask_all(
+            await self._readers(topic), command, without=ResponseCode.QUERY_NOT_FOUND
+        )
         # The index compares hashes only.
         found = [
             message
-            for messages in answers
-            for message in messages
+            for broker, answer in answers.told
+            for message in (readable(record, broker.name) for record in iter_records(answer.body))
             if message.topic == topic and (message.unique_key == key if unique else key in message.keys)
         ]
-        return sorted(found, key=lambda message: message.store_timestamp_ms)
-
-
-def _progress(stats: ConsumeStats) -> list[QueueProgress]:
-    return [
-        QueueProgress(queue, offsets.broker_offset, offsets.consumer_offset, offsets.last_timestamp)
-        for queue, offsets in stats.offset_table.items()
-    ]
+        return answers.whole(sorted(found, key=lambda message: message.store_timestamp_ms))

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orbitmq.admin.answers import Answers
 from orbitmq.admin.asking import Asking, no_master
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import BrokerError
 from orbitmq.message.reserved import DLQ_PREFIX, dead_letter_topic
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest, RedriveState
-from orbitmq.wire.bodies.stats import TopicStatsTable
+from orbitmq.wire.bodies.stats import TopicOffset, TopicStatsTable
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+
+_Ends = list[TopicOffset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +49,44 @@ class DeadLetterAdmin:
         """The groups that have dead letters.
 
         Raises:
-            BrokerError, TransportError, NameServerError: a server refuses or does not answer.
+            IncompleteError: a broker refuses or does not answer; what the others told is in it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = await self._asking.name_servers.ask(
             lambda: command, TopicList.decode, self._asking.timeout_ms
         )
-        found = [
-            await self.of(topic.removeprefix(DLQ_PREFIX))
+        names = [
+            topic.removeprefix(DLQ_PREFIX)
             for topic in sorted(topics.topic_list)
             if topic.startswith(DLQ_PREFIX)
         ]
-        return [one for one in found if one.count]
+
+        async def look(broker: BrokerInfo) -> list[_Ends]:
+            return [await self._ends(broker, name) for name in names]
+
+        answers = await self._asking.at_each(await self._asking.leaders(), look)
+        found = [
+            _sum(name, {broker.name: ends[number] for broker, ends in answers.told})
+            for number, name in enumerate(names)
+        ]
+        return answers.whole([one for one in found if one.count])
 
     async def of(self, group: str) -> DeadLetters:
         """How many dead letters a group has; errors as :meth:`groups`."""
-        stats = await self._stats(group)
-        ends = {broker.name: list(table.offset_table.values()) for broker, table in stats}
-        counts = {name: sum(one.max_offset - one.min_offset for one in own) for name, own in ends.items()}
-        newest = max((one.last_update_timestamp for own in ends.values() for one in own), default=0)
-        return DeadLetters(group, sum(counts.values()), newest, {n: c for n, c in counts.items() if c})
+        answers = await self._stats(group)
+        return answers.whole(_sum(group, {broker.name: ends for broker, ends in answers.told}))
 
-    async def _stats(self, group: str) -> list[tuple[BrokerInfo, TopicStatsTable]]:
+    async def _stats(self, group: str) -> Answers[_Ends]:
+        return await self._asking.at_each(
+            await self._asking.leaders(), lambda broker: self._ends(broker, group)
+        )
+
+    async def _ends(self, broker: BrokerInfo, group: str) -> _Ends:
+        """Of the queues of a group's dead letters; none when the broker has none."""
         request = headers.GetTopicStatsInfoRequest(topic=dead_letter_topic(group)).command()
-        brokers = await self._asking.leaders()
-        answers = await self._asking.ask_all(brokers, request, without=ResponseCode.TOPIC_NOT_EXIST)
-        return [(broker, TopicStatsTable.decode(answer.body)) for broker, answer in answers]
+        answer = await self._asking.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
+        return [] if answer is None else list(TopicStatsTable.decode(answer.body).offset_table.values())
 
     async def redrive(
         self, request: RedriveRequest, *, only: Mapping[str, list[list[int]]] | None = None
@@ -87,65 +102,86 @@ class DeadLetterAdmin:
                 is not named sends none. ``None``: all of all brokers.
 
         Raises:
-            BrokerError: the group has no dead letters (code 17), or a broker refuses; jobs of the brokers
-                before it run.
-            TransportError, NameServerError: a server does not answer.
+            BrokerError: the group has no dead letters (code 17).
+            IncompleteError: a broker refuses or does not answer; the jobs of the others run and are in it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
+        stats = await self._stats(request.group)
         counts = {
-            broker: sum(one.max_offset - one.min_offset for one in table.offset_table.values())
-            for broker, table in await self._stats(request.group)
+            broker: sum(one.max_offset - one.min_offset for one in ends)
+            for broker, ends in stats.told
             if only is None or only.get(broker.name)
         }
         holders = [broker for broker, count in counts.items() if count]
         if not holders:
-            brokers = await self._asking.leaders()
+            stats.whole(None, f"no broker that answers has dead letters of group {request.group}")
             raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"group {request.group} has no dead letters", brokers[0].address
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"group {request.group} has no dead letters",
+                stats.told[0][0].address,
             )
         if request.rate is not None and request.rate > len(holders):
             request = replace(request, rate=request.rate // len(holders))
-        begun = []
-        for broker in holders:
-            if only is not None:
-                request = replace(request, only=only[broker.name])
+
+        async def begin(broker: BrokerInfo) -> Redrive:
+            own = request if only is None else replace(request, only=only[broker.name])
             if not broker.is_master:
-                begun.append(_left(request, broker.name, counts[broker]))
-                continue
-            command = headers.StartRedriveRequest().command(request.encode())
-            begun.append(Redrive.decode((await self._asking.ask(broker.address, command)).body))
-        return begun
+                return _left(own, broker.name, counts[broker])
+            command = headers.StartRedriveRequest().command(own.encode())
+            return Redrive.decode((await self._asking.ask(broker.address, command)).body)
+
+        begun = await self._asking.at_each(holders, begin)
+        return begun.beside(stats.left_out).whole([job for _, job in begun.told])
 
     async def status(self, group: str | None = None) -> Sequence[Redrive]:
         """The last job of each group, or of one, at each broker; Apache's brokers have none.
 
         Raises:
-            BrokerError, TransportError, NameServerError: a server refuses or does not answer.
+            IncompleteError: a broker refuses or does not answer; the jobs of the others are in it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
+        answers = await self._jobs(group)
+        return answers.whole([job for _, jobs in answers.told for job in jobs])
+
+    async def _jobs(self, group: str | None) -> Answers[list[Redrive]]:
         answers = await self._asking.ask_all(
             await self._asking.leaders(),
             headers.ListRedrivesRequest().command(),
             without=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         )
-        jobs = [job for _, answer in answers for job in Redrive.decode_list(answer.body)]
-        return [job for job in jobs if group in (None, job.request.group)]
+        told = [
+            (broker, [job for job in Redrive.decode_list(answer.body) if group in (None, job.request.group)])
+            for broker, answer in answers.told
+        ]
+        return Answers(answers.asked, told, answers.left_out)
 
     async def change(self, group: str, action: RedriveAction) -> Sequence[Redrive]:
         """Pause, resume or stop a group's jobs that have not ended.
 
         Raises:
-            BrokerError: there is none (code 22), or a broker refuses.
-            TransportError, NameServerError: a server does not answer.
+            BrokerError: there is none (code 22).
+            IncompleteError: a broker refuses or does not answer; the changed jobs of the others are in it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        brokers = await self._asking.leaders()
-        names = {job.broker_name for job in await self.status(group) if not job.ended_ms}
-        if not names:
+        found = await self._jobs(group)
+        chosen = [broker for broker, jobs in found.told if any(not job.ended_ms for job in jobs)]
+        if not chosen:
+            found.whole(None, f"no broker that answers has a redrive of group {group} under way")
+            brokers = await self._asking.leaders()
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND, f"no redrive of group {group} is under way", brokers[0].address
             )
         command = headers.ChangeRedriveRequest(group=group, action=action.value).command()
-        chosen = [broker for broker in brokers if broker.name in names]
         answers = await self._asking.ask_all(chosen, command)
-        return [Redrive.decode(answer.body) for _, answer in answers]
+        changed = [Redrive.decode(answer.body) for _, answer in answers.told]
+        return answers.beside(found.left_out).whole(changed)
+
+
+def _sum(group: str, ends: Mapping[str, _Ends]) -> DeadLetters:
+    """The dead letters of a group, of the ends of their queues by broker."""
+    counts = {name: sum(one.max_offset - one.min_offset for one in own) for name, own in ends.items()}
+    newest = max((one.last_update_timestamp for own in ends.values() for one in own), default=0)
+    return DeadLetters(group, sum(counts.values()), newest, {n: c for n, c in counts.items() if c})
 
 
 def _left(request: RedriveRequest, broker_name: str, count: int) -> Redrive:

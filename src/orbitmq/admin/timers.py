@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError
 from orbitmq.wire.recall_handle import RecallHandle
 
-Query = Callable[[str, str], Awaitable[list[ReceivedMessage]]]
+Query = Callable[[str, str], Awaitable[Sequence[ReceivedMessage]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,13 @@ class TimerAdmin:
         """What waits, broker by broker.
 
         Raises:
-            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+            IncompleteError: a broker refuses or does not answer; what the others told is in it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         command = Command(RequestCode.GET_TIMER_METRICS, {"pendingBy": "minute"})
         answers = await self._asking.ask_all(await self._asking.leaders(cluster), command)
         found = []
-        for broker, answer in answers:
+        for broker, answer in answers.told:
             body = TimerMetricsSerializeWrapper.decode(answer.body)
             minutes = body.pending_by_minute
             late = body.oldest_late
@@ -108,7 +109,7 @@ class TimerAdmin:
                     None if late is None else LateMessage(late.topic, late.unique_id, late.due_ms),
                 )
             )
-        return found
+        return answers.whole(found)
 
     async def show(self, unique_id: str) -> TimerMessage:
         """A message by its unique id (``SendResult.message_id``) or its recall handle.
@@ -117,7 +118,8 @@ class TimerAdmin:
 
         Raises:
             MessageNotFoundError: no broker has it in its timer topic.
-            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+            IncompleteError: a broker refuses or does not answer, and no other one has it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         named = _handle(unique_id)
         wanted = unique_id if named is None else named.message_id
@@ -127,7 +129,7 @@ class TimerAdmin:
             raise MessageNotFoundError(f"no broker has a message {wanted} that was sent for a later time")
         return self._described(messages[-1], found)
 
-    def _described(self, message: ReceivedMessage, found: list[ReceivedMessage]) -> TimerMessage:
+    def _described(self, message: ReceivedMessage, found: Sequence[ReceivedMessage]) -> TimerMessage:
         properties = message.properties
         topic, unique_id = properties.get(names.REAL_TOPIC, ""), message.unique_key or ""
         out_ms = int(properties.get(names.TIMER_OUT_MS, "0"))
@@ -151,7 +153,7 @@ class TimerAdmin:
             MessageNotFoundError: no broker has a message of that unique id in its timer topic.
             BrokerError: the broker refuses: too late, recalled already, or ``recallMessageEnable`` is false.
             ValidationError: the handle names no broker of the cluster.
-            TransportError, NameServerError: a broker or the name servers do not answer.
+            IncompleteError, TransportError, NameServerError: as with :meth:`show`.
         """
         handle = _handle(unique_id)
         text = unique_id

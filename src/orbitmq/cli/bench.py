@@ -200,16 +200,16 @@ async def _bench(load: Load, faults: Faults, watch: BrokerWatch | None, common: 
         if load.receive:
             spans = await peek.spans(topic, "first", follow=False)
             read = {queue: Span(ends[queue].begin, span.end) for queue, span in spans.items()}
-            results.append(await _receive(peek, read, clock))
+            results.append(await _receive(peek, topic, read, clock))
     return results
 
 
-async def _receive(peek: Peek, spans: Mapping[MessageQueue, Span], clock: Clock) -> Result:
+async def _receive(peek: Peek, topic: str, spans: Mapping[MessageQueue, Span], clock: Clock) -> Result:
     from orbitmq.client.core.broker_calls import Filter
 
     begin = clock.monotonic()
     count = 0
-    async for piece in peek.messages(spans, Filter()):
+    async for piece in peek.messages(topic, spans, Filter(), follow=False):
         count += len(piece)
     return Result("receive", count, clock.monotonic() - begin)
 

@@ -12,15 +12,19 @@ from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import as_json, date
 from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.partial import partly, plain, tell_not_done, tell_not_shown
 from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.times import Between, time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from orbitmq.admin import LeftOut
     from orbitmq.admin.dead_letters import DeadLetters
     from orbitmq.message.model import ReceivedMessage
     from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
+
+LETTERS = "its dead letters are"
 
 app = make_app(
     "dlq",
@@ -60,21 +64,21 @@ class Letters:
 @app.command(name="list")
 def list_groups(*, common: Common = Common()) -> int:  # noqa: B008 - immutable
     """Print the groups that have dead letters, and how many."""
-    found = run_async(_groups(common))
+    found, left_out = run_async(_groups(common))
     if common.json:
-        print_json([asdict(one) for one in found])
-        return EXIT_OK
+        print_json({"groups": list(map(asdict, found)), "leftOut": plain(left_out)})
+        return tell_not_shown(left_out, LETTERS)
     rows = [[one.group, one.count, date(one.newest_ms) if one.newest_ms else "-", ", ".join(one.brokers)]
             for one in found]  # fmt: skip
     print_table(["group", "dead letters", "newest", "brokers"], rows)
-    return EXIT_OK
+    return tell_not_shown(left_out, LETTERS)
 
 
-async def _groups(common: Common) -> list[DeadLetters]:
+async def _groups(common: Common) -> tuple[list[DeadLetters], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.dead_letters.groups()
+        return await partly(admin.dead_letters.groups())
 
 
 @app.command
@@ -103,14 +107,14 @@ def show(
         messages.append(message)
         return len(messages) < count
 
-    run_async(_each(group, letters, take, common))
+    code = run_async(_each(group, letters, take, common))
     if common.json:
         for message in messages:
             _print(message)
-        return EXIT_OK
+        return code
     headings = ["broker", "offset", "dead since", "from", "deliveries", "redrives", "id", "reason"]
     print_table(headings, [_row(message) for message in messages])
-    return EXIT_OK
+    return code
 
 
 @app.command
@@ -128,14 +132,11 @@ def export(
     group
         Whose.
     """
-    run_async(_each(group, letters, _print, common))
-    return EXIT_OK
+    return run_async(_each(group, letters, _print, common))
 
 
-async def _each(
-    group: str, letters: Letters, take: Callable[[ReceivedMessage], bool], common: Common
-) -> None:
-    """Give dead letters to ``take`` until it has enough, and says so with ``False``."""
+async def _each(group: str, letters: Letters, take: Callable[[ReceivedMessage], bool], common: Common) -> int:
+    """Give dead letters to ``take`` until it has enough, and says so with ``False``; the exit code."""
     from contextlib import aclosing
 
     from orbitmq.cli.peek import Peek
@@ -148,11 +149,12 @@ async def _each(
     async with Peek(common.addresses) as peek:
         now = peek.runtime.clock.now_ms()
         wanted = tag_filter("*", now) if sql is None else sql_filter(sql, now)
-        spans = await peek.spans(dead_letter_topic(group), start, follow=False)
-        async with aclosing(peek.messages(spans, wanted)) as pieces:
+        messages = peek.messages(dead_letter_topic(group), start, wanted, follow=False)
+        async with aclosing(messages) as pieces:
             async for piece in pieces:
                 if not all(take(message) for message in piece if message.store_timestamp_ms < before_ms):
-                    return
+                    break
+    return EXIT_FAILED if peek.lost else EXIT_OK
 
 
 def _print(message: ReceivedMessage) -> bool:
@@ -195,19 +197,21 @@ def redrive(
     """
     begin_ms, end_ms = between.times_ms
     request = how.request(group, sql=filter, begin_ms=begin_ms, end_ms=end_ms)
-    return _show(run_async(_redrive(request, common)), common)
+    jobs, left_out = run_async(_redrive(request, common))
+    return max(_show(jobs, left_out, common), tell_not_done(left_out))
 
 
-async def _redrive(request: RedriveRequest, common: Common) -> Sequence[Redrive]:
+async def _redrive(request: RedriveRequest, common: Common) -> tuple[Sequence[Redrive], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.dead_letters.redrive(request)
+        return await partly(admin.dead_letters.redrive(request))
 
 
 @app.command
 def status(group: str | None = None, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
-    """Show the last redrive of each group, or of one. The exit code is 1 when one has failed.
+    """Show the last redrive of each group, or of one. The exit code is 1 when one has failed, or a broker
+    does not answer.
 
     Parameters
     ----------
@@ -215,13 +219,14 @@ def status(group: str | None = None, /, *, common: Common = Common()) -> int:  #
         Only this one's.
     """
 
-    async def work() -> Sequence[Redrive]:
+    async def work() -> tuple[Sequence[Redrive], Sequence[LeftOut]]:
         from orbitmq.admin import Admin
 
         async with Admin(common.addresses) as admin:
-            return await admin.dead_letters.status(group)
+            return await partly(admin.dead_letters.status(group))
 
-    return _show(run_async(work()), common)
+    jobs, left_out = run_async(work())
+    return max(_show(jobs, left_out, common), tell_not_shown(left_out, "redrives there are"))
 
 
 @app.command
@@ -267,21 +272,21 @@ def stop(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - im
 
 
 def _change(group: str, action: RedriveAction, common: Common) -> int:
-    async def work() -> Sequence[Redrive]:
+    async def work() -> tuple[Sequence[Redrive], Sequence[LeftOut]]:
         from orbitmq.admin import Admin
 
         async with Admin(common.addresses) as admin:
-            return await admin.dead_letters.change(group, action)
+            return await partly(admin.dead_letters.change(group, action))
 
-    return _show(run_async(work()), common)
+    jobs, left_out = run_async(work())
+    return max(_show(jobs, left_out, common), tell_not_done(left_out))
 
 
-def _show(jobs: Sequence[Redrive], common: Common) -> int:
+def _show(jobs: Sequence[Redrive], left_out: Sequence[LeftOut], common: Common) -> int:
     failed = any(job.state.value == "FAILED" for job in jobs)
     if common.json:
-        print_json(
-            [{name: value for name, value in job.to_plain().items() if name != "done"} for job in jobs]
-        )
+        told = [{name: value for name, value in job.to_plain().items() if name != "done"} for job in jobs]
+        print_json({"jobs": told, "leftOut": plain(left_out)})
         return EXIT_FAILED if failed else EXIT_OK
     rows = [
         [job.request.group, job.broker_name, "counted" if job.request.dry_run else job.state.value.lower(),

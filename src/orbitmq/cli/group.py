@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, confirm, make_app, run_async
-from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.failures import EXIT_FAILED, UsageError
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
+from orbitmq.cli.partial import all_or_nothing, partly, plain, tell_not_done, tell_not_shown, without
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orbitmq.admin import LeftOut
     from orbitmq.admin.groups import GroupDetails, QueueLag
 
 app = make_app(
@@ -46,45 +50,49 @@ def list_groups(
     cluster
         Only groups of this cluster's brokers.
     """
-    names = run_async(_names(all, cluster, common))
+    names, left_out = run_async(_names(all, cluster, common))
     if common.json:
-        print_json([{"group": name, "brokers": brokers} for name, brokers in names.items()])
+        groups = [{"group": name, "brokers": brokers} for name, brokers in names.items()]
+        print_json({"groups": groups, "leftOut": plain(left_out)})
     else:
         for name in names:
             print(name)
-    return EXIT_OK
+    return tell_not_shown(left_out, "groups that only it knows are")
 
 
-async def _names(everything: bool, cluster: str | None, common: Common) -> dict[str, list[str]]:
+async def _names(
+    everything: bool, cluster: str | None, common: Common
+) -> tuple[dict[str, list[str]], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.groups.names(cluster=cluster, system=everything)
+        return await partly(admin.groups.names(cluster=cluster, system=everything))
 
 
 @app.command
 def show(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
     """Show a group's settings, members, subscriptions and conflicts. The exit code is 1 when there are
-    conflicts.
+    conflicts, or a broker does not answer.
 
     Parameters
     ----------
     group
         Its name.
     """
-    details = run_async(_show(group, common))
+    details, left_out = run_async(_show(group, common))
     if common.json:
-        print_json(_facts(details))
+        print_json({**_facts(details), "leftOut": plain(left_out)})
     else:
         _print(details)
-    return EXIT_FAILED if details.conflicts else EXIT_OK
+    code = tell_not_shown(left_out, "members that only it knows are")
+    return EXIT_FAILED if details.conflicts else code
 
 
-async def _show(group: str, common: Common) -> GroupDetails:
+async def _show(group: str, common: Common) -> tuple[GroupDetails, Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.groups.show(group)
+        return await partly(admin.groups.show(group))
 
 
 def _facts(details: GroupDetails) -> dict[str, Any]:
@@ -158,25 +166,27 @@ def lag(
     topic
         Only this one.
     """
-    queues = run_async(_lag(group, topic, common))
+    queues, left_out = run_async(_lag(group, topic, common))
+    total = sum(one.lag for one in queues)
     if common.json:
-        print_json([{**asdict(one), "queue": one.queue._asdict(), "lag": one.lag} for one in queues])
-        return EXIT_OK
+        found = [{**asdict(one), "queue": one.queue._asdict(), "lag": one.lag} for one in queues]
+        print_json({"group": group, "lag": total, "queues": found, "leftOut": plain(left_out)})
+        return tell_not_shown(left_out, "its queues are")
     rows = [
         [one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.committed, one.end, one.lag,
          one.in_flight, round(one.lag_s, 1)]
         for one in queues
     ]  # fmt: skip
     print_table(["topic", "broker", "queue", "committed", "end", "lag", "in flight", "lag s"], rows)
-    print(f"{sum(one.lag for one in queues)} messages behind in {len(queues)} queues")
-    return EXIT_OK
+    print(f"{total} messages behind in {len(queues)} queues{without(left_out)}")
+    return tell_not_shown(left_out, "its queues are")
 
 
-async def _lag(group: str, topic: str | None, common: Common) -> list[QueueLag]:
+async def _lag(group: str, topic: str | None, common: Common) -> tuple[list[QueueLag], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.groups.lag(group, topic=topic)
+        return await partly(admin.groups.lag(group, topic=topic))
 
 
 @app.command
@@ -213,12 +223,15 @@ def create(
     """
     if retries < 0 or retry_queues < 0:
         raise UsageError("--retries and --retry-queues: expected 0 or more")
-    brokers = run_async(_create(group, retries, retry_queues, consume, broadcast, orderly, cluster, common))
+    brokers, left_out, lost = run_async(
+        _create(group, retries, retry_queues, consume, broadcast, orderly, cluster, common)
+    )
     if common.json:
-        print_json({"group": group, "brokers": brokers, "retries": retries, "retryQueues": retry_queues})
+        facts = {"group": group, "brokers": brokers, "retries": retries, "retryQueues": retry_queues}
+        print_json({**facts, "leftOut": plain(left_out)})
     else:
         print(f"{group}: {retries} redeliveries, on {', '.join(brokers)}")
-    return EXIT_OK
+    return max(tell_lost_masters(lost), tell_not_done(left_out))
 
 
 async def _create(
@@ -230,7 +243,7 @@ async def _create(
     orderly: bool,
     cluster: str | None,
     common: Common,
-) -> list[str]:
+) -> tuple[list[str], Sequence[LeftOut], list[str]]:
     from orbitmq.admin import Admin
     from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
@@ -243,9 +256,8 @@ async def _create(
         consume_message_orderly=orderly,
     )
     async with Admin(common.addresses) as admin:
-        brokers = await admin.create_group(config, cluster=cluster)
-        tell_lost_masters(await admin.lost_masters(cluster=cluster))
-    return brokers
+        brokers, left_out = await partly(admin.create_group(config, cluster=cluster))
+        return brokers, left_out, await admin.lost_masters(cluster=cluster)
 
 
 @app.command
@@ -274,24 +286,35 @@ def delete(
     yes
         Do not ask.
     """
-    details = run_async(_show(group, common))
+    details = run_async(_known_to_all(group, cluster, common))
     what = f"group {group}, {len(details.members)} members online"
     what += ", with its offsets" if offsets else ""
     brokers: list[str] = []
+    left_out: Sequence[LeftOut] = ()
     if not dry_run:
         confirm("Delete", what, yes=yes)
-        brokers = run_async(_delete(group, offsets, cluster, common))
+        brokers, left_out = run_async(_delete(group, offsets, cluster, common))
     if common.json:
-        print_json(
-            {"group": group, "members": len(details.members), "deleted": not dry_run, "brokers": brokers}
-        )
+        facts = {"group": group, "members": len(details.members), "deleted": not dry_run, "brokers": brokers}
+        print_json({**facts, "leftOut": plain(left_out)})
+    elif left_out:
+        print(f"deleted group {group} on {', '.join(brokers)}")
     else:
         print(f"would delete {what}" if dry_run else f"deleted {what}")
-    return EXIT_OK
+    return tell_not_done(left_out)
 
 
-async def _delete(group: str, offsets: bool, cluster: str | None, common: Common) -> list[str]:
+async def _known_to_all(group: str, cluster: str | None, common: Common) -> GroupDetails:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.delete_group(group, clean_offsets=offsets, cluster=cluster)
+        return await all_or_nothing(admin.groups.show(group, cluster=cluster))
+
+
+async def _delete(
+    group: str, offsets: bool, cluster: str | None, common: Common
+) -> tuple[list[str], Sequence[LeftOut]]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await partly(admin.delete_group(group, clean_offsets=offsets, cluster=cluster))

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, confirm, run_async
-from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.failures import UsageError
 from orbitmq.cli.group import app
 from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.partial import all_or_nothing, partly, tell_not_done, tell_not_shown
+from orbitmq.cli.partial import plain as plain_servers
 from orbitmq.cli.times import time_ms
 from orbitmq.message.model import MessageQueue
 
 if TYPE_CHECKING:
-    from orbitmq.admin import Admin
+    from orbitmq.admin import Admin, LeftOut
     from orbitmq.admin.groups import Move
 
 
@@ -53,8 +55,8 @@ def reset(
     queue
         With --offset: which queue, BROKER:ID.
     file
-        A JSON file with the new offsets, as --dry-run --json prints them: [{"topic", "brokerName", "queueId",
-        "to"}, ...].
+        A JSON file with the new offsets, as --dry-run --json prints them: {"moves": [{"topic", "brokerName",
+        "queueId", "to"}, ...]}. Only the brokers that it names are asked.
     undo
         A file that an earlier reset wrote: back to where the group was before. Queues in which it had
         committed nothing stay as they are.
@@ -152,55 +154,87 @@ def clone(
     where = f"of {topic}" if topic else "of all its topics"
     confirm("Clone", f"the offsets of {source}, {where}, to {target}", yes=yes)
 
-    async def work() -> list[str]:
+    async def work() -> tuple[list[str], Sequence[LeftOut]]:
         from orbitmq.admin import Admin
 
         async with Admin(common.addresses) as admin:
-            return await admin.groups.clone(source, target, topic=topic)
+            return await partly(admin.groups.clone(source, target, topic=topic))
 
-    brokers = run_async(work())
+    brokers, left_out = run_async(work())
     if common.json:
-        print_json({"source": source, "target": target, "topic": topic, "brokers": brokers})
+        facts = {"source": source, "target": target, "topic": topic, "brokers": brokers}
+        print_json({**facts, "leftOut": plain_servers(left_out)})
     else:
         print(f"{target} has the offsets of {source}, {where}, on {', '.join(brokers)}")
-    return EXIT_OK
+    return tell_not_done(left_out)
 
 
 def _carry_out(group: str, plan: Any, save: Path | None, dry_run: bool, yes: bool, common: Common) -> int:
+    if dry_run:
+        return _tell(group, plan, common)
     moves = run_async(_planned(plan, common))
     if not moves:
         raise UsageError("no queue is to be moved")
     path = save or Path(f"{group}-reset.json")
     if not common.json:
         _print(moves)
-    if dry_run:
-        if common.json:
-            print_json(list(map(plain, moves)))
-        return EXIT_OK
     confirm("Move", f"group {group} in {len(moves)} queues", yes=yes)
     # Before anything is moved: a reset that ends halfway can be undone too.
-    path.write_text(json.dumps({"group": group, "moves": list(map(plain, moves))}, indent=2) + "\n")
-    run_async(_moved(group, moves, common))
+    _write(path, group, moves)
+    moved, left_out = run_async(_moved(group, moves, common))
+    done = {move.queue for move in moved}
+    left, left_path = [move for move in moves if move.queue not in done], None
+    if left:
+        left_path = path.with_name(f"{path.stem}-left.json")
+        _write(left_path, group, left)
     if common.json:
-        print_json({"group": group, "moves": list(map(plain, moves)), "file": str(path)})
+        facts = {"group": group, "moves": list(map(plain, moved)), "file": str(path)}
+        left_file = None if left_path is None else str(left_path)
+        print_json({**facts, "leftFile": left_file, "leftOut": plain_servers(left_out)})
     else:
-        print(f"moved {group} in {len(moves)} queues; undo with: orbitmq group reset {group} --undo {path}")
-    return EXIT_OK
+        print(f"moved {group} in {len(moved)} queues; undo with: orbitmq group reset {group} --undo {path}")
+    # With a file of its own, so that the one above undoes both.
+    finish = f"orbitmq group reset {group} --file {left_path} --save {left_path}"
+    return tell_not_done(left_out, f"to move the other {len(left)} queues when all answer: {finish}")
+
+
+def _tell(group: str, plan: Any, common: Common) -> int:
+    moves, left_out = run_async(_told(plan, common))
+    if not moves and not left_out:
+        raise UsageError("no queue is to be moved")
+    if common.json:
+        print_json({"group": group, "moves": list(map(plain, moves)), "leftOut": plain_servers(left_out)})
+    else:
+        _print(moves)
+    return tell_not_shown(left_out, "its queues are")
+
+
+def _write(path: Path, group: str, moves: Sequence[Move]) -> None:
+    path.write_text(json.dumps({"group": group, "moves": list(map(plain, moves))}, indent=2) + "\n")
 
 
 async def _planned(plan: Any, common: Common) -> Sequence[Move]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        moves: Sequence[Move] = await plan(admin)
+        moves: Sequence[Move] = await all_or_nothing(plan(admin))
         return moves
 
 
-async def _moved(group: str, moves: Sequence[Move], common: Common) -> None:
+async def _told(plan: Any, common: Common) -> tuple[Sequence[Move], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        await admin.groups.move(group, moves)
+        return await partly(plan(admin))
+
+
+async def _moved(
+    group: str, moves: Sequence[Move], common: Common
+) -> tuple[Sequence[Move], Sequence[LeftOut]]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await partly(admin.groups.move(group, moves))
 
 
 def plain(move: Move) -> dict[str, Any]:

@@ -12,10 +12,15 @@ from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import as_json, body_of, date
 from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.partial import partly, plain, tell_not_shown
 
 if TYPE_CHECKING:
-    from orbitmq.admin import TraceStep
+    from collections.abc import Sequence
+
+    from orbitmq.admin import LeftOut, TraceStep
     from orbitmq.message.model import ReceivedMessage
+
+TRACES = "traces that lie there are"
 
 app = make_app(
     "message",
@@ -74,7 +79,7 @@ def find(
     count: Annotated[int, Parameter(name=["--count", "-c"])] = 64,
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
-    """List the messages that have a key. The exit code is 1 when there are none.
+    """List the messages that have a key. The exit code is 1 when there are none, or a broker does not answer.
 
     Parameters
     ----------
@@ -87,22 +92,26 @@ def find(
     """
     if count < 1:
         raise UsageError(f"--count {count}: expected 1 or more")
-    messages = run_async(_find(topic, key, count, common))
+    messages, left_out = run_async(_find(topic, key, count, common))
     if common.json:
-        print_json([_facts(message) for message in messages])
+        print_json({"messages": list(map(_facts, messages)), "leftOut": plain(left_out)})
     elif messages:
         headings = ["broker", "queue", "offset", "stored", "tag", "bytes", "id"]
         print_table(headings, [_row(message) for message in messages])
     else:
-        print(f"no message of {topic} has the key {key}", file=sys.stderr)
-    return EXIT_OK if messages else EXIT_FAILED
+        where = " at the brokers that answer" if left_out else ""
+        print(f"no message of {topic} has the key {key}{where}", file=sys.stderr)
+    code = tell_not_shown(left_out, "its messages are")
+    return code if messages else EXIT_FAILED
 
 
-async def _find(topic: str, key: str, count: int, common: Common) -> list[ReceivedMessage]:
+async def _find(
+    topic: str, key: str, count: int, common: Common
+) -> tuple[list[ReceivedMessage], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.find(topic, key=key, max_messages=count)
+        return await partly(admin.find(topic, key=key, max_messages=count))
 
 
 @app.command
@@ -122,20 +131,20 @@ def trace(
     topic
         Where the clients put their traces.
     """
-    steps = run_async(_trace(message_id, topic, common))
+    steps, left_out = run_async(_trace(message_id, topic, common))
     if common.json:
-        print_json([asdict(step) for step in steps])
-        return EXIT_OK
+        print_json({"steps": list(map(asdict, steps)), "leftOut": plain(left_out)})
+        return tell_not_shown(left_out, TRACES)
     headings = ["at", "what", "group", "client", "result", "took", "deliveries before", "topic", "broker"]
     print_table(headings, [_step(step) for step in steps])
-    return EXIT_OK
+    return tell_not_shown(left_out, TRACES)
 
 
-async def _trace(message_id: str, topic: str, common: Common) -> list[TraceStep]:
+async def _trace(message_id: str, topic: str, common: Common) -> tuple[list[TraceStep], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.trace(message_id, trace_topic=topic)
+        return await partly(admin.trace(message_id, trace_topic=topic))
 
 
 def _step(step: TraceStep) -> list[object]:

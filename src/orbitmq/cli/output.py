@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
+
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns aligned with two spaces between; numbers stand to the right."""
@@ -30,10 +32,11 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
     print(table(headings, rows))
 
 
-def tell_lost_masters(names: Sequence[str]) -> None:
-    """Something was made at every master that is online: say where there is none."""
+def tell_lost_masters(names: Sequence[str]) -> int:
+    """Something was made at every master that is online: say where there is none. Returns the exit code."""
     if names:
         print(f"not on {', '.join(names)}, which has no master now: do it again when it has", file=sys.stderr)
+    return EXIT_FAILED if names else EXIT_OK
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:

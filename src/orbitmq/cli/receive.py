@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, make_app, run_async
-from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import HELP, Format, FormatError, as_json
 from orbitmq.cli.output import print_json
 from orbitmq.cli.times import time_ms
@@ -125,8 +125,7 @@ async def _look(
         tags, sql = wanted
         now = peek.runtime.clock.now_ms()
         filter = tag_filter(tags, now) if sql is None else sql_filter(sql, now)
-        spans = await peek.spans(topic, begin, follow=follow)
-        async with aclosing(peek.messages(spans, filter)) as pieces:
+        async with aclosing(peek.messages(topic, begin, filter, follow=follow)) as pieces:
             async for piece in pieces:
                 for message in piece:
                     printer.print(message)
@@ -134,7 +133,7 @@ async def _look(
                         sys.stdout.flush()
                         return EXIT_OK
                 sys.stdout.flush()
-    return EXIT_OK
+    return EXIT_FAILED if peek.lost else EXIT_OK
 
 
 async def _consume(

@@ -12,9 +12,15 @@ from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.formats import body_of, date
 from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.partial import partly, plain, tell_not_shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orbitmq.admin import LeftOut
     from orbitmq.admin.timers import BrokerTimers, TimerMessage
+
+MESSAGES = "messages that wait there are"
 
 app = make_app(
     "timer",
@@ -44,10 +50,10 @@ def list_timers(
     """
     if minutes < 1:
         raise UsageError(f"--minutes {minutes}: expected 1 or more")
-    brokers = run_async(_pending(common))
+    brokers, left_out = run_async(_pending(common))
     if common.json:
-        print_json([_broker_facts(broker) for broker in brokers])
-        return EXIT_OK
+        print_json({"brokers": list(map(_broker_facts, brokers)), "leftOut": plain(left_out)})
+        return tell_not_shown(left_out, MESSAGES)
     rows = [
         [broker.broker_name, topic, count] for broker in brokers for topic, count in broker.topics.items()
     ]
@@ -57,7 +63,7 @@ def list_timers(
         if broker.oldest_late is not None:
             late = broker.oldest_late
             print(f"late at {broker.broker_name}: {late.unique_id} of {late.topic}, due {date(late.due_ms)}")
-    return EXIT_OK
+    return tell_not_shown(left_out, MESSAGES)
 
 
 def _print_minutes(brokers: list[BrokerTimers], limit: int) -> None:
@@ -74,11 +80,11 @@ def _print_minutes(brokers: list[BrokerTimers], limit: int) -> None:
     print_table(["due in minute", "messages"], rows)
 
 
-async def _pending(common: Common) -> list[BrokerTimers]:
+async def _pending(common: Common) -> tuple[list[BrokerTimers], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.timers.pending()
+        return await partly(admin.timers.pending())
 
 
 def _broker_facts(broker: BrokerTimers) -> dict[str, Any]:

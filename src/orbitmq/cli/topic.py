@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
+from orbitmq.cli.partial import all_or_nothing, partly, plain, tell_not_done, tell_not_shown, without
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orbitmq.admin import LeftOut, QueueStatus
 
 app = make_app(
     "topic",
@@ -25,6 +31,7 @@ orbitmq topic delete flights --dry-run
 """,
 )
 
+QUEUES = "its queues are"
 PERMISSIONS = {2: "write", 4: "read", 6: "read+write"}
 
 
@@ -116,16 +123,16 @@ async def _create(
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        brokers = await admin.create_topic(
-            topic, queues, permission, cluster=cluster, order=order, attributes=attributes
+        brokers, left_out = await partly(
+            admin.create_topic(topic, queues, permission, cluster=cluster, order=order, attributes=attributes)
         )
         lost = await admin.lost_masters(cluster=cluster)
     if common.json:
-        print_json({"topic": topic, "brokers": brokers, "queues": queues, "permission": permission})
+        facts = {"topic": topic, "brokers": brokers, "queues": queues, "permission": permission}
+        print_json({**facts, "leftOut": plain(left_out)})
     else:
         print(f"{topic}: {queues} queues ({PERMISSIONS[permission]}) on each of {', '.join(brokers)}")
-    tell_lost_masters(lost)
-    return EXIT_OK
+    return max(tell_lost_masters(lost), tell_not_done(left_out))
 
 
 @app.command
@@ -151,40 +158,44 @@ def delete(
     yes
         Do not ask.
     """
-    queues, messages = run_async(_size(topic, common))
-    what = f"{topic}: {queues} queues, {messages} messages"
+    entries = run_async(_all_queues(topic, cluster, common))
+    messages = sum(entry.count for entry in entries)
+    what = f"{topic}: {len(entries)} queues, {messages} messages"
     brokers: list[str] = []
+    left_out: Sequence[LeftOut] = ()
     if not dry_run:
         confirm("Delete", what, yes=yes)
-        brokers = run_async(_delete(topic, cluster, common))
+        brokers, left_out = run_async(_delete(topic, cluster, common))
     if common.json:
         print_json(
             {
                 "topic": topic,
-                "queues": queues,
+                "queues": len(entries),
                 "messages": messages,
                 "deleted": not dry_run,
                 "brokers": brokers,
+                "leftOut": plain(left_out),
             }
         )
+    elif left_out:
+        print(f"deleted {topic} on {', '.join(brokers)}")
     else:
         print(f"would delete {what}" if dry_run else f"deleted {what}")
-    return EXIT_OK
+    return tell_not_done(left_out)
 
 
-async def _size(topic: str, common: Common) -> tuple[int, int]:
+async def _all_queues(topic: str, cluster: str | None, common: Common) -> list[QueueStatus]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        entries = await admin.topic_status(topic)
-    return len(entries), sum(entry.count for entry in entries)
+        return await all_or_nothing(admin.topic_status(topic, cluster=cluster))
 
 
-async def _delete(topic: str, cluster: str | None, common: Common) -> list[str]:
+async def _delete(topic: str, cluster: str | None, common: Common) -> tuple[list[str], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.delete_topic(topic, cluster=cluster)
+        return await partly(admin.delete_topic(topic, cluster=cluster))
 
 
 @app.command
@@ -250,12 +261,13 @@ async def _status(topic: str, common: Common) -> int:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        entries = await admin.topic_status(topic)
+        entries, left_out = await partly(admin.topic_status(topic))
     if common.json:
-        print_json(
-            [{**asdict(entry), "queue": entry.queue._asdict(), "count": entry.count} for entry in entries]
-        )
-        return EXIT_OK
+        queues = [
+            {**asdict(entry), "queue": entry.queue._asdict(), "count": entry.count} for entry in entries
+        ]
+        print_json({"topic": topic, "queues": queues, "leftOut": plain(left_out)})
+        return tell_not_shown(left_out, QUEUES)
     rows = [
         [
             entry.queue.broker_name,
@@ -268,8 +280,9 @@ async def _status(topic: str, common: Common) -> int:
         for entry in entries
     ]
     print_table(["broker", "queue", "min", "max", "messages", "newest"], rows)
-    print(f"{sum(entry.count for entry in entries)} messages in {len(entries)} queues")
-    return EXIT_OK
+    total = sum(entry.count for entry in entries)
+    print(f"{total} messages in {len(entries)} queues{without(left_out)}")
+    return tell_not_shown(left_out, QUEUES)
 
 
 def _date(milliseconds: int) -> str:

@@ -1,0 +1,105 @@
+"""What is told, and raised, when some brokers do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+
+import pytest
+
+from orbitmq import BrokerError, OrbitError
+from orbitmq.admin import BrokerInfo, IncompleteError
+from orbitmq.admin.answers import Answers, left_out
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
+from orbitmq.cli.partial import all_or_nothing, partly, plain, tell_not_done, tell_not_shown, without
+from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+
+NOBODY: list[tuple[BrokerInfo, int]] = []
+A = BrokerInfo("c", "broker-a", 0, "h:1")
+SILENT = left_out("broker-b", "h:2", RequestTimeoutError("no answer from h:2 in time", "h:2"), 5000)
+REFUSES = left_out("broker-c", "h:3", BrokerError(1, "the disk is full", "h:3"), 5000)
+
+
+async def fails(found: object) -> object:
+    raise IncompleteError(found, [SILENT])
+
+
+async def succeeds() -> str:
+    return "all"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "uncertain"),
+    [
+        (RequestTimeoutError("no answer from h:2 in time", "h:2"), "no answer in 2.5 s", True),
+        (ConnectionLostError("connection to h:2 lost", "h:2"), "connection to h:2 lost", True),
+        (ConnectError("cannot connect to h:2", "h:2"), "cannot connect to h:2", False),
+        (BrokerError(14, None, "h:2"), "it answered code 14: no remark", False),
+    ],
+)
+def test_who_is_left_out_says_why_and_whether_it_may_have_been_done(
+    error: OrbitError, reason: str, uncertain: bool
+) -> None:
+    one = left_out("broker-b", "h:2", error, 2500)
+    assert (str(one), one.uncertain) == (f"broker-b at h:2: {reason}", uncertain)
+
+
+def test_complete_answers_are_the_result() -> None:
+    assert Answers(1, [(A, 7)], []).whole("found") == "found"
+    assert Answers(1, [(A, 7)], []).names == ["broker-a"]
+
+
+def test_some_answers_are_in_the_error() -> None:
+    with pytest.raises(IncompleteError, match=r"^some: broker-b at h:2: no answer in 5 s$") as caught:
+        Answers(2, [(A, 7)], [SILENT]).whole([7], "some")
+    assert (caught.value.found, caught.value.left_out) == ([7], (SILENT,))
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copy), copy.found, copy.left_out[0].reason) == (str(caught.value), [7], SILENT.reason)
+
+
+def test_no_answer_is_the_first_ones_own_error() -> None:
+    with pytest.raises(RequestTimeoutError):
+        Answers(2, NOBODY, [SILENT, REFUSES]).whole([])
+    with pytest.raises(BrokerError):
+        Answers(1, NOBODY, [SILENT]).beside([REFUSES]).whole([])
+
+
+def test_a_broker_that_has_nothing_of_it_has_answered_too() -> None:
+    with pytest.raises(IncompleteError):
+        Answers(2, NOBODY, [SILENT]).whole([])
+
+
+def test_what_is_there_is_shown_and_what_is_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asyncio.run(partly(succeeds())) == ("all", ())
+    assert asyncio.run(partly(fails([1]))) == ([1], (SILENT,))
+    assert tell_not_shown([SILENT, REFUSES], "its queues are") == EXIT_FAILED
+    assert capsys.readouterr().err == (
+        "broker-b at h:2: no answer in 5 s; its queues are not shown\n"
+        "broker-c at h:3: it answered code 1: the disk is full; its queues are not shown\n"
+    )
+    assert tell_not_shown([], "its queues are") == EXIT_OK
+    assert without([SILENT, REFUSES]) == ", without those of broker-b, broker-c"
+    assert without([]) == ""
+    assert plain([SILENT]) == [{"brokerName": "broker-b", "address": "h:2", "reason": "no answer in 5 s"}]
+
+
+def test_one_thing_that_nobody_who_answers_has_stays_an_error() -> None:
+    with pytest.raises(IncompleteError):
+        asyncio.run(partly(fails(None)))
+
+
+def test_what_was_not_done_is_told_with_how_to_finish(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tell_not_done([SILENT, REFUSES]) == EXIT_FAILED
+    assert capsys.readouterr().err == (
+        "broker-b at h:2: no answer in 5 s; it may still do it\n"
+        "broker-c at h:3: it answered code 1: the disk is full; nothing was done there\n"
+        "to finish, run it again when all answer\n"
+    )
+    assert tell_not_done([]) == EXIT_OK
+    assert capsys.readouterr().err == ""
+
+
+def test_what_needs_all_brokers_is_not_begun_without_one() -> None:
+    assert asyncio.run(all_or_nothing(succeeds())) == "all"
+    with pytest.raises(IncompleteError, match=r"nothing was done, .* broker-b at h:2: no answer in 5 s"):
+        asyncio.run(all_or_nothing(fails([1])))
