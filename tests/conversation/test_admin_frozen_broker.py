@@ -133,6 +133,10 @@ async def test_changes_are_made_where_they_can_be(orbitmq_world: World) -> None:
                 world, admin.dead_letters.redrive(RedriveRequest("cg", to_topic="T", rate=1))
             )
             assert job.broker_name == ALIVE
+            # Who is not to send any is not asked.
+            chosen = RedriveRequest("other", to_topic="T")
+            (job,) = await admin.dead_letters.redrive(chosen, only={ALIVE: [[0, 1]]})
+            assert job.broker_name == ALIVE
             services = world.brokers[ALIVE].services
             assert ("U" in services.topics, "new" in services.groups, "cg2" in services.groups) == (
                 True,

@@ -74,13 +74,11 @@ class DeadLetterAdmin:
 
     async def of(self, group: str) -> DeadLetters:
         """How many dead letters a group has; errors as :meth:`groups`."""
-        answers = await self._stats(group)
+        answers = await self._stats(group, await self._asking.leaders())
         return answers.whole(_sum(group, {broker.name: ends for broker, ends in answers.told}))
 
-    async def _stats(self, group: str) -> Answers[_Ends]:
-        return await self._asking.at_each(
-            await self._asking.leaders(), lambda broker: self._ends(broker, group)
-        )
+    async def _stats(self, group: str, brokers: Sequence[BrokerInfo]) -> Answers[_Ends]:
+        return await self._asking.at_each(brokers, lambda broker: self._ends(broker, group))
 
     async def _ends(self, broker: BrokerInfo, group: str) -> _Ends:
         """Of the queues of a group's dead letters; none when the broker has none."""
@@ -106,19 +104,15 @@ class DeadLetterAdmin:
             IncompleteError: a broker refuses or does not answer; the jobs of the others run and are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        stats = await self._stats(request.group)
-        counts = {
-            broker: sum(one.max_offset - one.min_offset for one in ends)
-            for broker, ends in stats.told
-            if only is None or only.get(broker.name)
-        }
+        leaders = await self._asking.leaders()
+        chosen = [broker for broker in leaders if only is None or only.get(broker.name)]
+        stats = await self._stats(request.group, chosen)
+        counts = {broker: sum(one.max_offset - one.min_offset for one in ends) for broker, ends in stats.told}
         holders = [broker for broker, count in counts.items() if count]
         if not holders:
             stats.whole(None, f"no broker that answers has dead letters of group {request.group}")
             raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"group {request.group} has no dead letters",
-                stats.told[0][0].address,
+                ResponseCode.TOPIC_NOT_EXIST, f"group {request.group} has no dead letters", leaders[0].address
             )
         if request.rate is not None and request.rate > len(holders):
             request = replace(request, rate=request.rate // len(holders))
