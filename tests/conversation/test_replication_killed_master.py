@@ -18,6 +18,7 @@ from tests.conversation.test_replication_resets import (
 from tests.replicas import ACTING, MASTER, SLAVE, kill, role_of
 
 from orbitmq.broker.role import Role
+from orbitmq.replication.state.exchange import SILENT_SECONDS
 from orbitmq.testing import World
 from orbitmq.wire.codes import ResponseCode
 
@@ -162,3 +163,53 @@ async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World
             assert world.brokers[name].services.offsets.query("cg", "T", 0) == 20
         await world.sleep(LONG_MS / 1000)
         assert (await pop(master, topic="popped")).bodies == []
+
+
+@pytest.mark.behaviour("PO-42")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+async def test_who_was_not_told_is_on_the_disk_before_what_it_was_not_told(orbitmq_world: World) -> None:
+    """That a reset was heard came to the disk at once, the note with the table files: the group went back."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        await world.sleep(IN_FILES_S)
+        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[SLAVE].host])
+        await commit(master, 19)
+        await world.sleep(2 * SILENT_SECONDS + 0.1)
+        await reset(master, 20)
+        await is_told(master, 19, 20)
+        await world.sleep(0.1)
+        kill(world)
+        world.heal()
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        for name in (MASTER, SLAVE):
+            assert world.brokers[name].services.offsets.query("cg", "T", 0) == 20
+
+
+@pytest.mark.behaviour("PO-42")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("order", [(MASTER, SLAVE), (SLAVE, MASTER)])
+async def test_a_slave_that_was_killed_too_takes_nothing_back(
+    orbitmq_world: World, order: tuple[str, str]
+) -> None:
+    """It had acknowledged what its disk had not yet: the group went back to where that one's file knew it."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        await world.sleep(IN_FILES_S)
+        await reset(master, 20)
+        await is_told(master, 18, 20)
+        await world.sleep(0.3)
+        assert world.brokers[SLAVE].services.offsets.query("cg", "T", 0) == 20
+        for name in order:
+            kill(world, name)
+        for name in order:
+            await world.start_broker(name)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        for name in order:
+            assert world.brokers[name].services.offsets.query("cg", "T", 0) == 20

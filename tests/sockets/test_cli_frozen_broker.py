@@ -194,8 +194,10 @@ def test_who_follows_gets_the_others_and_then_all(orbitmq: Command, cluster: Fro
 def test_what_is_made_is_made_where_it_can_be(orbitmq: Command, cluster: Frozen) -> None:
     made = orbitmq("topic", "create", "new", "--queues", "2", code=1, out=True)
     assert made == "new: 2 queues (read+write) on each of broker-a\n"
-    finish = "to finish, run it again when all answer\n"
-    assert orbitmq.errors == cluster.line("it may still do it") + finish
+    finish = "to finish, run it again when all answer"
+    assert orbitmq.errors == cluster.line("it may still do it") + f"{finish}\n"
+    orbitmq("group", "clone", "billing", "copy", "--yes", code=1)
+    assert orbitmq.errors.splitlines()[1] == f"{finish}; it moves copy at the others once more, too"
     cluster.thaw()
     assert "broker-a, broker-b" in orbitmq("topic", "create", "new", "--queues", "2")
 

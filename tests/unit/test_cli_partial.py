@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from orbitmq import BrokerError, OrbitError
 from orbitmq.admin import BrokerInfo, IncompleteError
 from orbitmq.admin.answers import Answers, left_out
+from orbitmq.cli import bench
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
 from orbitmq.cli.partial import all_or_nothing, partly, plain, tell_not_done, tell_not_shown, without
+from orbitmq.runtime import system_runtime
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from orbitmq.cli.peek import Peek
 
 NOBODY: list[tuple[BrokerInfo, int]] = []
 A = BrokerInfo("c", "broker-a", 0, "h:1")
@@ -34,7 +41,12 @@ async def succeeds() -> str:
         (RequestTimeoutError("no answer from h:2 in time", "h:2"), "no answer in 2.5 s", True),
         (ConnectionLostError("connection to h:2 lost", "h:2"), "connection to h:2 lost", True),
         (ConnectError("cannot connect to h:2", "h:2"), "cannot connect to h:2", False),
-        (BrokerError(14, None, "h:2"), "it answered code 14: no remark", False),
+        (BrokerError(1, None, "h:2"), "it answered code 1: no remark", False),
+        (
+            BrokerError(14, "a change of topics cannot be written", "h:2"),
+            "it answered code 14: a change of topics cannot be written",
+            True,
+        ),
     ],
 )
 def test_who_is_left_out_says_why_and_whether_it_may_have_been_done(
@@ -92,7 +104,7 @@ def test_what_was_not_done_is_told_with_how_to_finish(capsys: pytest.CaptureFixt
     assert tell_not_done([SILENT, REFUSES]) == EXIT_FAILED
     assert capsys.readouterr().err == (
         "broker-b at h:2: no answer in 5 s; it may still do it\n"
-        "broker-c at h:3: it answered code 1: the disk is full; nothing was done there\n"
+        "broker-c at h:3: it answered code 1: the disk is full; it was not done there\n"
         "to finish, run it again when all answer\n"
     )
     assert tell_not_done([]) == EXIT_OK
@@ -103,3 +115,24 @@ def test_what_needs_all_brokers_is_not_begun_without_one() -> None:
     assert asyncio.run(all_or_nothing(succeeds())) == "all"
     with pytest.raises(IncompleteError, match=r"nothing was done, .* broker-b at h:2: no answer in 5 s"):
         asyncio.run(all_or_nothing(fails([1])))
+
+
+class HalfRead:
+    """Some of a topic, of which one broker gave not all."""
+
+    lost = ("broker-b",)
+
+    async def messages(self, *_: object, **__: object) -> AsyncIterator[list[int]]:
+        yield [1, 2, 3]
+
+
+@pytest.mark.behaviour("MO-24")
+def test_a_bench_that_could_not_read_all_back_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was exit code 0, with fewer messages."""
+
+    async def read(*_: object) -> list[bench.Result]:
+        peek = cast("Peek", HalfRead())
+        return [await bench._receive(peek, "T", {}, system_runtime().clock)]
+
+    monkeypatch.setattr(bench, "_bench", read)
+    assert bench.bench() == EXIT_FAILED

@@ -61,6 +61,7 @@ class Side:
             self.noted.append,
         )
         self.saved: list[str] = []
+        self.crashed = False
 
     async def save(self, table: str) -> None:
         self.saved.append(table)

@@ -7,14 +7,23 @@ import json
 import pytest
 from tests.unit.test_replication_state import Link, Pair, Side, connect, cut
 
-from orbitmq.broker.change_feed import OFFSETS, UNTOLD, ChangeFeed
+from orbitmq.broker.change_feed import OFFSETS, UNTOLD, ChangeFeed, Entry, FedTable
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.exchange import SILENT_SECONDS
-from orbitmq.replication.state.terms import NONE
+from orbitmq.replication.state.frames import Ack
+from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
+from orbitmq.replication.state.terms import NONE, Terms
 from orbitmq.replication.state.untold import Untold
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.wire.bodies.topic import DataVersion
 
 pytestmark = pytest.mark.behaviour("PO-42")
+
+
+class Tabled:
+    """A table that has a version only."""
+
+    version = DataVersion(0, 0, 0)
 
 
 def untold(side: Side) -> list[int]:
@@ -127,3 +136,43 @@ async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> 
         pair.master.exchange._untold.note(7, True)
         await pair.sleep(1)
         assert untold(pair.slave) == []
+
+
+async def test_who_is_being_told_everything_lacks_something_until_it_has_all(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Its tables are of our term with the first frame: the rest of them would have been the newer ones."""
+    async with Pair(runtime) as pair:
+        pair.master.become(Role.PRE_ONLINE)
+        pair.master.become(Role.MASTER)
+        for number in range(WINDOW * MAX_ENTRIES):
+            pair.master.tables.offsets.commit("g", f"T{number}", 0, 10)
+        connect(pair.master, pair.slave)
+        await pair.sleep(0.02)
+        assert pair.slave.tables.offsets.version.state_version == pair.master.exchange.terms.term
+        assert pair.slave.tables.offsets.query("g", f"T{WINDOW * MAX_ENTRIES - 1}", 0) is None
+        assert untold(pair.master) == [1]
+        await pair.sleep(1)
+        assert untold(pair.master) == []
+
+
+def test_who_answers_but_falls_behind_lacks_something() -> None:
+    link = SendingLink()
+    entry = Entry(1, 0, OFFSETS, "k", 1)
+    for look in range(4):
+        for _ in range(10):
+            list(link.frames(1, link.told + 1, [entry]))
+        assert link.is_stuck() is (look > 0)
+        assert link.acknowledged(Ack(link.received + 5, 0))
+    assert link.acknowledged(Ack(link.number, link.told))
+    assert not link.is_stuck()
+
+
+def test_who_was_killed_lacks_something_of_tables_of_one_term() -> None:
+    feed = ChangeFeed()
+    terms = Terms(feed)
+    feed.register(OFFSETS, FedTable(int, lambda _key, _value: None, versioned := Tabled()))
+    assert not terms.has_older(0, untold=True)  # ours may be lost, theirs told by a master of RocketMQ
+    versioned.version = DataVersion(3, 0, 0)
+    assert [terms.has_older(term, untold=True) for term in (2, 3, 4)] == [True, True, False]
+    assert [terms.has_older(term) for term in (2, 3, 4)] == [True, False, False]

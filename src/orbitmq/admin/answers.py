@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
+from orbitmq.wire.codes import ResponseCode
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,7 +34,12 @@ class LeftOut:
 
     @property
     def uncertain(self) -> bool:
-        """Whether it may do what it was asked for all the same: only the answer is missing."""
+        """Whether it may do what it was asked for all the same.
+
+        Only the answer is missing; or a broker made a change that its disk refused, which it tries again.
+        """
+        if isinstance(self.error, BrokerError):
+            return self.error.code == ResponseCode.SERVICE_NOT_AVAILABLE
         return isinstance(self.error, ConnectionLostError | RequestTimeoutError)
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +41,7 @@ orbitmq bench --seconds 60 --no-receive --fault-tolerance 4.x --watch
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One measured phase. Times of single calls in milliseconds."""
+    """One measured phase. Times of single calls in milliseconds; ``lost``: brokers that gave not all."""
 
     phase: str
     messages: int
@@ -51,6 +51,7 @@ class Result:
     p999_ms: float | None = None
     failed: int = 0
     last_failure: str = ""
+    lost: Sequence[str] = ()
 
     @property
     def rate(self) -> int:
@@ -143,7 +144,7 @@ def bench(
         if watch is not None and watch.rows and not common.json:
             watch.print(as_json=False)
     _print(results, watch, common)
-    return EXIT_FAILED if any(result.failed for result in results) else EXIT_OK
+    return EXIT_FAILED if any(result.failed or result.lost for result in results) else EXIT_OK
 
 
 def _print(results: list[Result], watch: BrokerWatch | None, common: Common) -> None:
@@ -211,7 +212,7 @@ async def _receive(peek: Peek, topic: str, spans: Mapping[MessageQueue, Span], c
     count = 0
     async for piece in peek.messages(topic, spans, Filter(), follow=False):
         count += len(piece)
-    return Result("receive", count, clock.monotonic() - begin)
+    return Result("receive", count, clock.monotonic() - begin, lost=peek.lost)
 
 
 class _Sender:

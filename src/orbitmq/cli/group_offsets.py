@@ -166,7 +166,9 @@ def clone(
         print_json({**facts, "leftOut": plain_servers(left_out)})
     else:
         print(f"{target} has the offsets of {source}, {where}, on {', '.join(brokers)}")
-    return tell_not_done(left_out)
+    return tell_not_done(
+        left_out, f"to finish, run it again when all answer; it moves {target} at the others once more, too"
+    )
 
 
 def _carry_out(group: str, plan: Any, save: Path | None, dry_run: bool, yes: bool, common: Common) -> int:

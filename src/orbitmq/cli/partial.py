@@ -57,7 +57,7 @@ def tell_not_done(
 ) -> int:
     """Say where something was not done, and how to finish that. Returns the exit code."""
     for one in left_out:
-        outcome = "it may still do it" if one.uncertain else "nothing was done there"
+        outcome = "it may still do it" if one.uncertain else "it was not done there"
         print(f"{one}; {outcome}", file=sys.stderr)
     if left_out:
         print(finish, file=sys.stderr)

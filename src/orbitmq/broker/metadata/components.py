@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, POP_ORDERS, POPS, RESETS, TOPICS
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, POP_ORDERS, POPS, RESETS, TOPICS, UNTOLD
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -24,8 +24,9 @@ class MetadataTables(Component):
         self._tables = (
             Table(TOPICS, topics),
             Table(GROUPS, groups, parts=(FORBIDDEN,)),
-            # A reset that a pop has heard is over: where that pop went on must not be lost without it.
-            Table(OFFSETS, offsets, parts=(RESETS,), after=(POPS, POP_ORDERS)),
+            # A reset that a pop has heard is over: where that pop went on must not be lost without it. And a
+            # slave that lacks it would undo it, if it did not count as one that lacks something.
+            Table(OFFSETS, offsets, parts=(RESETS,), after=(POPS, POP_ORDERS, UNTOLD)),
         )
 
     def tables(self) -> Sequence[Table]:

@@ -119,7 +119,7 @@ class Acceptance:
         answer = self._answers.get(link)
         if answer is None or frame.begins:
             welcome = asked or frame.term > self._terms.term
-            untold = link.broker_id in self._untold
+            untold = frame.anew or link.broker_id in self._untold
             news_only = self._terms.has_older(frame.term, frame.acted_in, untold=untold)
             answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
             self._terms.saw(frame.term)

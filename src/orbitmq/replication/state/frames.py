@@ -23,6 +23,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
             sender's tables do not have; ``None``: it does not know.
         acted_in: with what was asked for: the last term in which the sender acted and told nobody; 0: there
             is none.
+        anew: with what was asked for: the sender was killed, and no leader has told it all since; its tables
+            may be some seconds older than what it once acknowledged.
     """
 
     number: int
@@ -34,6 +36,7 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     asked: bool = False
     locks_in_s: float | None = None
     acted_in: int = 0
+    anew: bool = False
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):

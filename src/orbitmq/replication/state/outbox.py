@@ -76,7 +76,7 @@ class SendingLink:
         self.told = 0
         self.telling = 0
         self.turn = asyncio.Lock()
-        self._looked_at = -1
+        self._looked_at = 0
 
     @property
     def waits(self) -> bool:
@@ -89,9 +89,9 @@ class SendingLink:
         return self.received < self.number
 
     def is_stuck(self) -> bool:
-        """Whether it owed an answer at the last call too, and has given none since."""
-        stuck = self.is_owed and self._looked_at == self.received
-        self._looked_at = self.received if self.is_owed else -1
+        """Whether it has not answered all yet that it was sent before the last call."""
+        stuck = self.received < self._looked_at
+        self._looked_at = self.number
         return stuck
 
     @property
@@ -109,16 +109,17 @@ class SendingLink:
         ends: bool = False,
         asked: bool = False,
         acted_in: int = 0,
+        anew: bool = False,
         locks_in_s: float | None = None,
     ) -> Iterator[bytes]:
         """The payloads of the next frames, which tell these entries; one at least."""
         told = max(self.told, sequence)
-        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in)
+        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in, anew)
         payload = encode(frame)
         if len(entries) > 1 and (len(entries) > MAX_ENTRIES or len(payload) > FRAME_BYTES):
             half = len(entries) // 2
             yield from self.frames(
-                term, self.told, entries[:half], begins=begins, asked=asked, acted_in=acted_in
+                term, self.told, entries[:half], begins=begins, asked=asked, acted_in=acted_in, anew=anew
             )
             yield from self.frames(
                 term, sequence, entries[half:], ends=ends, asked=asked, locks_in_s=locks_in_s

@@ -59,10 +59,11 @@ class Terms:
         Args:
             acted_in: the last term in which it acted, 0: it did not. One who led later than we did began a
                 higher one than ours.
-            untold: it was not told all that we changed, in an earlier run perhaps.
+            untold: it was not told all that we changed, in an earlier run perhaps, or was killed and may
+                have lost some of it.
         """
         own = self._of_tables
-        return term <= self.begun or term < own or 0 < acted_in <= own or (untold and term == own)
+        return term <= self.begun or term < own or 0 < acted_in <= own or (untold and 0 < term == own)
 
     def begin(self) -> int:
         """Give all tables the next term; returns it."""

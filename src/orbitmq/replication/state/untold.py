@@ -14,7 +14,8 @@ _KEY = "slaves"
 
 
 class Untold:
-    """The broker ids of followers that lost their link, or have not answered for a while, until all is told.
+    """The broker ids of followers that lost their link, have not answered for a while, or are being told
+    everything, until they have all.
 
     Of tables of one term nothing else says which are older. A master that begins anew has what it wrote some
     seconds ago: a slave that was told all has more, such a one less.
@@ -35,7 +36,7 @@ class Untold:
             self._feed.changed(UNTOLD, str(broker_id), untold or None)
 
     def look(self, followers: Iterable[tuple[PeerLink, SendingLink]]) -> bool:
-        """Note who has not answered since the last look; whether somebody owes an answer."""
+        """Note who has not answered what was sent before the last look; whether somebody owes an answer."""
         newest = {link.broker_id: sending for link, sending in followers}
         for broker_id, sending in newest.items():
             if sending.is_stuck():

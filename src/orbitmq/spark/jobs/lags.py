@@ -92,7 +92,7 @@ def record_lag(
 
     Raises:
         JobError: the folder cannot be written to.
-        BrokerError, TransportError, NameServerError: a server refuses or does not answer.
+        IncompleteError, BrokerError, TransportError, NameServerError: a server refuses or does not answer.
     """
     folder = Folder(to)
     folder.prepare()
