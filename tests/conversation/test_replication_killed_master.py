@@ -167,6 +167,68 @@ async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World
 
 @pytest.mark.behaviour("PO-42")
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+@pytest.mark.parametrize("after_s", [UNSAVED_S, IN_FILES_S])
+@pytest.mark.parametrize("pops", [False, True])
+async def test_a_slave_that_was_not_told_undoes_no_reset_that_went_back(
+    orbitmq_world: World, after_s: float, pops: bool
+) -> None:
+    """It knew the group farther on: what it was moved back for was skipped."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        popped = await popped_all(master)
+        for index in range(5):
+            await ack(master, popped.receipt(index), topic="popped")
+        await world.sleep(1)
+        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[SLAVE].host])
+        await world.sleep(2 * SILENT_SECONDS + 0.2)
+        if pops:
+            await reset(master, 2, topic="popped")
+            assert (await pop(master, topic="popped")).bodies == [b"2", b"3", b"4"]
+        else:
+            await reset(master, 5)
+            await is_told(master, 18, 5)
+        await world.sleep(after_s)
+        kill(world)
+        world.heal()
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        if pops:
+            await world.sleep(30)
+            assert (await pop(master, topic="popped")).bodies == [b"2", b"3", b"4"]
+        else:
+            for name in (MASTER, SLAVE):
+                assert not waits(world, name)
+                assert world.brokers[name].services.offsets.query("cg", "T", 0) == 5
+
+
+@pytest.mark.behaviour("PO-42")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
+async def test_where_groups_were_when_a_slave_was_cut_off_is_on_the_disk(orbitmq_world: World) -> None:
+    """Nothing that it has is taken, so what it was told must not be lost."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    async with peer_of(world, MASTER) as master:
+        await twenty_read(world, master)
+        await world.sleep(IN_FILES_S)
+        await commit(master, 20)
+        await world.sleep(0.3)
+        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[SLAVE].host])
+        world.brokers[MASTER].services.offsets.commit("other", "T", 0, 7)
+        await world.sleep(2 * SILENT_SECONDS + 0.2)
+        kill(world)
+        world.heal()
+        await world.start_broker(MASTER)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        await world.sleep(2)
+        assert await committed(master) == "20"
+        assert world.brokers[MASTER].services.offsets.query("other", "T", 0) == 7
+
+
+@pytest.mark.behaviour("PO-42")
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
 async def test_who_was_not_told_is_on_the_disk_before_what_it_was_not_told(orbitmq_world: World) -> None:
     """That a reset was heard came to the disk at once, the note with the table files: the group went back."""
     world = orbitmq_world

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.test_replication_state import Link, Pair, Side, connect, cut
 
 from orbitmq.broker.change_feed import OFFSETS, UNTOLD, ChangeFeed, Entry, FedTable
+from orbitmq.broker.events import Events
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.exchange import SILENT_SECONDS
 from orbitmq.replication.state.frames import Ack
@@ -119,21 +120,22 @@ async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> 
     feed = ChangeFeed()
     told: list[tuple[str, str, object]] = []
     feed.subscribe(lambda *change: told.append(change))
-    table = Untold(feed)
+    table = Untold(feed, Events())
     for number in (2, 1, 2):
-        table.note(number, True)
-    table.note(3, False)
+        table.note(number, lacked=7)
+    table.told(3, applied=7)
+    table.told(1, applied=6)
     assert told == [(UNTOLD, "2", True), (UNTOLD, "1", True)]
     assert not feed.travels(UNTOLD)
     text = "".join(table.file_text())
     assert json.loads(text) == {"slaves": [1, 2]}
-    again = Untold(ChangeFeed())
+    again = Untold(ChangeFeed(), Events())
     again.restore(json.loads(text))
     assert [number in again for number in range(4)] == [False, True, True, False]
     async with Pair(runtime) as pair:
         await lead(pair)
         assert pair.master.tables.feed.travels(OFFSETS)
-        pair.master.exchange._untold.note(7, True)
+        pair.master.exchange._untold.note(7, lacked=1)
         await pair.sleep(1)
         assert untold(pair.slave) == []
 

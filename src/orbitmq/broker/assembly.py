@@ -69,7 +69,7 @@ from orbitmq.broker.messaging.send_back import SendBack
 from orbitmq.broker.messaging.sending import Sending
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.administration import GroupAdministration, TopicAdministration
-from orbitmq.broker.metadata.components import HeardResets, MetadataTables, TableFiles
+from orbitmq.broker.metadata.components import KeptAtOnce, MetadataTables, TableFiles
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
@@ -157,7 +157,7 @@ def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]
         StoreLife(s.store, s.config, s.events),
         files,
         MetadataTables(s.topics, s.groups, s.offsets),
-        HeardResets(s.events, s.persistence),
+        KeptAtOnce(s.events, s.persistence),
         StoreTopics(
             s.topics,
             s.store,

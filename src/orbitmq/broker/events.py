@@ -75,6 +75,11 @@ class ResetHeard:
 
 
 @dataclass(frozen=True, slots=True)
+class UntoldChanged:
+    """A slave lacks something that its master has changed, or has all again."""
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsChanged:
     """Settings of the running broker changed; ``keys`` are RocketMQ's names of them."""
 

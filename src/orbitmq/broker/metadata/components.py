@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, POP_ORDERS, POPS, RESETS, TOPICS, UNTOLD
 from orbitmq.broker.component import Component, Table
-from orbitmq.broker.events import Events, ResetHeard
+from orbitmq.broker.events import Events, ResetHeard, UntoldChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
@@ -69,25 +69,30 @@ class TableFiles(Component):
             self._not_kept()
 
 
-class HeardResets(Component):
-    """Brings to the disk at once that a reset was heard: a broker that is killed would tell it again.
+class KeptAtOnce(Component):
+    """Brings the offsets to the disk at once when a broker that is killed would do more than repeat messages.
 
-    Nobody waits for it. What the disk refuses is tried again with the table files.
+    That a reset was heard: it would tell it again. Where groups are when a slave is told no more: what that
+    one says later of them is older than ours. Nobody waits for it, and what the disk refuses is tried again
+    with the table files.
     """
 
-    name = "resets that were heard"
+    name = "offsets that are kept at once"
 
     def __init__(self, events: Events, persistence: Persistence) -> None:
         self._persistence = persistence
-        self._heard = asyncio.Event()
-        events.subscribe(ResetHeard, lambda _event: self._heard.set())
+        self._wanted = asyncio.Event()
+        events.subscribe(ResetHeard, lambda _event: self._wanted.set())
+        events.subscribe(UntoldChanged, lambda _event: self._wanted.set())
 
     async def start(self) -> None:
         self._spawn(self._keep(), "keep them")
 
     async def _keep(self) -> None:
         while True:
-            await self._heard.wait()
-            self._heard.clear()
+            await self._wanted.wait()
+            self._wanted.clear()
             with suppress(OSError):
-                await self._persistence.flush(OFFSETS)
+                # The others come before the offsets, but only when these have changed.
+                for table in (OFFSETS, POPS, POP_ORDERS, UNTOLD):
+                    await self._persistence.flush(table)

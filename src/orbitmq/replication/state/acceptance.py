@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from orbitmq.broker.change_feed import GROUPS, OFFSETS, TOPICS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import (
+    GROUPS,
+    OFFSETS,
+    POP_DELIVERIES,
+    POP_ORDERS,
+    POPS,
+    RESETS,
+    TOPICS,
+    ChangeFeed,
+    Entry,
+)
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.state.acted import Acted
@@ -17,6 +27,8 @@ from orbitmq.wire.bodies.topic import DataVersion
 
 # What messages need to be found and read: a member that did not act may be the only one that was told of it.
 _NEEDED = (TOPICS, GROUPS, OFFSETS)
+# What was on our disk when a member began to lack something: all of it, so what that one has is older.
+_KEPT = frozenset({OFFSETS, RESETS, POPS, POP_DELIVERIES, POP_ORDERS})
 
 
 @dataclass(slots=True)
@@ -27,6 +39,7 @@ class Answer:
         welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
         acted: the peer did what nobody was told, so what is news of it counts though its tables are older.
         news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
+        keeps_ours: whether where groups are is not taken: the peer did nothing, and was not told all we did.
         older: tables in it that are not newer than ours.
         had: by table, what we had when it began; empty unless our own tables were lost.
     """
@@ -34,6 +47,7 @@ class Answer:
     welcome: bool
     acted: bool
     news_only: bool
+    keeps_ours: bool
     older: set[str] = field(default_factory=set)
     had: dict[str, set[str]] = field(default_factory=dict)
 
@@ -119,15 +133,19 @@ class Acceptance:
         answer = self._answers.get(link)
         if answer is None or frame.begins:
             welcome = asked or frame.term > self._terms.term
-            untold = frame.anew or link.broker_id in self._untold
-            news_only = self._terms.has_older(frame.term, frame.acted_in, untold=untold)
-            answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
+            untold = link.broker_id in self._untold
+            news_only = self._terms.has_older(frame.term, frame.acted_in, untold=frame.anew or untold)
+            acted = frame.acted_in > 0
+            keeps_ours = untold and news_only and not acted
+            answer = self._answers[link] = Answer(welcome, acted, news_only, keeps_ours)
             self._terms.saw(frame.term)
             if self._terms.lost:
                 answer.had = self._needed_keys()
         if not answer.welcome:
             return _none
         known, rule = answer, self._rule_of(answer)
+        if known.keeps_ours and not known.had:
+            return lambda entry: entry.table not in _KEPT and rule(entry)
         if known.had:
             return lambda entry: rule(entry) or entry.key not in known.had.get(entry.table, (entry.key,))
         return rule

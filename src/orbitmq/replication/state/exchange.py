@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, Entry
 from orbitmq.broker.component import Component, Table
-from orbitmq.broker.events import Events, TablesTold
+from orbitmq.broker.events import Events, ResetHeard, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink, Peers
@@ -96,7 +96,7 @@ class StateExchange(Component):
         self._peers = peers
         self.terms = Terms(feed)
         self.acted = Acted(feed)
-        self._untold = Untold(feed)
+        self._untold = Untold(feed, events)
         self._accepts = Acceptance(
             feed, role, self.terms, self.acted, self._untold, self._tell_own, lambda: self.follows()
         )
@@ -121,6 +121,7 @@ class StateExchange(Component):
         peers.on(Kind.STATE_ACK, self._acknowledged)
         peers.on_change(self._link_changed)
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(ResetHeard, self._reset_heard)
         feed.subscribe(self._changed)
 
     def tables(self) -> Sequence[Table]:
@@ -259,11 +260,17 @@ class StateExchange(Component):
         if self._role.takes_messages and self._untold.look(self._followers().items()):
             self._look_later()
 
+    def _reset_heard(self, _event: ResetHeard) -> None:
+        """Followers that have not heard it would undo it, if we were killed now."""
+        if self._role.takes_messages:
+            for link in self._followers():
+                self._untold.note(link.broker_id, self._feed.sequence)
+
     def _begin_telling(self, link: PeerLink) -> None:
         """Tell a follower everything, in the background; :meth:`push` waits for it."""
         sending = self._sending[link]
         sending.telling += 1
-        self._untold.note(link.broker_id, True)
+        self._untold.note(link.broker_id, self._feed.sequence)
 
         async def telling() -> None:
             try:
@@ -453,7 +460,7 @@ class StateExchange(Component):
             # While we may lead, nobody else does, and a follower makes what it acknowledges.
             self._handed_out.heard(link.broker_id, sending.applied)
         if sending is not None and not sending.waits and self._role.takes_messages:
-            self._untold.note(link.broker_id, False)
+            self._untold.told(link.broker_id, sending.applied)
         self._heard.set()
 
     # -- what happens around -----------------------------------------------------------------------------
@@ -463,7 +470,7 @@ class StateExchange(Component):
             self._sending.pop(link, None)
             again = any(link.broker_id == other.broker_id for other in self._sending)
             if self._role.takes_messages and not link.is_master and not again:
-                self._untold.note(link.broker_id, True)
+                self._untold.note(link.broker_id, self._feed.sequence)
             self._heard.set()
             inbox = self._inboxes.pop(link, None)
             if inbox is not None:

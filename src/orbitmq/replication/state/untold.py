@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker.change_feed import UNTOLD, ChangeFeed, FedTable
+from orbitmq.broker.events import Events, UntoldChanged
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.state.outbox import SendingLink
 
@@ -14,43 +15,53 @@ _KEY = "slaves"
 
 
 class Untold:
-    """The broker ids of followers that lost their link, have not answered for a while, or are being told
-    everything, until they have all.
+    """The broker ids of followers that lost their link, have not answered for a while, are being told
+    everything, or have not heard yet that a reset is over: until they have all.
 
     Of tables of one term nothing else says which are older. A master that begins anew has what it wrote some
-    seconds ago: a slave that was told all has more, such a one less.
+    seconds ago: a slave that was told all has more. Such a one has less of what is written with this note.
     """
 
-    def __init__(self, feed: ChangeFeed) -> None:
+    def __init__(self, feed: ChangeFeed, events: Events) -> None:
         self._feed = feed
-        self._ids: set[int] = set()
+        self._events = events
+        # With the number of the last change that they lack; 0: noted in an earlier run.
+        self._ids: dict[int, int] = {}
         feed.register(UNTOLD, FedTable(bool, self._apply))
 
     def __contains__(self, broker_id: object) -> bool:
         return broker_id in self._ids
 
-    def note(self, broker_id: int, untold: bool) -> None:
-        """A follower has all, or lacks something."""
-        if (broker_id in self._ids) is not untold:
-            self._set(broker_id, untold)
-            self._feed.changed(UNTOLD, str(broker_id), untold or None)
+    def note(self, broker_id: int, lacked: int) -> None:
+        """A follower lacks the change of that number."""
+        news = broker_id not in self._ids
+        self._ids[broker_id] = lacked
+        if news:
+            self._tell(broker_id, True)
+
+    def told(self, broker_id: int, applied: int) -> None:
+        """A follower has made all changes up to that number."""
+        if self._ids.get(broker_id, applied + 1) <= applied:
+            del self._ids[broker_id]
+            self._tell(broker_id, None)
+
+    def _tell(self, broker_id: int, untold: bool | None) -> None:
+        self._feed.changed(UNTOLD, str(broker_id), untold)
+        self._events.publish(UntoldChanged())
 
     def look(self, followers: Iterable[tuple[PeerLink, SendingLink]]) -> bool:
         """Note who has not answered what was sent before the last look; whether somebody owes an answer."""
         newest = {link.broker_id: sending for link, sending in followers}
         for broker_id, sending in newest.items():
             if sending.is_stuck():
-                self.note(broker_id, True)
+                self.note(broker_id, sending.told)
         return any(sending.is_owed for sending in newest.values())
 
-    def _set(self, broker_id: int, untold: bool) -> None:
-        if untold:
-            self._ids.add(broker_id)
-        else:
-            self._ids.discard(broker_id)
-
     def _apply(self, key: str, untold: Any) -> None:
-        self._set(int(key), bool(untold))
+        if untold:
+            self._ids[int(key)] = 0
+        else:
+            self._ids.pop(int(key), None)
 
     def file_text(self) -> Iterator[str]:
         """``untoldSlaves.json``."""
@@ -58,4 +69,4 @@ class Untold:
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``untoldSlaves.json``."""
-        self._ids = {int(broker_id) for broker_id in content.get(_KEY) or ()}
+        self._ids = {int(broker_id): 0 for broker_id in content.get(_KEY) or ()}
