@@ -90,6 +90,7 @@ async def test_a_master_with_an_empty_disk_gets_the_log_of_a_slave_that_comes_la
         await online(world, watch)
         await send(world, 0, 20)
         await world.until(lambda: ends(world)[0] == ends(world)[1])
+        await world.sleep(1)  # it is on the slave's device too
         world.crash(MASTER)
         world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
         world.crash(SLAVE)

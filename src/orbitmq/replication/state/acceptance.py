@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -23,6 +23,7 @@ from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.state.acted import Acted
 from orbitmq.replication.state.frames import Changes
 from orbitmq.replication.state.terms import Terms
+from orbitmq.replication.state.untold import Untold
 from orbitmq.wire.bodies.topic import DataVersion
 
 # What messages need to be found and read: a member that did not act may be the only one that was told of it.
@@ -39,17 +40,17 @@ class Answer:
         welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
         acted: the peer did what nobody was told, so what is news of it counts though its tables are older.
         news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
-        keeps_ours: whether where groups are is not taken: the peer did nothing, and was not told all we did.
         older: tables in it that are not newer than ours.
         had: by table, what we had when it began; empty unless our own tables were lost.
+        kept: the same where only what we lack is taken, as the peer did nothing and was not told all we did.
     """
 
     welcome: bool
     acted: bool
     news_only: bool
-    keeps_ours: bool
     older: set[str] = field(default_factory=set)
     had: dict[str, set[str]] = field(default_factory=dict)
+    kept: dict[str, set[str]] = field(default_factory=dict)
 
 
 class Acceptance:
@@ -67,7 +68,7 @@ class Acceptance:
         role: RoleState,
         terms: Terms,
         acted: Acted,
-        untold: Container[int],
+        untold: Untold,
         tell_own: Callable[[PeerLink], object],
         follows: Callable[[], object],
     ) -> None:
@@ -135,23 +136,35 @@ class Acceptance:
             welcome = asked or frame.term > self._terms.term
             untold = link.broker_id in self._untold
             news_only = self._terms.has_older(frame.term, frame.acted_in, untold=frame.anew or untold)
-            acted = frame.acted_in > 0
-            keeps_ours = untold and news_only and not acted
-            answer = self._answers[link] = Answer(welcome, acted, news_only, keeps_ours)
+            answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
             self._terms.saw(frame.term)
             if self._terms.lost:
-                answer.had = self._needed_keys()
+                answer.had = self._keys(_NEEDED)
+            elif news_only and not answer.acted and self._untold.has_older(link.broker_id):
+                answer.kept = self._keys(_KEPT)
         if not answer.welcome:
             return _none
         known, rule = answer, self._rule_of(answer)
-        if known.keeps_ours and not known.had:
-            return lambda entry: entry.table not in _KEPT and rule(entry)
+        if known.kept:
+            return lambda entry: rule(entry) and self._is_missing(known.kept, entry)
         if known.had:
             return lambda entry: rule(entry) or entry.key not in known.had.get(entry.table, (entry.key,))
         return rule
 
-    def _needed_keys(self) -> dict[str, set[str]]:
-        tables = ((name, self._feed.tables().get(name)) for name in _NEEDED)
+    def _is_missing(self, kept: dict[str, set[str]], entry: Entry) -> bool:
+        """Whether it is of a table that we do not keep, or of a queue of which we have nothing there."""
+        if entry.table not in _KEPT:
+            return True
+        known = self._feed.tables()[entry.table]
+        place = entry.table, entry.key
+        if entry.table == RESETS:
+            place = OFFSETS, entry.key  # one that does not wait here is over
+        elif known.whole is not None:
+            place = known.whole(entry.key)
+        return place[1] not in kept.get(place[0], ())
+
+    def _keys(self, names: Iterable[str]) -> dict[str, set[str]]:
+        tables = ((name, self._feed.tables().get(name)) for name in names)
         return {
             name: {key for key, _ in table.items()}
             for name, table in tables

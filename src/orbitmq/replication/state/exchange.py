@@ -270,7 +270,7 @@ class StateExchange(Component):
         """Tell a follower everything, in the background; :meth:`push` waits for it."""
         sending = self._sending[link]
         sending.telling += 1
-        self._untold.note(link.broker_id, self._feed.sequence)
+        self._untold.begins(link.broker_id, self._feed.sequence)
 
         async def telling() -> None:
             try:

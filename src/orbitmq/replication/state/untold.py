@@ -27,6 +27,8 @@ class Untold:
         self._events = events
         # With the number of the last change that they lack; 0: noted in an earlier run.
         self._ids: dict[int, int] = {}
+        # Those that were not told all in this run yet: they may have what we lost.
+        self._never_told: set[int] = set()
         feed.register(UNTOLD, FedTable(bool, self._apply))
 
     def __contains__(self, broker_id: object) -> bool:
@@ -39,10 +41,21 @@ class Untold:
         if news:
             self._tell(broker_id, True)
 
+    def begins(self, broker_id: int, lacked: int) -> None:
+        """A follower is told everything, up to the change of that number."""
+        if broker_id not in self._ids:
+            self._never_told.add(broker_id)
+        self.note(broker_id, lacked)
+
+    def has_older(self, broker_id: int) -> bool:
+        """Whether all that a follower has was on our disk when it began to lack something."""
+        return broker_id in self._ids and broker_id not in self._never_told
+
     def told(self, broker_id: int, applied: int) -> None:
         """A follower has made all changes up to that number."""
         if self._ids.get(broker_id, applied + 1) <= applied:
             del self._ids[broker_id]
+            self._never_told.discard(broker_id)
             self._tell(broker_id, None)
 
     def _tell(self, broker_id: int, untold: bool | None) -> None:
