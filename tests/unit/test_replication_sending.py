@@ -95,7 +95,7 @@ async def test_it_comes_nearer_however_much_is_written(orbitmq_runtime: Simulate
     log.pump()
     behind = log.cursor.behind
     for _ in range(60):
-        write(store, 200_000)  # 200 MB/s
+        write(store, 1_600_000)  # 400 MB/s
         log.pump()
         await orbitmq_runtime.clock.sleep(FAR_PAUSE_S)
     assert log.cursor.behind < behind - (2 << 20)
