@@ -42,6 +42,19 @@ async def is_told(peer: BrokerPeer, at: int, to: int) -> None:
     await peer.pull(to, sys_flag=int(OWN_FILTER))
 
 
+def cut_off(world: World, slave: str = SLAVE) -> None:
+    """Master and slave do not reach each other; the name server reaches both."""
+    world.runtime.network.partition([world.machines[MASTER].host], [world.machines[slave].host])
+
+
+async def leads_again(world: World) -> None:
+    """All reach each other, and the master begins anew."""
+    world.heal()
+    await world.start_broker(MASTER)
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    await world.sleep(2)
+
+
 async def is_back(world: World, *, acts: bool) -> None:
     """The master is killed and leads again, after its slave has acted or before that."""
     kill(world)
@@ -145,19 +158,16 @@ async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World
         popped = await popped_all(master)
         await reset(master, 18)
         await world.sleep(IN_FILES_S)
-        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[stale].host])
+        cut_off(world, stale)
         await is_told(master, 17, 18)
         await commit(master, 20)
         for index in range(5):
             await ack(master, popped.receipt(index), topic="popped")
         await world.sleep(IN_FILES_S)
         kill(world)
-        world.heal()
         # The one that was told is away: only the other one can tell.
         kill(world, "broker-a-2" if stale == SLAVE else SLAVE)
-        await world.start_broker(MASTER)
-        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-        await world.sleep(2)
+        await leads_again(world)
         for name in (MASTER, stale):
             assert not waits(world, name)
             assert world.brokers[name].services.offsets.query("cg", "T", 0) == 20
@@ -181,7 +191,7 @@ async def test_a_slave_that_was_not_told_undoes_no_reset_that_went_back(
         for index in range(5):
             await ack(master, popped.receipt(index), topic="popped")
         await world.sleep(1)
-        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[SLAVE].host])
+        cut_off(world)
         await world.sleep(2 * SILENT_SECONDS + 0.2)
         if pops:
             await reset(master, 2, topic="popped")
@@ -191,10 +201,7 @@ async def test_a_slave_that_was_not_told_undoes_no_reset_that_went_back(
             await is_told(master, 18, 5)
         await world.sleep(after_s)
         kill(world)
-        world.heal()
-        await world.start_broker(MASTER)
-        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-        await world.sleep(2)
+        await leads_again(world)
         if pops:
             await world.sleep(30)
             assert (await pop(master, topic="popped")).bodies == [b"2", b"3", b"4"]
@@ -215,14 +222,11 @@ async def test_where_groups_were_when_a_slave_was_cut_off_is_on_the_disk(orbitmq
         await world.sleep(IN_FILES_S)
         await commit(master, 20)
         await world.sleep(0.3)
-        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[SLAVE].host])
+        cut_off(world)
         world.brokers[MASTER].services.offsets.commit("other", "T", 0, 7)
         await world.sleep(2 * SILENT_SECONDS + 0.2)
         kill(world)
-        world.heal()
-        await world.start_broker(MASTER)
-        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-        await world.sleep(2)
+        await leads_again(world)
         assert await committed(master) == "20"
         assert world.brokers[MASTER].services.offsets.query("other", "T", 0) == 7
 
@@ -236,17 +240,14 @@ async def test_who_was_not_told_is_on_the_disk_before_what_it_was_not_told(orbit
     async with peer_of(world, MASTER) as master:
         await twenty_read(world, master)
         await world.sleep(IN_FILES_S)
-        world.runtime.network.partition([world.machines[MASTER].host], [world.machines[SLAVE].host])
+        cut_off(world)
         await commit(master, 19)
         await world.sleep(2 * SILENT_SECONDS + 0.1)
         await reset(master, 20)
         await is_told(master, 19, 20)
         await world.sleep(0.1)
         kill(world)
-        world.heal()
-        await world.start_broker(MASTER)
-        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
-        await world.sleep(2)
+        await leads_again(world)
         for name in (MASTER, SLAVE):
             assert world.brokers[name].services.offsets.query("cg", "T", 0) == 20
 

@@ -14,7 +14,7 @@ from orbitmq.admin import BrokerInfo, IncompleteError
 from orbitmq.admin.answers import Answers, left_out
 from orbitmq.cli import bench
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
-from orbitmq.cli.partial import all_or_nothing, partly, plain, tell_not_done, tell_not_shown, without
+from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown, without
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 
@@ -92,7 +92,9 @@ def test_what_is_there_is_shown_and_what_is_not_is_told(capsys: pytest.CaptureFi
     assert tell_not_shown([], "its queues are") == EXIT_OK
     assert without([SILENT, REFUSES]) == ", without those of broker-b, broker-c"
     assert without([]) == ""
-    assert plain([SILENT]) == [{"brokerName": "broker-b", "address": "h:2", "reason": "no answer in 5 s"}]
+    assert plain_left_out([SILENT]) == [
+        {"brokerName": "broker-b", "address": "h:2", "reason": "no answer in 5 s"}
+    ]
 
 
 def test_one_thing_that_nobody_who_answers_has_stays_an_error() -> None:

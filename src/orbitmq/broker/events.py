@@ -69,10 +69,6 @@ class OffsetsReset:
 class ResetHeard:
     """A group goes on where an administrator moved it: it is told so no more."""
 
-    group: str
-    topic: str
-    queue_id: int
-
 
 @dataclass(frozen=True, slots=True)
 class UntoldChanged:

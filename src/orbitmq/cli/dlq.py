@@ -12,7 +12,7 @@ from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import as_json, date
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import partly, plain, tell_not_done, tell_not_shown
+from orbitmq.cli.partial import partly, plain_left_out, tell_not_done, tell_not_shown
 from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.times import Between, time_ms
 
@@ -66,7 +66,7 @@ def list_groups(*, common: Common = Common()) -> int:  # noqa: B008 - immutable
     """Print the groups that have dead letters, and how many."""
     found, left_out = run_async(_groups(common))
     if common.json:
-        print_json({"groups": list(map(asdict, found)), "leftOut": plain(left_out)})
+        print_json({"groups": list(map(asdict, found)), "leftOut": plain_left_out(left_out)})
         return tell_not_shown(left_out, LETTERS)
     rows = [[one.group, one.count, date(one.newest_ms) if one.newest_ms else "-", ", ".join(one.brokers)]
             for one in found]  # fmt: skip
@@ -286,7 +286,7 @@ def _show(jobs: Sequence[Redrive], left_out: Sequence[LeftOut], common: Common) 
     failed = any(job.state.value == "FAILED" for job in jobs)
     if common.json:
         told = [{name: value for name, value in job.to_plain().items() if name != "done"} for job in jobs]
-        print_json({"jobs": told, "leftOut": plain(left_out)})
+        print_json({"jobs": told, "leftOut": plain_left_out(left_out)})
         return EXIT_FAILED if failed else EXIT_OK
     rows = [
         [job.request.group, job.broker_name, "counted" if job.request.dry_run else job.state.value.lower(),

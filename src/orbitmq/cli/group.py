@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, UsageError
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
-from orbitmq.cli.partial import all_or_nothing, partly, plain, tell_not_done, tell_not_shown, without
+from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown, without
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def list_groups(
     names, left_out = run_async(_names(all, cluster, common))
     if common.json:
         groups = [{"group": name, "brokers": brokers} for name, brokers in names.items()]
-        print_json({"groups": groups, "leftOut": plain(left_out)})
+        print_json({"groups": groups, "leftOut": plain_left_out(left_out)})
     else:
         for name in names:
             print(name)
@@ -81,7 +81,7 @@ def show(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - im
     """
     details, left_out = run_async(_show(group, common))
     if common.json:
-        print_json({**_facts(details), "leftOut": plain(left_out)})
+        print_json({**_facts(details), "leftOut": plain_left_out(left_out)})
     else:
         _print(details)
     code = tell_not_shown(left_out, "members that only it knows are")
@@ -170,7 +170,7 @@ def lag(
     total = sum(one.lag for one in queues)
     if common.json:
         found = [{**asdict(one), "queue": one.queue._asdict(), "lag": one.lag} for one in queues]
-        print_json({"group": group, "lag": total, "queues": found, "leftOut": plain(left_out)})
+        print_json({"group": group, "lag": total, "queues": found, "leftOut": plain_left_out(left_out)})
         return tell_not_shown(left_out, "its queues are")
     rows = [
         [one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.committed, one.end, one.lag,
@@ -228,7 +228,7 @@ def create(
     )
     if common.json:
         facts = {"group": group, "brokers": brokers, "retries": retries, "retryQueues": retry_queues}
-        print_json({**facts, "leftOut": plain(left_out)})
+        print_json({**facts, "leftOut": plain_left_out(left_out)})
     else:
         print(f"{group}: {retries} redeliveries, on {', '.join(brokers)}")
     return max(tell_lost_masters(lost), tell_not_done(left_out))
@@ -296,7 +296,7 @@ def delete(
         brokers, left_out = run_async(_delete(group, offsets, cluster, common))
     if common.json:
         facts = {"group": group, "members": len(details.members), "deleted": not dry_run, "brokers": brokers}
-        print_json({**facts, "leftOut": plain(left_out)})
+        print_json({**facts, "leftOut": plain_left_out(left_out)})
     elif left_out:
         print(f"deleted group {group} on {', '.join(brokers)}")
     else:

@@ -13,8 +13,7 @@ from orbitmq.cli.app import Common, confirm, run_async
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.group import app
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import all_or_nothing, partly, tell_not_done, tell_not_shown
-from orbitmq.cli.partial import plain as plain_servers
+from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown
 from orbitmq.cli.times import time_ms
 from orbitmq.message.model import MessageQueue
 
@@ -163,7 +162,7 @@ def clone(
     brokers, left_out = run_async(work())
     if common.json:
         facts = {"source": source, "target": target, "topic": topic, "brokers": brokers}
-        print_json({**facts, "leftOut": plain_servers(left_out)})
+        print_json({**facts, "leftOut": plain_left_out(left_out)})
     else:
         print(f"{target} has the offsets of {source}, {where}, on {', '.join(brokers)}")
     return tell_not_done(
@@ -192,7 +191,7 @@ def _carry_out(group: str, plan: Any, save: Path | None, dry_run: bool, yes: boo
     if common.json:
         facts = {"group": group, "moves": list(map(plain, moved)), "file": str(path)}
         left_file = None if left_path is None else str(left_path)
-        print_json({**facts, "leftFile": left_file, "leftOut": plain_servers(left_out)})
+        print_json({**facts, "leftFile": left_file, "leftOut": plain_left_out(left_out)})
     else:
         print(f"moved {group} in {len(moved)} queues; undo with: orbitmq group reset {group} --undo {path}")
     # With a file of its own, so that the one above undoes both.
@@ -205,7 +204,7 @@ def _tell(group: str, plan: Any, common: Common) -> int:
     if not moves and not left_out:
         raise UsageError("no queue is to be moved")
     if common.json:
-        print_json({"group": group, "moves": list(map(plain, moves)), "leftOut": plain_servers(left_out)})
+        print_json({"group": group, "moves": list(map(plain, moves)), "leftOut": plain_left_out(left_out)})
     else:
         _print(moves)
     return tell_not_shown(left_out, "its queues are")

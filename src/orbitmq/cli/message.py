@@ -12,7 +12,7 @@ from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import as_json, body_of, date
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import partly, plain, tell_not_shown
+from orbitmq.cli.partial import partly, plain_left_out, tell_not_shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ def find(
         raise UsageError(f"--count {count}: expected 1 or more")
     messages, left_out = run_async(_find(topic, key, count, common))
     if common.json:
-        print_json({"messages": list(map(_facts, messages)), "leftOut": plain(left_out)})
+        print_json({"messages": list(map(_facts, messages)), "leftOut": plain_left_out(left_out)})
     elif messages:
         headings = ["broker", "queue", "offset", "stored", "tag", "bytes", "id"]
         print_table(headings, [_row(message) for message in messages])
@@ -133,7 +133,7 @@ def trace(
     """
     steps, left_out = run_async(_trace(message_id, topic, common))
     if common.json:
-        print_json({"steps": list(map(asdict, steps)), "leftOut": plain(left_out)})
+        print_json({"steps": list(map(asdict, steps)), "leftOut": plain_left_out(left_out)})
         return tell_not_shown(left_out, TRACES)
     headings = ["at", "what", "group", "client", "result", "took", "deliveries before", "topic", "broker"]
     print_table(headings, [_step(step) for step in steps])

@@ -69,6 +69,6 @@ def without(left_out: Sequence[LeftOut]) -> str:
     return f", without those of {', '.join(one.name for one in left_out)}" if left_out else ""
 
 
-def plain(left_out: Sequence[LeftOut]) -> list[dict[str, Any]]:
+def plain_left_out(left_out: Sequence[LeftOut]) -> list[dict[str, Any]]:
     """The brokers as JSON has them, in a field ``leftOut`` that is always there."""
     return [{"brokerName": one.name, "address": one.address, "reason": one.reason} for one in left_out]

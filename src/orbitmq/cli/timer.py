@@ -12,7 +12,7 @@ from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.formats import body_of, date
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import partly, plain, tell_not_shown
+from orbitmq.cli.partial import partly, plain_left_out, tell_not_shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def list_timers(
         raise UsageError(f"--minutes {minutes}: expected 1 or more")
     brokers, left_out = run_async(_pending(common))
     if common.json:
-        print_json({"brokers": list(map(_broker_facts, brokers)), "leftOut": plain(left_out)})
+        print_json({"brokers": list(map(_broker_facts, brokers)), "leftOut": plain_left_out(left_out)})
         return tell_not_shown(left_out, MESSAGES)
     rows = [
         [broker.broker_name, topic, count] for broker in brokers for topic, count in broker.topics.items()

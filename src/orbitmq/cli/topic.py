@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
-from orbitmq.cli.partial import all_or_nothing, partly, plain, tell_not_done, tell_not_shown, without
+from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown, without
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ async def _create(
         lost = await admin.lost_masters(cluster=cluster)
     if common.json:
         facts = {"topic": topic, "brokers": brokers, "queues": queues, "permission": permission}
-        print_json({**facts, "leftOut": plain(left_out)})
+        print_json({**facts, "leftOut": plain_left_out(left_out)})
     else:
         print(f"{topic}: {queues} queues ({PERMISSIONS[permission]}) on each of {', '.join(brokers)}")
     return max(tell_lost_masters(lost), tell_not_done(left_out))
@@ -174,7 +174,7 @@ def delete(
                 "messages": messages,
                 "deleted": not dry_run,
                 "brokers": brokers,
-                "leftOut": plain(left_out),
+                "leftOut": plain_left_out(left_out),
             }
         )
     elif left_out:
@@ -266,7 +266,7 @@ async def _status(topic: str, common: Common) -> int:
         queues = [
             {**asdict(entry), "queue": entry.queue._asdict(), "count": entry.count} for entry in entries
         ]
-        print_json({"topic": topic, "queues": queues, "leftOut": plain(left_out)})
+        print_json({"topic": topic, "queues": queues, "leftOut": plain_left_out(left_out)})
         return tell_not_shown(left_out, QUEUES)
     rows = [
         [

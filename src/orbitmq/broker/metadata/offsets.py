@@ -272,7 +272,7 @@ class ConsumerOffsets:
             del self._resets[key]
         if offset is not None:
             self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
-            self._events.publish(ResetHeard(group, topic, queue_id))
+            self._events.publish(ResetHeard())
         return offset
 
     def drop_group(self, group: str) -> None:

@@ -103,7 +103,7 @@ class StateExchange(Component):
         self._outbox = Outbox(feed)
         self._handed_out = HandedOut()
         self._started = False
-        self._told = False  # our leader has told us, since the start, all that its tables hold
+        self._was_told = False  # our leader has told us, since the start, all that its tables hold
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
@@ -325,7 +325,7 @@ class StateExchange(Component):
             ends=locks is not None,
             asked=asked,
             acted_in=self.acted.term if asked else 0,
-            anew=asked and self._store.crashed and not self._told,
+            anew=asked and self._store.crashed and not self._was_told,
             locks_in_s=None if locks is None else locks(),
         ):
             link.send(Kind.STATE, payload)
@@ -413,7 +413,7 @@ class StateExchange(Component):
             return
         self._events.publish(TablesTold(action.locks_in_s == 0))
         if not action.asked:
-            self._told = True
+            self._was_told = True
             self._remove_others(action)
         elif link in self._sending and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
