@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
@@ -76,6 +77,8 @@ class Peek:
         self._client = ClientInstance(self.runtime, name_servers)
         self._calls = BrokerCalls(self._client)
         self._silent: set[str] = set()
+        # When a broker was last said to be lost, or back: monotonic seconds.
+        self._said_at: dict[str, float] = {}
         self.lost: list[str] = []
 
     async def __aenter__(self) -> Self:
@@ -167,29 +170,35 @@ class Peek:
         else:
             await pieces.put(None)
 
-    def _say_lost(self, broker: str, error: Exception) -> None:
-        """One line, however many queues it has and tries it takes."""
-        if broker not in self._silent:
-            self._silent.add(broker)
-            print(f"{broker}: {error}; trying again", file=sys.stderr, flush=True)
+    def _say(self, broker: str, asked_at: float, error: Exception | None = None) -> None:
+        """One line when a broker is lost or back, however many queues it has and tries it takes.
 
-    def _say_back(self, broker: str) -> None:
-        if broker in self._silent:
+        What was asked before the last such line says nothing new: of its queues some answer while it stops.
+        """
+        known = (broker in self._silent) == (error is not None)
+        if known or asked_at < self._said_at.get(broker, -inf):
+            return
+        self._said_at[broker] = self.runtime.clock.monotonic()
+        if error is None:
             self._silent.remove(broker)
             print(f"{broker}: answers again", file=sys.stderr, flush=True)
+        else:
+            self._silent.add(broker)
+            print(f"{broker}: {error}; trying again", file=sys.stderr, flush=True)
 
     async def _asked(self, broker: str, follow: bool, call: Callable[[], Awaitable[T]]) -> T:
         """What ``call`` gives; who follows asks again until it does."""
         while True:
+            asked_at = self.runtime.clock.monotonic()
             try:
                 answer = await call()
             except FAILURES as error:
                 if not follow or (isinstance(error, BrokerError) and error.code not in NOT_NOW):
                     raise
-                self._say_lost(broker, error)
+                self._say(broker, asked_at, error)
                 await self.runtime.clock.sleep(RETRY_S)
             else:
-                self._say_back(broker)
+                self._say(broker, asked_at)
                 return answer
 
     async def _pull_all(self, queue: MessageQueue, look: Look, pieces: asyncio.Queue[Piece]) -> None:
