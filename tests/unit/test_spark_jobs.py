@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,13 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from orbitmq.admin.groups import QueueLag
 from orbitmq.client.observe.trace import FIELD, RECORD
 from orbitmq.client.observe.trace_records import TraceRecord, records
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import JobError
-from orbitmq.spark.jobs import lags
 from orbitmq.spark.jobs.archive_files import ArchiveWriter, check_footer, merge
 from orbitmq.spark.jobs.archive_names import (
     ArchiveFile,
@@ -40,9 +35,7 @@ from orbitmq.spark.jobs.dead_letter_tables import ranges
 from orbitmq.spark.jobs.failures import reason
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.frames import Span, files_of, is_archive
-from orbitmq.spark.jobs.lags import Behind, summary_of
 from orbitmq.spark.jobs.tables import claim, open_table
-from orbitmq.spark.write.ledger import JOBS_GROUP, ClusterLedger
 
 DAY = "2026-11-22"
 DAY_MS = 1_795_305_600_000
@@ -306,34 +299,6 @@ def test_audit_says_what_is_wrong_and_what_only_waits() -> None:
 def test_offsets_become_ranges() -> None:
     assert ranges([5, 3, 4, 4, 9]) == [[3, 6], [9, 10]]
     assert ranges([]) == []
-
-
-def test_lag_in_short() -> None:
-    rows = [(1, "g", "t", 10, 5, 2.0), (1, "g", "t", 20, 1, 3.0), (2, "g", "t", 15, 0, 0.0),
-            (2, "g", "t", 21, 0, 0.5), (1, "h", "t", 0, 1, 9.0)]  # fmt: skip
-    assert summary_of(rows) == [
-        Behind("g", "t", 0, 0.5, 6, 3.0, 6),
-        Behind("h", "t", 1, 9.0, 1, 9.0, 0),
-    ]
-
-
-class Groups:
-    """A cluster's groups, all of which are behind."""
-
-    async def names(self) -> dict[str, list[str]]:
-        writers = [JOBS_GROUP, ClusterLedger(Brokers([], 0), "q").group(1)]
-        return {name: ["broker-a"] for name in ("billing", *writers)}
-
-    async def lag(self, group: str) -> list[QueueLag]:
-        return [QueueLag(MessageQueue("t", "broker-a", 0), 1, 3, 0, 1.0)]
-
-
-def test_what_writers_keep_in_the_brokers_is_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin = SimpleNamespace(groups=Groups())
-    monkeypatch.setattr(lags, "Admin", lambda _: contextlib.nullcontext(admin))
-    assert [row[0] for row in lags.record_lag(str(tmp_path / "all")).rows] == ["billing"]
-    asked = lags.record_lag(str(tmp_path / "asked"), groups=[JOBS_GROUP])
-    assert [row[0] for row in asked.rows] == [JOBS_GROUP]
 
 
 def test_trace_records_of_each_release() -> None:
