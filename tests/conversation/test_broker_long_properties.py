@@ -383,6 +383,21 @@ async def test_no_writer_gets_longer_properties_into_the_log(
     assert [len(each.properties) for each in stored(broker, "T")][1:] == [LIMIT]
 
 
+@pytest.mark.behaviour("MV-15")
+async def test_properties_with_zeros_are_refused(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.sent(b"first")
+    end = broker.services.store.end
+    zero = {"a": "1", "colour": "b\0lue"}
+    answer = await peer.ask(send_request(properties=zero).command(b"x"))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "a property holds the character U+0000" in answer.remark
+    items = [(b"x", encode_properties({"a": "1"})), (b"y", encode_properties(zero))]
+    body = b"".join(b"".join(item_parts(0, each, properties)) for each, properties in items)
+    answer = await peer.ask(send_request(batch=True).command(body))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.services.store.end == end
+
+
 @pytest.mark.behaviour("MV-14")
 async def test_sends_around_the_limit_are_taken_whole_or_refused(orbitmq_runtime: SimulatedRuntime) -> None:
     world = Restarts(orbitmq_runtime, flush_disk_type="SYNC_FLUSH")

@@ -11,7 +11,7 @@ from orbitmq import ConsumeFrom, Message, ValidationError
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.client.consumer.leases import Lease
-from orbitmq.client.core.pop_calls import Receipt
+from orbitmq.client.core.pop_calls import PopOptions, Receipt
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.testing import World
@@ -259,7 +259,7 @@ async def test_a_run_that_is_cancelled_as_messages_come_gives_them_back(
         handled.append(message.body)
 
     async with world.simple_consumer(invisible_s=10) as consumer:
-        receive = consumer._receive
+        receive = consumer._asking.receive
 
         async def received(*args: Any, **options: Any) -> list[Lease]:
             found = await receive(*args, **options)
@@ -267,7 +267,7 @@ async def test_a_run_that_is_cancelled_as_messages_come_gives_them_back(
             asyncio.get_running_loop().call_soon(first.cancel)
             return found
 
-        monkeypatch.setattr(consumer, "_receive", received)
+        monkeypatch.setattr(consumer._asking, "receive", received)
         consumer.subscribe("orders")
         first = asyncio.ensure_future(consumer.run(handle))
         await send(world, "a")
@@ -334,6 +334,107 @@ async def test_a_broker_that_is_away_costs_no_message_of_another(orbitmq_world: 
         assert begun.count("broker-b") == 1
         world.heal()
         running.cancel()
+
+
+async def topic_at_both(world: World) -> list[str]:
+    """The topic "orders" with one queue at each broker; the brokers' names."""
+    async with world.admin() as admin:
+        await admin.create_topic("orders", queues=1)
+    return list(world.brokers)
+
+
+async def send_to(world: World, broker_name: str, *texts: str) -> None:
+    async with world.producer() as producer:
+        for text in texts:
+            await producer.send(Message("orders", text), queue=MessageQueue("orders", broker_name, 0))
+
+
+@pytest.mark.orbitmq(brokers=2)
+@pytest.mark.behaviour("PP-16")
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_silent_broker_holds_up_no_message_of_another(orbitmq_world: World, ordered: bool) -> None:
+    """They came after the 10 s that it had to answer, when the time in which they were invisible was over."""
+    world = orbitmq_world
+    silent, other = await topic_at_both(world)
+    async with world.simple_consumer(invisible_s=8, ordered=ordered) as consumer:
+        consumer.subscribe("orders")
+        for name in (silent, other):
+            await send_to(world, name, "first")
+        for _ in range(2):
+            await consumer.ack_all(await consumer.receive())
+        world.partition(silent)
+        await send_to(world, other, *"abcdef")
+        begun = world.clock.monotonic()
+        found: list[str] = []
+        while len(found) < 6:
+            messages = await consumer.receive(1)
+            assert await consumer.ack_all(messages) == [Settled.DONE]
+            found += texts(messages)
+        assert found == [*"abcdef"]
+        assert world.clock.monotonic() - begun < 0.5
+        world.heal()
+        await send_to(world, silent, "g")
+        assert texts(await consumer.receive()) == ["g"]
+
+
+@pytest.mark.orbitmq(brokers=2)
+@pytest.mark.behaviour("PP-16")
+@pytest.mark.parametrize("late_s", [1, 6])
+async def test_what_a_silent_broker_dealt_out_comes_with_its_answer_or_again(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, late_s: int
+) -> None:
+    world = orbitmq_world
+    silent, other = await topic_at_both(world)
+    async with world.simple_consumer(invisible_s=8) as consumer:
+        consumer.subscribe("orders")
+        for name in (silent, other):
+            await send_to(world, name, "first")
+        for _ in range(2):
+            await consumer.ack_all(await consumer.receive())
+        await send_to(world, silent, "kept")
+        pop = consumer._asking._pops.pop
+
+        async def late(options: PopOptions, topic: str, broker_name: str, *args: Any, **more: Any) -> Any:
+            found = await pop(options, topic, broker_name, *args, **more)
+            await world.clock.sleep(late_s if broker_name == silent else 0)
+            return found
+
+        monkeypatch.setattr(consumer._asking._pops, "pop", late)
+        assert await consumer.receive(wait_s=0.5) == []
+        monkeypatch.undo()
+        begun = world.clock.monotonic()
+        [message] = await consumer.receive()
+        assert message.body == b"kept"
+        assert world.clock.monotonic() - begun < late_s
+        # Of the later one too little time was left, so anybody gets it.
+        assert message.reconsume_times == (0 if late_s == 1 else 1)
+        assert await consumer.ack(message) is Settled.DONE
+
+
+@pytest.mark.orbitmq(brokers=2)
+@pytest.mark.behaviour("PP-16")
+async def test_what_comes_late_is_given_back_by_a_consumer_that_closes(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = orbitmq_world
+    silent, _ = await topic_at_both(world)
+    await send_to(world, silent, "kept")
+    async with world.simple_consumer(invisible_s=60, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("orders")
+        pop = consumer._asking._pops.pop
+
+        async def late(*args: Any, **more: Any) -> Any:
+            found = await pop(*args, **more)
+            await world.clock.sleep(1)
+            return found
+
+        monkeypatch.setattr(consumer._asking._pops, "pop", late)
+        assert await consumer.receive(wait_s=0.5) == []
+        await world.clock.sleep(1)
+    async with world.simple_consumer(invisible_s=60) as consumer:
+        consumer.subscribe("orders")
+        [message] = await consumer.receive(wait_s=5)
+        assert message.body == b"kept"
 
 
 async def test_two_members_share_the_messages(orbitmq_world: World) -> None:

@@ -63,7 +63,7 @@ cdef int _is_one_of(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t size, lis
 @cython.locals(i=Py_ssize_t)
 cdef int _same(const uint8_t[::1] data, Py_ssize_t at, const uint8_t[::1] name, Py_ssize_t size) noexcept nogil
 @cython.locals(i=Py_ssize_t)
-cdef int _has_separator(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t size) noexcept nogil
+cdef int _has_control(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t size) noexcept nogil
 cdef Py_ssize_t _copy(uint8_t[::1] out, Py_ssize_t at, const uint8_t[::1] source, Py_ssize_t pos, Py_ssize_t size) noexcept nogil
 cdef void _put_i32(uint8_t[::1] out, Py_ssize_t at, int64_t value) noexcept nogil
 @cython.locals(i=Py_ssize_t, low=int)

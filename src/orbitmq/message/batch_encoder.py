@@ -230,7 +230,7 @@ class BatchEncoder:
         if _is_one_of(self.name_data, start, size, self.delays):
             self.fault = DELAYED
             return -1
-        if _has_separator(self.name_data, start, size) or _has_separator(
+        if _has_control(self.name_data, start, size) or _has_control(
             self.value_data, self.value_offsets[j], value
         ):
             self.fault = CONTROL_CHARACTER
@@ -248,7 +248,7 @@ class BatchEncoder:
             slot = item
             length = slot.size(row)
             if length > 0:
-                if _has_separator(slot.data, slot.offsets[row], length):
+                if _has_control(slot.data, slot.offsets[row], length):
                     self.fault = CONTROL_CHARACTER
                     return -1
                 if slot.stored:
@@ -392,11 +392,11 @@ def _same(data: memoryview, at: int, name: memoryview, size: int) -> int:
     return 1
 
 
-def _has_separator(data: memoryview, at: int, size: int) -> int:
-    """1 when a byte is 0x01 or 0x02, which hold properties apart."""
+def _has_control(data: memoryview, at: int, size: int) -> int:
+    """1 when a byte is 0x01 or 0x02, which hold properties apart, or 0, which brokers do not keep in them."""
     i = 0
     while i < size:
-        if data[at + i] == 1 or data[at + i] == 2:
+        if data[at + i] <= 2:
             return 1
         i += 1
     return 0

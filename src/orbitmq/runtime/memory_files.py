@@ -19,6 +19,8 @@ DEFAULT_CAPACITY_BYTES = 100 * 1024**3
 # As a kernel does, what waits for a sync is written back beyond this size, oldest first.
 WRITE_BACK_BYTES = 64 * 1024 * 1024
 SPARSE_FROM_BYTES = 1024 * 1024
+# What devices write as one: it has all of a write or nothing, and never a later write without an earlier one.
+BLOCK_BYTES = (512, 4096)
 
 
 class Keep(Enum):
@@ -26,7 +28,7 @@ class Keep(Enum):
 
     NOTHING = "nothing"
     PREFIX = "prefix"  # those before some moment, and a torn one
-    ANY = "any"  # each of them or not
+    ANY = "any"  # of each block of the device those before some moment
 
 
 @dataclass(slots=True)
@@ -108,12 +110,30 @@ def _survivors(dirty: list[tuple[int, bytes]], keep: Keep, source: random.Random
     if keep is Keep.NOTHING or not dirty:
         return []
     if keep is Keep.ANY:
-        return [write for write in dirty if source.random() < 0.5]
+        return _survivors_by_block(dirty, source.choice(BLOCK_BYTES), source)
     whole = source.randrange(len(dirty) + 1)
     kept = dirty[:whole]
     if whole < len(dirty):
         offset, data = dirty[whole]
         kept.append((offset, data[: source.randrange(len(data) + 1)]))
+    return kept
+
+
+def _survivors_by_block(
+    dirty: list[tuple[int, bytes]], block_bytes: int, source: random.Random
+) -> list[tuple[int, bytes]]:
+    """Half of the blocks have all that was written into them, the others less or nothing."""
+    blocks: dict[int, list[tuple[int, bytes]]] = {}
+    for offset, data in dirty:
+        at = 0
+        while at < len(data):
+            block = (offset + at) // block_bytes
+            end = min(len(data), (block + 1) * block_bytes - offset)
+            blocks.setdefault(block, []).append((offset + at, data[at:end]))
+            at = end
+    kept: list[tuple[int, bytes]] = []
+    for _, parts in sorted(blocks.items()):
+        kept += parts if source.random() < 0.5 else parts[: source.randrange(len(parts))]
     return kept
 
 

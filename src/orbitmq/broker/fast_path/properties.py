@@ -98,6 +98,9 @@ class Properties:
     def check(self, data: Readable, at: int, length: int) -> bool:
         """Check ``name 0x01 value 0x02`` pairs; note tags, UNIQ_KEY and WAIT. False when one is not plain."""
         end = at + length
+        # The ordinary way refuses zeros.
+        if find(data, 0, at, end) != end:
+            return False
         self.tags_code = 0
         self.unique_at = -1
         self.unique_length = 0

@@ -291,6 +291,7 @@ class Sending:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message is illegal: properties of {size} bytes, limit {MAX_PROPERTIES_BYTES} bytes",
             )
+        _refuse_zeros(encoded)
         message = NewMessage(
             request.topic,
             queue_id,
@@ -355,6 +356,7 @@ class Sending:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch body: a message has property {asked[0]}, timers are not supported in batches",
             )
+        _refuse_zeros(item.properties)
         return NewMessage(
             request.topic,
             queue_id,
@@ -366,6 +368,15 @@ class Sending:
             born_host=origin.born_host,
             reconsume_times=request.reconsume_times,
             tags_code=tags_code(properties.get(property_names.TAGS)),
+        )
+
+
+def _refuse_zeros(properties: bytes) -> None:
+    """Zeros in properties would look like a hole that a power loss left (``RecordReader.has_hole``)."""
+    if b"\0" in properties:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal: a property holds the character U+0000, which properties cannot keep",
         )
 
 

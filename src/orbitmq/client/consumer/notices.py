@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
 from orbitmq.runtime.seam import Clock
@@ -31,8 +31,18 @@ class Notices:
         """Whether a question waits there: the place has nothing."""
         return place in self._waiting
 
-    async def wait(self, places: Sequence[Place], deadline: float, attempt: str | None) -> bool:
+    async def wait(
+        self,
+        places: Sequence[Place],
+        deadline: float,
+        attempt: str | None,
+        *,
+        beside: Iterable[asyncio.Future[Any]] = (),
+    ) -> bool:
         """Return when one of the places has messages, or may have some, or at the deadline.
+
+        Args:
+            beside: also when one of these is done.
 
         Returns:
             Whether a broker says that it has.
@@ -45,8 +55,8 @@ class Notices:
                 self._ask(place, int(wait_s * 1000), attempt)
         try:
             tasks = [self._waiting[place] for place in places]
-            done, _ = await asyncio.wait(tasks, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            return any(_has_messages(task) for task in done)
+            await asyncio.wait([*tasks, *beside], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            return any(_has_messages(task) for task in tasks if task.done())
         finally:
             if self._options.ordered:
                 for place in places:

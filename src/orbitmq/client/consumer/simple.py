@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from typing import Any, TypeAlias, Unpack
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Unpack
 
 from orbitmq.client.consumer.admin_requests import PopMember
-from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
+from orbitmq.client.consumer.filter_checks import Checked
 from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, handle_leased
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases, give_back
 from orbitmq.client.consumer.membership import Membership
-from orbitmq.client.consumer.notices import Notices, Place
 from orbitmq.client.consumer.options import (
     SimpleKeywords,
     SimpleOptions,
     checked_count,
     checked_invisible,
 )
+from orbitmq.client.consumer.receiving import PAUSE_S, Receiving
 from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.core.broker_calls import Filter
-from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
+from orbitmq.client.core.pop_calls import PopCalls, PopOptions
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
@@ -34,12 +34,6 @@ log = logging.getLogger("orbitmq.client")
 
 # How long a request waits at a broker for messages when the caller says nothing.
 WAIT_S = 15.0
-# When nothing can be asked: the pause before the next try.
-PAUSE_S = 0.2
-# Brokers count in milliseconds.
-LEAST_WAIT_S = 0.001
-
-Popped: TypeAlias = tuple[ReceivedMessage, Receipt]
 
 
 class SimpleConsumer(InBlock):
@@ -91,20 +85,18 @@ class SimpleConsumer(InBlock):
         self.group = group = membership.group
         self._client = membership.client
         self._clock = self._client.runtime.clock
-        self._pops = PopCalls(self._client, membership.calls)
-        self._options = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
-        self._notices = Notices(self._clock, self._pops, self._options)
         self._filters: dict[str, Filter] = {}
-        self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
-        self._leases = Leases(self._client, membership.calls, self._pops, group, self._background)
         self._life = Life(f"consumer {group!r}")
+        pops = PopCalls(self._client, membership.calls)
+        self._leases = Leases(self._client, membership.calls, pops, group, self._background)
+        asked = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
+        self._asking = Receiving(membership, pops, asked, self._leases, self._life, self._filters)
+        self._filter_checks = self._asking.checks
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         # Of `run` and of loops: what waits for messages, and what works on them.
         self._receiving: dict[asyncio.Task[list[Lease]], None] = {}
         self._handling: dict[asyncio.Task[None], None] = {}
-        self._turn = 0
-        self._attempts = 0
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -145,7 +137,7 @@ class SimpleConsumer(InBlock):
             receiving.cancel()
         await calls_ended(self._handling, self._life.closer, self._settings.close_timeout_s, self.group)
         self._user_code.close()
-        await self._notices.close()
+        await self._asking.close()
         await self._leases.close(self._settings.close_timeout_s)
         self._filter_checks.close()
         await self._background.stop()
@@ -170,7 +162,7 @@ class SimpleConsumer(InBlock):
         """
         topic = self._membership.full_topic(topic)
         self._filters[topic] = wanted = self._membership.wanted(tags, sql)
-        self._notices.forget(topic)
+        self._asking.forget(topic)
         self._client.watch(topic)
         return self._filter_checks.begin(topic, wanted) if self._life.running else Checked()
 
@@ -178,7 +170,7 @@ class SimpleConsumer(InBlock):
         """Stop receiving the messages of ``topic``."""
         topic = self._membership.namespace.full(topic)
         self._filter_checks.forget(topic)
-        self._notices.forget(topic)
+        self._asking.forget(topic)
         self._filters.pop(topic, None)
 
     # -- receiving -------------------------------------------------------------------------------------
@@ -203,125 +195,8 @@ class SimpleConsumer(InBlock):
         seconds = self._settings.invisible_s if invisible_s is None else checked_invisible(invisible_s)
         if wait_s < 0:
             raise ValidationError(f"wait_s must not be below 0, got {wait_s!r}")
-        leases = await self._receive(max_messages, seconds, wait_s, renew_s=0.0)
+        leases = await self._asking.receive(max_messages, seconds, wait_s, renew_s=0.0)
         return [lease.message for lease in leases]
-
-    async def _receive(
-        self, max_messages: int, invisible_s: float, wait_s: float, *, renew_s: float
-    ) -> list[Lease]:
-        self._life.check_running()
-        if not self._filters:
-            raise ValidationError("subscribe to a topic before receiving")
-        await self._filter_checks.ended()
-        deadline = self._clock.monotonic() + wait_s
-        attempt = self._attempt()
-        told = False
-        while True:
-            asked = self._clock.monotonic()
-            places, failure = await self._places()
-            found, failed = await self._take(places, max_messages, invisible_s, deadline, renew_s, attempt)
-            failure = failed or failure
-            if found:
-                return found
-            self._life.check_running()  # closed meanwhile, it would ask in vain until the deadline
-            told_before, told = told, False
-            if len(places) > 1:
-                told = await self._notices.wait(places, deadline, attempt)
-            now = self._clock.monotonic()
-            if deadline - now <= PAUSE_S:
-                if failure is not None:
-                    raise failure
-                if deadline - now < LEAST_WAIT_S:
-                    return found
-            # Whoever answers at once must not be asked at once, nor who says again that there is something
-            # and then has nothing for this member.
-            idle = now - asked < PAUSE_S and (told_before or not told)
-            if failure is not None or idle:
-                await self._clock.sleep(min(PAUSE_S, max(0.0, deadline - now)))
-
-    async def _take(
-        self,
-        places: Sequence[Place],
-        max_messages: int,
-        invisible_s: float,
-        deadline: float,
-        renew_s: float,
-        attempt: str | None,
-    ) -> tuple[list[Lease], OrbitError | None]:
-        """Ask one place after the other, and wait there when there is one only."""
-        failure: OrbitError | None = None
-        found: list[Lease] = []
-        for topic, broker_name in places:
-            left_s = max(0.0, deadline - self._clock.monotonic())
-            wait_s = left_s if len(places) == 1 else 0.0
-            if wait_s < left_s >= LEAST_WAIT_S and (topic, broker_name) in self._notices:
-                continue  # it says when there is something
-            wanted = self._filters.get(topic)
-            if wanted is None:
-                continue  # unsubscribed meanwhile
-            asked = self._clock.monotonic()
-            try:
-                taken = await self._popped(
-                    self._pops.pop(
-                        self._options,
-                        topic,
-                        broker_name,
-                        wanted,
-                        max_messages=max_messages - len(found),
-                        invisible_ms=max(1, int(invisible_s * 1000)),
-                        wait_ms=int(wait_s * 1000),
-                        attempt_id=attempt,
-                    )
-                )
-            except OrbitError as error:
-                self._client.suspect(topic)
-                failure = error
-                continue
-            except asyncio.CancelledError:
-                give_back(found)
-                raise
-            # Held at the broker it was not this consumer's yet; a little earlier than the broker is safe.
-            since = asked if not wait_s else self._clock.monotonic()
-            for message, receipt in taken:
-                lease = self._leases.open(message, receipt, invisible_s, renew_s)
-                lease.expires = since + invisible_s
-                message.topic = self._membership.namespace.short(message.topic)
-                found.append(lease)
-            if len(found) >= max_messages:
-                break
-        return found, failure
-
-    async def _popped(self, pop: Coroutine[Any, Any, list[Popped]]) -> list[Popped]:
-        """What a pop brings. Of one that nobody waits for any more other members get it at once."""
-        task = asyncio.ensure_future(pop)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._in_vain)
-            raise
-
-    def _in_vain(self, pop: asyncio.Task[list[Popped]]) -> None:
-        invisible_s = self._settings.invisible_s
-        give_back([self._leases.open(*popped, invisible_s, 0.0) for popped in outcome(pop) or ()])
-
-    async def _places(self) -> tuple[list[Place], OrbitError | None]:
-        """Topics and brokers to ask, beginning with another one each time."""
-        places: list[Place] = []
-        failure: OrbitError | None = None
-        for topic in list(self._filters):
-            try:
-                places += [(topic, name) for name in await self._pops.brokers(topic)]
-            except OrbitError as error:
-                failure = error
-        self._turn += 1
-        at = self._turn % len(places) if places else 0
-        return places[at:] + places[:at], failure
-
-    def _attempt(self) -> str | None:
-        if not self._settings.ordered:
-            return None
-        self._attempts += 1
-        return f"{self._client.client_id}@{self._attempts}"
 
     # -- settling --------------------------------------------------------------------------------------
 
@@ -467,7 +342,7 @@ class SimpleConsumer(InBlock):
         settings = self._settings
         while self._life.running:
             receiving = asyncio.ensure_future(
-                self._receive(
+                self._asking.receive(
                     settings.batch_size, settings.invisible_s, WAIT_S, renew_s=settings.max_processing_s
                 )
             )

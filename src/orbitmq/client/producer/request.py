@@ -255,14 +255,14 @@ def _checked_text(properties: dict[str, str]) -> str:
     """The property block, refused when it would not read back as it was.
 
     Raises:
-        ValidationError: not strings, empty names or values, the separators 0x01 or 0x02, or too long.
+        ValidationError: not strings, empty names or values, the characters 0x00, 0x01 or 0x02, or too long.
     """
     if not properties:
         return ""
     try:
         text = properties_text(properties)
         count = len(properties)
-        good = text.count("\x01") == count and text.count("\x02") == count
+        good = text.count("\x01") == count and text.count("\x02") == count and "\0" not in text
     except TypeError:
         good = False
     if not good or "\x01\x02" in text or "\x02\x01" in text or text[0] == "\x01":
@@ -271,13 +271,13 @@ def _checked_text(properties: dict[str, str]) -> str:
                 (name, value)
                 for name, value in properties.items()
                 if not (isinstance(name, str) and isinstance(value, str) and name and value)
-                or {"\x01", "\x02"} & {*name, *value}
+                or {"\0", "\x01", "\x02"} & {*name, *value}
             ),
             ("?", "?"),
         )
         raise ValidationError(
             f"property {bad[0]!r} = {bad[1]!r}: names and values must be non-empty strings "
-            "without the characters 0x01 and 0x02"
+            "without the characters 0x00, 0x01 and 0x02"
         )
     # 200 bytes are left for what the broker adds.
     if len(text) > MAX_PROPERTIES_BYTES // 4 and len(text.encode()) > MAX_PROPERTIES_BYTES - 200:

@@ -47,7 +47,7 @@ _COLUMNS: dict[str, tuple[DataType, ...]] = {
 }
 _FAULTS = {
     batch_encoder.TOO_LONG: f"has properties of more than {MAX_PROPERTIES_BYTES} bytes",
-    batch_encoder.CONTROL_CHARACTER: "has a property with U+0001 or U+0002, which separate properties",
+    batch_encoder.CONTROL_CHARACTER: "has a property with U+0000, U+0001 or U+0002, which none may have",
     batch_encoder.DELAYED: (
         f"has a property that asks for a delay: use the column {DELAY_LEVEL} or {DELIVER_AT}"
     ),

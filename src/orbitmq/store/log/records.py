@@ -46,6 +46,10 @@ BAD_MAGIC = layout.BAD_MAGIC
 BAD_PLACE = layout.BAD_PLACE
 BAD_LENGTHS = layout.BAD_LENGTHS
 BAD_CRC = layout.BAD_CRC
+# The least that a device writes as one.
+DEVICE_BLOCK_BYTES = 512
+# Store times are later than this, in February 1970.
+LEAST_STORE_TIME_MS = 1 << 32
 
 _MASK = 0xFFFFFFFF
 _SIGN = 0x80000000
@@ -175,6 +179,25 @@ class RecordReader:
             if expected != crc32(buf, self.body_at, self.body_end - self.body_at):
                 return BAD_CRC
         return RECORD
+
+    def has_hole(self, buf: Readable) -> bool:
+        """Whether a power loss has left a hole in the record read last where its checksum does not look.
+
+        The checksum is of the body. A hole ends with a block or with what is written of the log, and neither
+        topics nor properties have zeros. ``buf`` is a whole log file.
+        """
+        if buf[self.topic_end - 1] == 0 or (self.props_end > self.props_at and buf[self.props_end - 1] == 0):
+            return True
+        start = self.props_end - self.size
+        two_blocks = start // DEVICE_BLOCK_BYTES < self.body_at // DEVICE_BLOCK_BYTES
+        if two_blocks and self.store_time < LEAST_STORE_TIME_MS:
+            return True
+        last = (self.topic_at // DEVICE_BLOCK_BYTES + 1) * DEVICE_BLOCK_BYTES - 1
+        while last < self.props_end:
+            if buf[last] == 0 and (last < self.topic_end or last >= self.props_at):
+                return True
+            last += DEVICE_BLOCK_BYTES
+        return False
 
     def find_properties(self, buf: Readable) -> None:
         """Find TAGS, KEYS and UNIQ_KEY of the record read last.

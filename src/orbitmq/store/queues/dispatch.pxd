@@ -6,7 +6,7 @@ from orbitmq.message.octets cimport same
 from orbitmq.store.log.appender cimport Appender
 from orbitmq.store.log.records cimport RecordReader
 
-cdef int Q_NEXT, Q_TAIL, Q_SAVED, Q_RING, Q_WIDTH, RECORD
+cdef int Q_NEXT, Q_TAIL, Q_SAVED, Q_RING, Q_WIDTH, RECORD, BAD_HOLE
 cdef int SCAN_DONE, SCAN_NEW_QUEUE, SCAN_TAIL_FULL, SCAN_NEEDS_CODE, SCAN_AHEAD, SCAN_BEHIND
 cdef int TRANSACTION_MASK, PREPARED, ROLLED_BACK
 cdef int R_HASH, R_NAME_AT, R_NAME_LENGTH, R_QUEUE_ID, R_SLOT, R_NEEDS_CODE, R_WIDTH
@@ -44,8 +44,8 @@ cdef class Dispatcher:
     cdef Py_ssize_t _find(self, const uint8_t* log) noexcept nogil
     cdef bint _same_name(self, const uint8_t* log, Py_ssize_t at, Py_ssize_t name_at, Py_ssize_t length) noexcept nogil
     @cython.locals(limit=Py_ssize_t)
-    cpdef int scan(self, const uint8_t[::1] log, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t have, int64_t base, bint check_crc) except -1
+    cpdef int scan(self, const uint8_t[::1] log, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t have, int64_t base, bint check_crc, bint find_holes) except -1
     @cython.locals(at=Py_ssize_t, status=int)
-    cdef int _scan(self, const uint8_t* log, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t have, Py_ssize_t limit, int64_t base, bint check_crc) noexcept nogil
+    cdef int _scan(self, const uint8_t* log, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t have, Py_ssize_t limit, int64_t base, bint check_crc, bint find_holes) noexcept nogil
     @cython.locals(kind=int64_t, row=Py_ssize_t, slot=Py_ssize_t, queue=Py_ssize_t, ahead=int64_t)
     cdef int _take(self, const uint8_t* log) noexcept nogil

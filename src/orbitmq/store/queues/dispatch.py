@@ -33,6 +33,7 @@ Q_SAVED = layout.Q_SAVED
 Q_RING = layout.Q_RING
 Q_WIDTH = layout.Q_WIDTH
 RECORD = layout.RECORD
+BAD_HOLE = layout.BAD_HOLE
 SCAN_DONE = layout.SCAN_DONE
 SCAN_NEW_QUEUE = layout.SCAN_NEW_QUEUE
 SCAN_TAIL_FULL = layout.SCAN_TAIL_FULL
@@ -180,28 +181,41 @@ class Dispatcher:
         self.code = code
         self.code_known = 1
 
-    def scan(self, log: Readable, start: int, stop: int, have: int, base: int, check_crc: bool) -> int:
+    def scan(
+        self, log: Readable, start: int, stop: int, have: int, base: int, check_crc: bool, find_holes: bool
+    ) -> int:
         """Take the records that begin from ``start`` up to before ``stop``; ``position`` is where it ended.
 
         Args:
             log: a whole log file, whose first byte has the log offset ``base``.
             have: the end of the bytes that are written.
+            find_holes: of a log that may have lost power.
         """
         limit = len(log)
         if cython.compiled:
             with cython.nogil:
-                return self._scan(cython.address(log[0]), start, stop, have, limit, base, check_crc)
-        return self._scan(log, start, stop, have, limit, base, check_crc)
+                return self._scan(
+                    cython.address(log[0]), start, stop, have, limit, base, check_crc, find_holes
+                )
+        return self._scan(log, start, stop, have, limit, base, check_crc, find_holes)
 
     def _scan(
-        self, log: Readable, start: int, stop: int, have: int, limit: int, base: int, check_crc: int
+        self,
+        log: Readable,
+        start: int,
+        stop: int,
+        have: int,
+        limit: int,
+        base: int,
+        check_crc: int,
+        find_holes: int,
     ) -> int:
         at = start
         status = SCAN_DONE
         while at < stop:
             status = self.reader.read(log, at, have, limit, base + at, check_crc)
             if status == RECORD:
-                status = self._take(log)
+                status = BAD_HOLE if find_holes and self.reader.has_hole(log) else self._take(log)
             if status != SCAN_DONE:
                 break
             self.records += 1

@@ -57,6 +57,7 @@ BAD_MAGIC = 4
 BAD_PLACE = 5  # the record says that it lies elsewhere in the log
 BAD_LENGTHS = 6  # the lengths of body, topic and properties do not add up to the size
 BAD_CRC = 7  # the body is not the one that was stored
+BAD_HOLE = 8  # a part beside the body was never written
 
 MAGIC_V1 = record_layout.MAGIC_V1
 MAGIC_V2 = record_layout.MAGIC_V2

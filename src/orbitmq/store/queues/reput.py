@@ -38,7 +38,15 @@ class Reput:
         self.dispatcher = Dispatcher(appender)
 
     def take(
-        self, view: memoryview, start: int, stop: int, have: int, base: int, *, check_crc: bool
+        self,
+        view: memoryview,
+        start: int,
+        stop: int,
+        have: int,
+        base: int,
+        *,
+        check_crc: bool,
+        find_holes: bool = False,
     ) -> tuple[int, int]:
         """Dispatch the records from ``start`` on; see ``Dispatcher.scan``.
 
@@ -51,7 +59,7 @@ class Reput:
         dispatcher = self.dispatcher
         at = start
         while True:
-            status = dispatcher.scan(view, at, stop, have, base, check_crc)
+            status = dispatcher.scan(view, at, stop, have, base, check_crc, find_holes)
             at = dispatcher.position
             if status == table.SCAN_NEW_QUEUE:
                 self._add_queue(view)

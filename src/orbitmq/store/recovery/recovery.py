@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from orbitmq.errors import OrbitError
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles, wipe
-from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reput import Reput, TagsCodeOf
@@ -88,8 +87,6 @@ class Recovery:
             self._reput.dispatcher.clear()
             self._reput.on_new_queue = self._queues.restart
             end = self._scan(self._log.first, start)
-        if self._check_crc:
-            end = self._without_torn(end)
         self._appender.publish()
         cut = self._cut(end) if self._check_crc else 0
         counted = self._reput.dispatcher
@@ -109,8 +106,9 @@ class Recovery:
             size = self._log.file_bytes
             old = offset < trusted
             stop = min(offset - base + SLICE_BYTES, size, trusted - base if old else size)
+            check = self._check_crc and not old
             status, at = self._reput.take(
-                segment.view(), offset - base, stop, size, base, check_crc=self._check_crc and not old
+                segment.view(), offset - base, stop, size, base, check_crc=check, find_holes=check
             )
             if status == table.SCAN_DONE:
                 offset = base + at
@@ -144,27 +142,6 @@ class Recovery:
             return False
         self._queues.truncate(slot, offset)
         return True
-
-    def _without_torn(self, end: int) -> int:
-        """The end of the log without a last record whose end was never written.
-
-        The checksum covers the body only: topic or properties may be zeros, which no client writes there.
-        """
-        last = self._reput.dispatcher.last
-        segment = self._log.segment(last) if last >= 0 else None
-        if segment is None or last < self._log.start_of(end - 1):
-            return end
-        view, reader = segment.view(), RecordReader()
-        if reader.read_at(view, last - self._log.start_of(last), last, False) != table.RECORD:
-            return end
-        topic = view[reader.topic_at : reader.topic_end].tobytes()
-        whole = reader.props_at == reader.props_end or view[reader.props_end - 1] != 0
-        if last + reader.size != end or (whole and b"\0" not in topic):
-            return end
-        slot = self._queues.find(topic.decode("utf-8", "replace"), reader.queue_id)
-        if slot >= 0 and self._appender.get(slot, table.Q_NEXT) == reader.queue_offset + 1:
-            self._queues.truncate(slot, reader.queue_offset)
-        return last
 
     def _cut(self, end: int) -> int:
         """Remove what is behind ``end``, durably, so that it can never be read as messages again."""
