@@ -31,12 +31,20 @@ class Dispatched:
         self.dispatcher.add(topic, 3, self.slot, needs_code=needs_code)
         self.lookup = Lookup(self.appender)
 
-    def scan(self, log: bytes, *, stop: int | None = None, have: int | None = None, ring: bool = True) -> int:
+    def scan(
+        self,
+        log: bytes,
+        *,
+        stop: int | None = None,
+        have: int | None = None,
+        ring: bool = True,
+        holes: bool = False,
+    ) -> int:
         if ring:
             self.appender.prepare_tail(self.slot)
         size = len(log)
         return self.dispatcher.scan(
-            log, 0, size if stop is None else stop, size if have is None else have, 0, True
+            log, 0, size if stop is None else stop, size if have is None else have, 0, True, holes
         )
 
     def entry(self, offset: int) -> tuple[int, int, int]:
@@ -90,6 +98,39 @@ def test_a_cut_record_is_cut_and_a_changed_one_is_refused() -> None:
     assert reader.read_at(log, -1, -1, True) == layout.CUT
     assert reader.read_at(log, 0, 0, True) == layout.RECORD
     assert (reader.size, reader.queue_id, reader.queue_offset, reader.physical) == (len(raw), 3, 7, 0)
+
+
+# Where the times and addresses of a record's beginning end: what is not seen of a hole (DU-06).
+TIMES_AND_HOSTS_AT, TIMES_AND_HOSTS_END = 40, 84
+
+
+@pytest.mark.behaviour("DU-06")
+@settings(max_examples=400)
+@given(st.integers(0, 511), st.binary(max_size=700), TEXT, st.integers(0, 1500), st.data())
+def test_a_hole_that_ends_with_a_block_of_the_device_is_seen(
+    at: int, body: bytes, topic: str, long: int, data: st.DataObject
+) -> None:
+    before = b"\x7f" * (at % 100 + 1)
+    first = record(6, topic=before.decode(), body=b"x" * at, store_timestamp=1 << 41)
+    raw = record(
+        at=len(first), topic=topic, body=body, properties=b"a\x01" + b"v" * long + b"\x02",
+        store_timestamp=1 << 41,
+    )  # fmt: skip
+    log = first + raw
+
+    def scanned(log: bytes) -> int:
+        made = Dispatched(topic.encode())
+        made.dispatcher.add(before, 3, -1, needs_code=False)
+        return made.scan(log, holes=True)
+
+    assert scanned(log) == layout.SCAN_DONE
+    ends = [*range((len(first) // 512 + 1) * 512, len(log), 512), len(log)]
+    end = data.draw(st.sampled_from(ends))
+    start = data.draw(st.integers(len(first), end - 1))
+    damaged = log[:start] + bytes(end - start) + log[end:]
+    lost = [place - len(first) for place in range(start, end) if log[place]]
+    if lost and not TIMES_AND_HOSTS_AT <= lost[0] <= lost[-1] < TIMES_AND_HOSTS_END:
+        assert scanned(damaged) != layout.SCAN_DONE
 
 
 def test_a_blank_must_reach_to_the_end_of_its_file() -> None:

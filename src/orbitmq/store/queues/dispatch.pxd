@@ -19,7 +19,6 @@ cdef class Dispatcher:
     cdef readonly Py_ssize_t position
     cdef readonly Py_ssize_t slot
     cdef readonly int64_t records
-    cdef readonly int64_t last
     cdef readonly int64_t stored
     cdef int64_t code
     cdef bint code_known

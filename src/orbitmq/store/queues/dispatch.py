@@ -65,8 +65,7 @@ class Dispatcher:
     Attributes:
         position: place of the record that a scan stopped at.
         slot: its queue's slot, for reasons that name a queue of the table.
-        records: how many records were taken since :meth:`begin`; ``last``: log offset of the last
-            one, -1: none; ``stored``: its store time, ms.
+        records: how many records were taken since :meth:`begin`; ``stored``: store time of the last one, ms.
         reader: has the parts of the record at ``position``.
     """
 
@@ -76,7 +75,6 @@ class Dispatcher:
         self.position = 0
         self.slot = 0
         self.records = 0
-        self.last = -1
         self.stored = 0
         self.code = 0
         self.code_known = 0
@@ -93,7 +91,6 @@ class Dispatcher:
     def begin(self) -> None:
         """Count records from here."""
         self.records = 0
-        self.last = -1
         self.stored = 0
 
     # -- the table of queues: Python side --------------------------------------------------------------
@@ -219,7 +216,6 @@ class Dispatcher:
             if status != SCAN_DONE:
                 break
             self.records += 1
-            self.last = base + at
             self.stored = self.reader.store_time
             at += self.reader.size
         self.position = at
@@ -257,7 +253,6 @@ class Dispatcher:
     def skip(self) -> int:
         """Pass over the record at ``position`` without an entry; returns the place behind it."""
         self.records += 1
-        self.last = self.reader.physical
         self.stored = self.reader.store_time
         self.code_known = 0
         return self.position + self.reader.size
