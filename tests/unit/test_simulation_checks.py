@@ -465,6 +465,22 @@ def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets
     assert (not made.violations) == excused
 
 
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "again", "excused"),
+    [(1, 0, False, False), (0, 4, False, True), (0, 4, True, False)],
+)
+def test_a_second_copy_is_not_what_was_done(queue_id: int, offset: int, again: bool, excused: bool) -> None:
+    """Seed 6216: an acting slave that stood still before the answer came brought it to the broker once more."""
+    made = History(VirtualClock())
+    queue = MessageQueue("later", "broker-a", queue_id)
+    done = MessageQueue("later", "broker-a", 1)
+    made.delivered = [Delivered(b"timer-1", "pop", "one", done, 0, 1.0, done_s=1.1)]
+    redelivered = frozenset([offset] if again else [])
+    made.dealt = [Dealt(8.0, "pop", "one", queue, {offset: b"timer-1"}, redelivered)]
+    done_again(PLAN, made)
+    assert (not made.violations) == excused
+
+
 @pytest.mark.parametrize(("given_s", "excused"), [(3.7, True), (9.0, False)])
 def test_permissions_may_be_forgotten_with_the_only_disk_that_has_them(given_s: float, excused: bool) -> None:
     """Seed 6219: the slave was frozen when the topic got them back, and its master's disk was lost then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.testing.simulation.history import Dealt, History
+from orbitmq.testing.simulation.history import Dealt, Delivered, History
 from orbitmq.testing.simulation.kept import UNSYNCED_S
 from orbitmq.testing.simulation.load import POP_INVISIBLE_S
 from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan
@@ -21,21 +21,22 @@ TABLES_S = 6.0
 
 def done_again(plan: Plan, history: History) -> None:
     """What was acknowledged or rejected, and was so answered, is not dealt out again (PP-02)."""
-    done: dict[tuple[str, bytes], tuple[float, str]] = {}
+    done: dict[tuple[str, bytes], Delivered] = {}
     for one in history.delivered:
         # A group that is moved back gets again what is done.
         if one.done_s is not None and one.group != MOVED_GROUP:
-            done.setdefault((one.group, one.body), (one.done_s, one.queue.broker_name))
+            done.setdefault((one.group, one.body), one)
     # Of what had failed before there are copies, which an acting slave may bring to another group twice.
     failed: dict[tuple[str, bytes], float] = {}
     for each in history.dealt:
         for offset in each.again:
             failed.setdefault((each.group, each.bodies[offset]), each.at_s)
     for each in history.dealt:
-        for body in each.bodies.values():
-            done_s, home = done.get((each.group, body), (each.at_s, ""))
-            if each.queue.broker_name != home:
-                continue  # another copy, whose coming is judged with what comes twice
+        for offset, body in each.bodies.items():
+            before = done.get((each.group, body))
+            if before is None or before.done_s is None or _is_another_copy(before, each, offset):
+                continue  # another copy's coming is judged with what comes twice
+            done_s, home = before.done_s, before.queue.broker_name
             if each.at_s <= done_s + ANSWER_S or failed.get((each.group, body), done_s) < done_s:
                 continue
             if may_be_unknown(plan, history, home, done_s, each.at_s, clients_s=done_s):
@@ -44,6 +45,13 @@ def done_again(plan: Plan, history: History) -> None:
                 continue  # who has deleted it has no offsets any more, who has not has its messages
             text = f"{body.decode()} was done at {done_s:.3f} s, {each.member} gets it at {each.at_s:.3f} s"
             history.violate("what is done does not come again", text, body)
+
+
+def _is_another_copy(done: Delivered, dealt: Dealt, offset: int) -> bool:
+    """Whether what is dealt out is stored elsewhere, and did not come to that place by a redelivery."""
+    if dealt.queue.broker_name != done.queue.broker_name:
+        return True
+    return offset not in dealt.again and (dealt.queue, offset) != (done.queue, done.offset)
 
 
 def dealt_too_soon(plan: Plan, history: History) -> None:
