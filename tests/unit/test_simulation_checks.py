@@ -470,7 +470,7 @@ def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets
     [(1, 0, False, False), (0, 4, False, True), (0, 4, True, False)],
 )
 def test_a_second_copy_is_not_what_was_done(queue_id: int, offset: int, again: bool, excused: bool) -> None:
-    """Seed 6216: an acting slave that stood still before the answer came brought it to the broker once more."""
+    """Seed 6216: an acting slave stood still before the answer came, and brought it to the broker again."""
     made = History(VirtualClock())
     queue = MessageQueue("later", "broker-a", queue_id)
     done = MessageQueue("later", "broker-a", 1)
