@@ -451,6 +451,18 @@ def test_a_master_that_is_killed_knows_what_its_slave_was_told() -> None:
     assert not may_be_unknown(plan, History(VirtualClock()), "broker-b", 5.0, 20.0)
 
 
+@pytest.mark.parametrize(
+    ("known_s", "durable", "excused"), [(7.0, False, True), (7.0, True, False), (5.0, False, False)]
+)
+def test_what_only_a_frozen_slave_knows_its_killed_master_does_not(
+    known_s: float, durable: bool, excused: bool
+) -> None:
+    """Seed 1612: with ASYNC_FLUSH acknowledgements are written within flushIntervalCommitLog."""
+    faults = (Fault(8.0, 2.0, Kind.KILL, "broker-b"), Fault(9.0, 50.0, Kind.FREEZE, "broker-b-1"))
+    plan = replace(PLAN, mode=replace(PLAN.mode, sync_flush=durable), faults=faults)
+    assert may_be_unknown(plan, History(VirtualClock()), "broker-b", known_s, 20.0) == excused
+
+
 @pytest.mark.parametrize(("deletes_s", "excused"), [(4.0, True), (9.0, False)])
 def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets(
     deletes_s: float, excused: bool

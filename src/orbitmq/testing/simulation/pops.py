@@ -105,6 +105,11 @@ def may_be_unknown(
             continue
         if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
             return True
+        if fault.kind is Kind.KILL and fault.target == home and not plan.mode.sync_flush:
+            # What is written within flushIntervalCommitLog only its slaves know, and none of them can tell.
+            unwritten = fault.at_s - UNSYNCED_S <= known_s <= fault.at_s
+            if unwritten and all(_is_troubled(plan, name, fault.at_s, until_s) for name in slaves):
+                return True
         # A pop is on no disk when it is answered; nor is anything with ASYNC_FLUSH, nor a slave's tables.
         before_s = TABLES_S if fault.target in slaves else UNSYNCED_S
         if fault.kind in FORGETS and fault.at_s - before_s <= known_s <= fault.end_s:
@@ -112,3 +117,9 @@ def may_be_unknown(
         if fault.kind is not Kind.CLOCK and fault.at_s - TOLD_S <= known_s <= fault.end_s + HEALTHY_S:
             return True
     return False
+
+
+def _is_troubled(plan: Plan, name: str, since_s: float, until_s: float) -> bool:
+    return any(
+        name in fault.machines and fault.at_s <= until_s and since_s <= fault.end_s for fault in plan.faults
+    )
