@@ -10,7 +10,6 @@ cdef int CRC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, 
 cdef int HOST_V4_BYTES, HOST_V6_BYTES, BORN_V6, STORE_V6, BODY_LENGTH_AT, MIN_RECORD_BYTES, BLANK_BYTES
 cdef int RECORD, BLANK, CUT, BAD_SIZE, BAD_MAGIC, BAD_PLACE, BAD_LENGTHS, BAD_CRC
 cdef int DEVICE_BLOCK_BYTES
-cdef int64_t LEAST_STORE_TIME_MS
 cdef uint32_t _MASK
 
 @cython.locals(c=uint32_t)
@@ -31,7 +30,7 @@ cdef class RecordReader:
     cdef int read(self, const uint8_t* buf, Py_ssize_t at, Py_ssize_t have, Py_ssize_t limit, int64_t physical, bint check_crc) noexcept nogil
     @cython.locals(end=Py_ssize_t, pos=Py_ssize_t, length=int64_t, expected=int64_t)
     cdef int _parts(self, const uint8_t* buf, Py_ssize_t at, bint wide, bint check_crc) noexcept nogil
-    @cython.locals(start=Py_ssize_t, two_blocks=bint, last=Py_ssize_t)
+    @cython.locals(last=Py_ssize_t)
     cdef bint has_hole(self, const uint8_t* buf) noexcept nogil
     @cython.locals(pos=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t)
     cdef void find_properties(self, const uint8_t* buf) noexcept nogil

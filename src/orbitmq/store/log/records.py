@@ -48,8 +48,6 @@ BAD_LENGTHS = layout.BAD_LENGTHS
 BAD_CRC = layout.BAD_CRC
 # The least that a device writes as one.
 DEVICE_BLOCK_BYTES = 512
-# Store times are later than this, in February 1970.
-LEAST_STORE_TIME_MS = 1 << 32
 
 _MASK = 0xFFFFFFFF
 _SIGN = 0x80000000
@@ -186,11 +184,9 @@ class RecordReader:
         The checksum is of the body. A hole ends with a block or with what is written of the log, and neither
         topics nor properties have zeros. ``buf`` is a whole log file.
         """
-        if buf[self.topic_end - 1] == 0 or (self.props_end > self.props_at and buf[self.props_end - 1] == 0):
+        if self.store_time == 0 or buf[self.topic_end - 1] == 0:
             return True
-        start = self.props_end - self.size
-        two_blocks = start // DEVICE_BLOCK_BYTES < self.body_at // DEVICE_BLOCK_BYTES
-        if two_blocks and self.store_time < LEAST_STORE_TIME_MS:
+        if self.props_end > self.props_at and buf[self.props_end - 1] == 0:
             return True
         last = (self.topic_at // DEVICE_BLOCK_BYTES + 1) * DEVICE_BLOCK_BYTES - 1
         while last < self.props_end:
