@@ -15,7 +15,7 @@ from orbitmq.broker.delay.progress import DelayProgress, Place
 from orbitmq.broker.events import Events
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
-from orbitmq.broker.role import Role, RoleState
+from orbitmq.broker.role import Role, RoleState, RoleTaken
 from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.link.errors import LinkError
@@ -71,10 +71,12 @@ class Side:
     def max_commit_log_offset(self) -> int:
         return self.tables.log_end
 
-    def become(self, role: Role) -> None:
+    def become(self, role: Role, *, taken: bool = True) -> None:
         changed = self.role.move(role, 0)
         assert changed is not None
         self.tables.events.publish(changed)
+        if taken:
+            self.tables.events.publish(RoleTaken(role))
 
     def content(self) -> dict[str, Any]:
         return self.tables.content()
@@ -389,6 +391,33 @@ async def test_a_master_that_began_the_same_term_as_its_slave_is_told_and_not_he
         await pair.sleep(0.3)
         assert slave.tables.offsets.query("g", "T", 0) == 51
         assert master.exchange.terms.term == slave.exchange.terms.term == term
+
+
+@pytest.mark.behaviour("PO-43")
+@pytest.mark.parametrize("telling", ["its master tells something", "nothing is told"])
+async def test_who_stops_to_act_tells_what_its_last_work_has_changed(
+    runtime: SimulatedRuntime, telling: str
+) -> None:
+    """Seed 1634: it told its tables first. What it handed on last was gone with what its master told then."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        connect(master, slave)
+        await pair.sleep(0.3)
+        slave.become(Role.ACTING_MASTER)
+        slave.tables.offsets.commit("g", "T", 0, 50)
+        slave.become(Role.SLAVE, taken=False)
+        if telling == "its master tells something":
+            master.tables.offsets.commit("g", "T", 1, 3)
+        await pair.sleep(0.3)
+        slave.tables.offsets.commit("g", "last", 0, 7)
+        slave.tables.events.publish(RoleTaken(Role.SLAVE))
+        await pair.sleep(0.3)
+        for side in (master, slave):
+            assert side.tables.offsets.query("g", "T", 0) == 50
+            assert side.tables.offsets.query("g", "last", 0) == 7
+        master.tables.offsets.commit("g", "T", 1, 9)
+        await pair.sleep(0.3)
+        assert slave.tables.offsets.query("g", "T", 1) == 9
 
 
 class Delivering(Side):

@@ -13,7 +13,7 @@ from orbitmq.broker.doors import Doors
 from orbitmq.broker.extension import Extension, HandOver
 from orbitmq.broker.metadata.table_files import TableError
 from orbitmq.broker.parts import Services
-from orbitmq.broker.role import Role
+from orbitmq.broker.role import Role, RoleTaken
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import StoreError
@@ -125,6 +125,7 @@ class Broker:
             log.warning("broker %s: %s becomes %s%s", self.address, before, after, why)
             services.events.publish(changed)
             await self._lifecycle.change_role(role)
+            services.events.publish(RoleTaken(role))
 
     async def stop(self) -> None:
         """Hand over, leave the name servers, refuse requests, answer those that wait, close, save."""

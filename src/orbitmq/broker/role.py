@@ -61,6 +61,13 @@ class RoleChanged:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class RoleTaken:
+    """The event behind :class:`RoleChanged`: what does not work in the role has ended, the rest has begun."""
+
+    role: Role
+
+
 class RoleState:
     """The present role of one broker.
 

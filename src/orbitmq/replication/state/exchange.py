@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, Entry
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard, TablesTold
-from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
+from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
@@ -103,6 +103,7 @@ class StateExchange(Component):
         self._outbox = Outbox(feed)
         self._handed_out = HandedOut()
         self._started = False
+        self._ends_to_act = False
         self._was_told = False  # our leader has told us, since the start, all that its tables hold
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
@@ -121,6 +122,7 @@ class StateExchange(Component):
         peers.on(Kind.STATE_ACK, self._acknowledged)
         peers.on_change(self._link_changed)
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(RoleTaken, self._role_taken)
         events.subscribe(ResetHeard, self._reset_heard)
         feed.subscribe(self._changed)
 
@@ -365,7 +367,13 @@ class StateExchange(Component):
             self.whole(frame.number)
 
     def _tell_own(self, link: PeerLink) -> None:
-        """Tell our master all that our tables hold, though it has not asked."""
+        """Tell our master all that our tables hold, though it has not asked.
+
+        Not while what this broker did as acting master ends: what that changes yet would be undone by what
+        the master tells then.
+        """
+        if self._ends_to_act:
+            return
         self._accepts.told_own(link)
         # It has not asked, so it does not begin to lead with them.
         work = self._tell_everything(link, asked=True, locks=lambda: None)
@@ -489,9 +497,7 @@ class StateExchange(Component):
         if changed.after in LEADING or self._role.takes_messages:
             for link, inbox in self._inboxes.items():
                 self._make_the_rest(link, inbox)
-        if changed.before is Role.ACTING_MASTER and self._role.role is Role.SLAVE:
-            for link in [link for link in self._sending if link.is_master]:
-                self._tell_own(link)
+        self._ends_to_act = changed.before is Role.ACTING_MASTER and changed.after is Role.SLAVE
         if not begins_term(changed):
             return
         term = self.terms.begin()
@@ -504,6 +510,13 @@ class StateExchange(Component):
         if self._role.takes_messages:
             for link in self._followers():
                 self._begin_telling(link)
+
+    def _role_taken(self, _taken: RoleTaken) -> None:
+        """What this broker did while it acted has ended, and stands in the tables."""
+        if self._ends_to_act:
+            self._ends_to_act = False
+            for link in [link for link in self._sending if link.is_master]:
+                self._tell_own(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
         """What the leader told counts, though the log may not come as far."""
