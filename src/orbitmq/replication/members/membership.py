@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
@@ -33,6 +34,7 @@ IDLE_PERIOD_S = 0.25
 ASK_PERIOD_S = 1.0
 YIELD_S = 15.0
 HAND_OVER_STEP_S = 0.3
+TOLD_MASTER_S = 1.0
 # A slave that has more of the log and does not give it must not keep a master from serving again and again.
 COPY_AGAIN_S = 30.0
 
@@ -409,8 +411,14 @@ class Membership(Component):
             self._stood_in = self._stood_in or role is Role.ACTING_MASTER
             if role not in LEADING:
                 self.fence.withdraw()
+            acted = self._role.role is Role.ACTING_MASTER
             await self._change_role(role)
             self._wake.set()
+            if acted:
+                # Before the link goes: a master in a lower term would not be followed again.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(TOLD_MASTER_S):
+                        await self._around.tables.told_master()
         elif decision.move is Move.ASK and self._clock.monotonic() - self._asked_s >= ASK_PERIOD_S:
             self._asked_s = self._clock.monotonic()
             self._around.links.ask_take_over()

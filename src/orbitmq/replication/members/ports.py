@@ -72,6 +72,10 @@ class TableExchange(Protocol):
         """Send all changes to the members that copy our log; return when they have them."""
         ...
 
+    async def told_master(self) -> None:
+        """Return when our master has what it is told; at once when it is told nothing, or not linked."""
+        ...
+
     def outdate(self) -> None:
         """Our disk was empty: what a member has is newer, whatever the versions say (PO-22)."""
         ...

@@ -106,6 +106,10 @@ class TravellingTables:
         """See ``TableExchange``."""
         await self._exchange.push()
 
+    async def told_master(self) -> None:
+        """See ``TableExchange``."""
+        await self._exchange.told_master()
+
     def outdate(self) -> None:
         """See ``TableExchange``."""
         self._exchange.terms.outdate()

@@ -148,6 +148,12 @@ class StateExchange(Component):
         while any(sending.waits for sending in self._followers().values()):
             await self._clock.sleep(LOOK_SECONDS / 2)
 
+    async def told_master(self) -> None:
+        """Return when our master has what it is told; at once when it is told nothing, or not linked."""
+        while any(each.telling or each.is_owed for link, each in self._sending.items() if link.is_master):
+            self._heard.clear()
+            await self._heard.wait()
+
     async def shared_with(self, broker_id: int) -> bool:
         """Send all changes to one who copies our log; return when it has them. ``False``: it is not linked.
 
@@ -270,13 +276,18 @@ class StateExchange(Component):
 
     def _begin_telling(self, link: PeerLink) -> None:
         """Tell a follower everything, in the background; :meth:`push` waits for it."""
-        sending = self._sending[link]
-        sending.telling += 1
         self._untold.begins(link.broker_id, self._feed.sequence)
+        self._tell_in_background(link, asked=False, locks=lambda: self.locks_in_s(False))
+
+    def _tell_in_background(self, link: PeerLink, *, asked: bool, locks: Callable[[], float | None]) -> None:
+        sending = self._sending.get(link)
+        if sending is None:
+            return
+        sending.telling += 1
 
         async def telling() -> None:
             try:
-                await self._tell_everything(link, asked=False, locks=lambda: self.locks_in_s(False))
+                await self._tell_everything(link, sending, asked=asked, locks=locks)
             finally:
                 sending.telling -= 1
                 self._heard.set()
@@ -284,12 +295,9 @@ class StateExchange(Component):
         self._spawn(telling(), f"tables for {link.address}")
 
     async def _tell_everything(
-        self, link: PeerLink, *, asked: bool, locks: Callable[[], float | None]
+        self, link: PeerLink, sending: SendingLink, *, asked: bool, locks: Callable[[], float | None]
     ) -> None:
         """Send all that the tables hold, not faster than the peer takes it; ``locks`` is asked at the end."""
-        sending = self._sending.get(link)
-        if sending is None:
-            return
         # One after the other: what is not told between a beginning and its end is not there.
         async with sending.turn:
             entries: list[Entry] = []
@@ -353,8 +361,7 @@ class StateExchange(Component):
     def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
         if isinstance(frame, Ask):
             self._accepts.told_own(link)
-            work = self._tell_everything(link, asked=True, locks=lambda: self.locks_in_s(True))
-            self._spawn(work, f"tables for {link.address}")
+            self._tell_in_background(link, asked=True, locks=lambda: self.locks_in_s(True))
         elif isinstance(frame, AskWhole):
             sending = self._followers().get(link)
             if sending is None or sending.telling:
@@ -376,8 +383,7 @@ class StateExchange(Component):
             return
         self._accepts.told_own(link)
         # It has not asked, so it does not begin to lead with them.
-        work = self._tell_everything(link, asked=True, locks=lambda: None)
-        self._spawn(work, f"tables for {link.address}")
+        self._tell_in_background(link, asked=True, locks=lambda: None)
 
     async def _make_changes(self) -> None:
         while True:
