@@ -451,6 +451,15 @@ def test_a_master_that_is_killed_knows_what_its_slave_was_told() -> None:
     assert not may_be_unknown(plan, History(VirtualClock()), "broker-b", 5.0, 20.0)
 
 
+@pytest.mark.parametrize(("lost_s", "excused"), [(9.0, True), (14.0, False)])
+def test_a_killed_slave_knows_what_its_files_say_until_it_is_told_again(lost_s: float, excused: bool) -> None:
+    """Seed 6756: with three replicas it was the one to act. The other slave, which knew, does not tell it."""
+    mode = replace(PLAN.mode, replicas=3)
+    faults = (Fault(8.0, 0.1, Kind.KILL, "broker-b-1"), Fault(lost_s, 20.0, Kind.FLAKY_LINK, "broker-b"))
+    made = History(VirtualClock())
+    assert may_be_unknown(replace(PLAN, mode=mode, faults=faults), made, "broker-b", 4.0, 20.0) == excused
+
+
 @pytest.mark.parametrize(
     ("known_s", "durable", "excused"), [(7.0, False, True), (7.0, True, False), (5.0, False, False)]
 )

@@ -8,7 +8,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.testing.simulation.history import Dealt, Delivered, History
 from orbitmq.testing.simulation.kept import UNSYNCED_S
 from orbitmq.testing.simulation.load import POP_INVISIBLE_S
-from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Kind, Plan
+from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Fault, Kind, Plan
 from orbitmq.testing.simulation.traffic import FIFO_GROUP, MOVED_GROUP, REMADE
 
 # What an answer is on its way at most, when no fault is at its client.
@@ -17,6 +17,8 @@ ANSWER_S = 3.0
 TOLD_S, HEALTHY_S = 0.5, 10.0
 # So long after a change tables are in their files (flushConsumerOffsetInterval, and a write).
 TABLES_S = 6.0
+# In so long a slave that began anew is linked with its master, also when the name server begins with it.
+TOLD_AGAIN_S = 3.0
 
 
 def done_again(plan: Plan, history: History) -> None:
@@ -105,11 +107,8 @@ def may_be_unknown(
             continue
         if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
             return True
-        if fault.kind is Kind.KILL and fault.target == home and not plan.mode.sync_flush:
-            # What is written within flushIntervalCommitLog only its slaves know, and none of them can tell.
-            unwritten = fault.at_s - UNSYNCED_S <= known_s <= fault.at_s
-            if unwritten and all(_is_troubled(plan, name, fault.at_s, until_s) for name in slaves):
-                return True
+        if fault.kind is Kind.KILL and _is_unwritten(plan, fault, home, known_s, until_s):
+            return True
         # A pop is on no disk when it is answered; nor is anything with ASYNC_FLUSH, nor a slave's tables.
         before_s = TABLES_S if fault.target in slaves else UNSYNCED_S
         if fault.kind in FORGETS and fault.at_s - before_s <= known_s <= fault.end_s:
@@ -117,6 +116,18 @@ def may_be_unknown(
         if fault.kind is not Kind.CLOCK and fault.at_s - TOLD_S <= known_s <= fault.end_s + HEALTHY_S:
             return True
     return False
+
+
+def _is_unwritten(plan: Plan, killed: Fault, home: str, known_s: float, until_s: float) -> bool:
+    """Whether a kill took what was not in the files yet, and nobody told it again."""
+    if killed.target == home:
+        # What is written within flushIntervalCommitLog only its slaves know, and none of them can tell.
+        lost = not plan.mode.sync_flush and killed.at_s - UNSYNCED_S <= known_s <= killed.at_s
+        return lost and all(
+            _is_troubled(plan, slave, killed.at_s, until_s) for slave in plan.mode.slaves(home)
+        )
+    lost = killed.target in plan.mode.slaves(home) and killed.at_s - TABLES_S <= known_s <= killed.at_s
+    return lost and _is_troubled(plan, home, killed.end_s, killed.end_s + TOLD_AGAIN_S)
 
 
 def _is_troubled(plan: Plan, name: str, since_s: float, until_s: float) -> bool:
