@@ -26,9 +26,9 @@ from orbitmq.testing.simulation.history import (
 )
 from orbitmq.testing.simulation.moves import deleted, moved, settings
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
-from orbitmq.testing.simulation.pops import done_again, may_be_unknown
+from orbitmq.testing.simulation.pops import dealt_too_soon, done_again, may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
-from orbitmq.testing.simulation.traffic import SUBSCRIPTIONS
+from orbitmq.testing.simulation.traffic import FIFO_GROUP, SUBSCRIPTIONS
 from orbitmq.testing.simulation.watch import again, behind
 
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
@@ -483,6 +483,21 @@ def test_a_topic_that_only_some_brokers_have_deleted_has_messages_and_no_offsets
     made.delivered = [Delivered(b"remade-1", "pop", "one", queue, 0, 1.0, done_s=1.1)]
     made.dealt = [Dealt(8.0, "pop", "one", queue, {0: b"remade-1"}, frozenset())]
     done_again(PLAN, made)
+    assert (not made.violations) == excused
+
+
+@pytest.mark.parametrize(("early_s", "excused"), [(0.0002, True), (0.1, False)])
+def test_a_queue_is_free_when_its_broker_counts_another_millisecond(early_s: float, excused: bool) -> None:
+    """Seed 1829."""
+    made = History(VirtualClock())
+    queue = MessageQueue("ordered", "broker-b", 1)
+    failed = Delivered(b"ordered-1", FIFO_GROUP, "one", queue, 16, 4.66, settling_s=5.66)
+    made.delivered = [failed]
+    made.dealt = [
+        Dealt(4.65, FIFO_GROUP, "one", queue, {16: b"ordered-1"}, frozenset()),
+        Dealt(5.66 - early_s, FIFO_GROUP, "one", queue, {16: b"ordered-1"}, frozenset([16])),
+    ]
+    dealt_too_soon(replace(PLAN, faults=()), made)
     assert (not made.violations) == excused
 
 

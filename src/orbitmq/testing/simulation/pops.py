@@ -11,6 +11,8 @@ from orbitmq.testing.simulation.load import POP_INVISIBLE_S
 from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Fault, Kind, Plan
 from orbitmq.testing.simulation.traffic import FIFO_GROUP, MOVED_GROUP, REMADE
 
+# Brokers count in whole milliseconds.
+BROKERS_MS_S = 0.001
 # What an answer is on its way at most, when no fault is at its client.
 ANSWER_S = 3.0
 # A slave is told what its master knows in so long, when nothing has kept it from it for the time before.
@@ -72,7 +74,7 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
             continue
         for offset, body in last.bodies.items():
             told = settled[last.member, last.queue, offset]
-            if any(last.at_s <= settling_s <= each.at_s + plan.wrong_s for settling_s in told):
+            if any(last.at_s <= settling_s <= each.at_s + plan.wrong_s + BROKERS_MS_S for settling_s in told):
                 continue
             if not may_be_unknown(
                 plan, history, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s
