@@ -346,6 +346,19 @@ def test_a_master_that_lost_power_asks_again_when_the_end_had_not_reached_its_di
     assert (not made.violations) == excused
 
 
+@pytest.mark.parametrize(("again_s", "excused"), [((), True), ((9.0,), False)])
+def test_a_broker_that_waits_for_its_replicas_asks_before_it_is_told(
+    again_s: tuple[float, ...], excused: bool
+) -> None:
+    """Seed 1933: its sender was answered, and told the end, when the half message was due to be asked for."""
+    made = History(VirtualClock())
+    sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, told_s=3.1))
+    sent.queue = MessageQueue("trades", "broker-b", 0)
+    sent.asked = [(at_s, "broker-b") for at_s in (3.0, *again_s)]
+    transactions(Plan(1, PLAN.mode, ()), made)
+    assert (not made.violations) == excused
+
+
 @pytest.mark.parametrize(("role", "excused"), [(Role.FENCED, True), (Role.MASTER, False)])
 def test_a_master_that_does_not_lead_is_told_in_vain(role: Role, excused: bool) -> None:
     made = History(VirtualClock())
