@@ -9,6 +9,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.delay.progress import Place
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.errors import StartError
 from orbitmq.message.properties import decode_properties
@@ -195,6 +196,28 @@ async def test_progress_survives_a_restart_and_a_message_comes_once(runtime: Sim
         await runtime.clock.sleep(10)
         assert [record.body for record in await peer.read(0)] == [b"one", b"two"]
     await peer.client.close()
+
+
+@pytest.mark.behaviour("DL-09")
+async def test_what_was_delivered_before_a_message_was_sent_back_is_none_of_it(
+    broker: Broker, peer: Peer
+) -> None:
+    """Seed 7052: the slave that acted had told where the level was, and not of what its master had delivered.
+
+    The second copy, long from due, was taken for one that was due too early, and was lost.
+    """
+    twice = {"DELAY": "3", "UNIQ_KEY": "K"}
+    await peer.put(b"same", twice)
+    await peer.put(b"other", {"DELAY": "3"})
+    await broker.runtime.clock.sleep(12)
+    await peer.put(b"same", twice)
+    await broker.runtime.clock.sleep(0.2)
+    service = broker.part(ScheduleService)
+    service.delays.move(3, Place(1, 1))
+    await service._search.run()
+    assert service.delays.place(3).offset == 2
+    await broker.runtime.clock.sleep(12)
+    assert [record.body for record in await peer.read(0)] == [b"same", b"other", b"same"]
 
 
 @pytest.mark.behaviour("DL-09")

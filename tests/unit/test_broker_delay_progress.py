@@ -147,7 +147,10 @@ def test_the_same_message_twice_counts_twice() -> None:
 def test_what_was_sent_back_twice_is_not_delivered_before_it_is_due(stored_ms: int, progress: int) -> None:
     """The first one was delivered, as another broker's progress says; the second one waits until 9 s."""
     level = LevelProgress(
-        1, 4, lambda offset: identity("same" if offset in (0, 3) else offset), lambda _, ms: ms >= 9000
+        1,
+        4,
+        lambda offset: identity("same" if offset in (0, 3) else offset),
+        lambda _, ms, _place: ms >= 9000,
     )
     level.saw([identity("same")], stored_ms)
     assert level.progress == progress

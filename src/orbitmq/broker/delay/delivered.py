@@ -168,8 +168,9 @@ class LevelProgress:
         waiting: gives the identity of the message at an offset of the level's queue, ``None``: it cannot be
             read.
         end: the offset behind the newest message of the queue.
-        may_be: whether the message at an offset may have been delivered at a time in milliseconds. What is
-            sent back twice waits twice, as one identity: the delivery of the first is none of the second.
+        may_be: whether the message at an offset may have been delivered at a time in milliseconds and at a
+            place of the log. What is sent back twice waits twice, as one identity: the delivery of the first
+            is none of the second.
         first: deliveries from this offset on may be found, though they are known; ``None``: from progress on.
     """
 
@@ -178,7 +179,7 @@ class LevelProgress:
         progress: int,
         end: int,
         waiting: Callable[[int], Identity | None],
-        may_be: Callable[[int, int], bool] = lambda _offset, _stored_ms: True,
+        may_be: Callable[[int, int, int], bool] = lambda _offset, _stored_ms, _physical: True,
         first: int | None = None,
     ) -> None:
         self.progress = self._known = progress
@@ -188,8 +189,8 @@ class LevelProgress:
         self._loaded = progress if first is None else first
         self._places: dict[Identity, deque[int]] = {}
 
-    def saw(self, found: Iterable[Identity], stored_ms: int = 0) -> None:
-        """Messages with these identities were delivered at a time, the first one first."""
+    def saw(self, found: Iterable[Identity], stored_ms: int = 0, physical_offset: int = 0) -> None:
+        """Messages with these identities were delivered at a time and place, the first one first."""
         for identity in found:
             self._load()
             places = self._places.get(identity, ())
@@ -197,7 +198,7 @@ class LevelProgress:
                 places.popleft()
             if places and places[0] < self._known:
                 places.popleft()  # nothing behind was found yet, so it is that one's
-            elif places and self._may_be(places[0], stored_ms):
+            elif places and self._may_be(places[0], stored_ms, physical_offset):
                 self.progress = places.popleft() + 1
             if not places:
                 self._places.pop(identity, None)

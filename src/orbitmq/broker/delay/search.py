@@ -102,16 +102,20 @@ class DeliverySearch:
 
         return identity
 
-    def _may_be(self, level: int) -> Callable[[int, int], bool]:
+    def _may_be(self, level: int) -> Callable[[int, int, int], bool]:
         """Tells whether the message at an offset was due at a time, or taken as due (DL-05).
 
+        What is delivered lies behind the message that waited.
         Stored in the same millisecond, it was delivered while store times stood still (a clock set far back).
         """
         delay_ms = self._levels.delay_ms(level)
 
-        def may_be(offset: int, stored_ms: int) -> bool:
+        def may_be(offset: int, stored_ms: int, physical_offset: int) -> bool:
             entry = self._store.entry(reserved.SCHEDULE_TOPIC, level - 1, offset)
-            return entry is None or entry[2] <= stored_ms or entry[2] >= stored_ms + delay_ms
+            if entry is None:
+                return True
+            place, _, due = entry
+            return place < physical_offset and (due <= stored_ms or due >= stored_ms + delay_ms)
 
         return may_be
 
@@ -122,7 +126,7 @@ class DeliverySearch:
             for each in found:
                 level = searched.get(each.level)
                 if level is not None and each.physical_offset >= starts[each.level]:
-                    level.saw([each.identity], each.stored_ms)
+                    level.saw([each.identity], each.stored_ms, each.physical_offset)
 
 
 async def deliveries_backwards(
