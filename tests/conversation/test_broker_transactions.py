@@ -491,6 +491,30 @@ def test_a_restart_knows_what_is_open_and_what_has_ended() -> None:
     in_two_lives(first, second)
 
 
+@pytest.mark.behaviour("TX-09")
+@pytest.mark.parametrize("open_ones", [(), (1,), (2, 4)])
+def test_a_half_progress_that_goes_back_alone_reopens_nothing(open_ones: tuple[int, ...]) -> None:
+    """Seed 7184: of a slave that was behind and acted came an older one, and none of the marks."""
+
+    async def first(broker: Broker, peer: TransactionPeer) -> None:
+        halves = [await peer.prepare(b"%d" % n) for n in range(5)]
+        for number, half in enumerate(halves):
+            if number not in open_ones:
+                await peer.end(half, COMMIT)
+        await asyncio.sleep(4)
+        offsets = broker.services.offsets
+        done = min(open_ones, default=5)
+        assert offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == done
+        assert (offsets.query("CID_RMQ_SYS_TRANS", OP, 0) or 0) == done
+        offsets.commit("CID_RMQ_SYS_TRANS", HALF, 0, 0)
+
+    async def second(broker: Broker, peer: TransactionPeer, _known: Any) -> None:
+        await asyncio.sleep(20)
+        assert sorted(message.body for _, _, message in peer.checks) == [b"%d" % n for n in open_ones]
+
+    in_two_lives(first, second)
+
+
 def test_a_restart_knows_how_often_was_asked_and_which_copy_is_open() -> None:
     async def first(broker: Broker, peer: TransactionPeer) -> Half:
         half = await peer.prepare(UNIQ_KEY="U1")

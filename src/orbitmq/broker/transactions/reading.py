@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.transactions import forms
 from orbitmq.broker.transactions.half_table import HalfTable, MarkProgress
@@ -29,7 +31,8 @@ class HalfQueue:
 
     def load(self) -> tuple[HalfTable, MarkProgress]:
         """Take up the known progress, and the marks behind it."""
-        half, op = self._progress(HALF), self._progress(OP)
+        half = self._progress(HALF)
+        op = self._first_mark(half, self._progress(OP))
         table, marks = HalfTable(half), MarkProgress(op)
         while True:
             found = self._store.get(OP, 0, op, 1024, max_bytes=1 << 20)
@@ -48,6 +51,23 @@ class HalfQueue:
         known = self._offsets.query(GROUP, topic, 0)
         # A log that lost its end in a crash gives the same offsets once more.
         return min(max(low, known if known is not None else low), high)
+
+    def _first_mark(self, half: int, known: int) -> int:
+        """Where marks of half messages from ``half`` on can be, not behind the progress that is known.
+
+        Both offsets are committed one after the other, and a slave that acted may have told an older one of
+        one of them. A mark lies behind the half message that it ends.
+        """
+        entry = self._store.entry(HALF, 0, half)
+        if entry is None:
+            return known
+
+        def place(op: int) -> int:
+            mark = self._store.entry(OP, 0, op)
+            return 0 if mark is None else mark[0]
+
+        marks = range(self._store.min_offset(OP, 0), known)
+        return marks.start + bisect_right(marks, entry[0], key=place)
 
     def half(self, offset: int) -> Record | None:
         """The half message at an offset, ``None``: its file is gone."""
