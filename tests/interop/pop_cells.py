@@ -289,7 +289,7 @@ async def registered(consumer: SimpleConsumer, topic: str) -> None:
         try:
             await consumer._client.refresh(topic)
             await consumer._client.heartbeat()
-            await consumer._pops.notice(consumer._options, topic, "broker-a", 0, None)
+            await consumer._asking._pops.notice(consumer._asking._options, topic, "broker-a", 0, None)
             return
         except OrbitError:
             check(time.monotonic() < deadline, "the second broker does not answer")
