@@ -35,6 +35,7 @@ TAKE_BYTES = 1 << 20
 LOAD_UNITS = 4096
 # A slot with more units is not searched for a message that is to be recalled.
 SEARCH_UNITS = 20_000
+NEVER_MS = 1 << 62
 
 
 class BrokenChainError(OrbitError):
@@ -70,7 +71,7 @@ class PendingTimers:
         self._precision = config.timer_precision_ms
         self._cut = placing.cut_of(config)
         self._copies = RolledCopies(store)
-        self._restored = Progress()
+        self._restored, self._unread_ms = Progress(), NEVER_MS
         # The timer log fits the commit log up to here, but for cuts not seen yet; None: the store knows.
         self._trusted_end: int | None = None
         self._cuts_seen = 0
@@ -137,13 +138,14 @@ class PendingTimers:
             self.rebuild(progress)
             return
         self.forget(progress)
-        before, self._restored = self._restored, progress
+        before = self._restored, self._unread_ms
+        self._begin_from(progress)
         over = due_of(progress.latest) // self._precision
         for slot, newest, _ in self._wheel.slots():
             if slot > over:
                 break
             for unit in self._chain(newest):
-                if self._is_over(unit) and not self._is_over(unit, before):
+                if self._is_over(unit) and not self._was_over(unit, *before):
                     self._uncount(unit)
 
     def close(self) -> None:
@@ -170,7 +172,7 @@ class PendingTimers:
         anew = self._copies.left_out and len(self._store.cuts) > self._cuts_seen
         self.leave()
         self._empty()
-        self._restored = progress
+        self._begin_from(progress)
         self._log.close()
         self._log.open()
         newest: units.Unit | None = None
@@ -231,10 +233,19 @@ class PendingTimers:
         record = record_at(self._store, unit.physical, quiet=True)
         self._cut_elsewhere = placing.is_cut_elsewhere(unit, record, self._config)
 
-    def _is_over(self, unit: units.Unit, progress: Progress | None = None) -> bool:
+    def _begin_from(self, progress: Progress) -> None:
+        """Note what was delivered before the start, and how old the first is that nobody has looked at."""
+        unread_ms = self._store.store_time(TOPIC, 0, progress.taken)
+        self._restored, self._unread_ms = progress, unread_ms if unread_ms >= 0 else NEVER_MS
+
+    def _is_over(self, unit: units.Unit) -> bool:
         """Whether it was delivered before the start; a recall counts until its slot is over."""
+        return self._was_over(unit, self._restored, self._unread_ms)
+
+    @staticmethod
+    def _was_over(unit: units.Unit, progress: Progress, unread_ms: int) -> bool:
         due_ms = units.due_ms(unit.out_ms, unit.extra)
-        return _is_done(progress or self._restored, unit.magic, unit.out_ms, due_ms, unit.physical)
+        return _is_done(progress, unit.magic, unit.out_ms, due_ms, unit.physical, unread_ms)
 
     def _uncount(self, unit: units.Unit) -> None:
         """It waits no longer: another broker has delivered it."""
@@ -277,7 +288,7 @@ class PendingTimers:
         """
         self._empty()
         self._log.clear()
-        self._restored = progress
+        self._begin_from(progress)
         self.before = progress.before
         self.position = self._store.min_offset(TOPIC, 0)
         self._copies.begin(self.position)
@@ -330,7 +341,7 @@ class PendingTimers:
         if place[0] & units.ROLL and self.is_other_cut(self._restored):
             place = self._behind_marks(record, timer, place)
         magic, out_ms, due_ms = place
-        if _is_done(self._restored, magic, out_ms, due_ms, record.physical_offset):
+        if _is_done(self._restored, magic, out_ms, due_ms, record.physical_offset, self._unread_ms):
             return
         slot = out_ms // self._precision
         begun = slot <= self._loaded
@@ -532,8 +543,14 @@ class PendingTimers:
         return {minute: number for minute, number in sorted(found.items()) if number}
 
 
-def _is_done(progress: Progress, magic: int, out_ms: int, due_ms: int, place: int) -> bool:
-    """Whether a message was delivered. A recall is done with the last message of its slot, not before it."""
+def _is_done(progress: Progress, magic: int, out_ms: int, due_ms: int, place: int, unread_ms: int) -> bool:
+    """Whether a message was delivered. A recall is done with the last message of its slot, not before it.
+
+    Args:
+        unread_ms: when the first message was stored that nobody had looked at. A copy of a long wait is
+            stored before it is due, so one may be there for slots behind that time.
+    """
     if magic & units.DELETE:
-        return progress.passed(units.latest_ms(out_ms), place)
+        latest_ms = units.latest_ms(out_ms)
+        return progress.passed(latest_ms, place) and latest_ms <= unread_ms
     return progress.delivered(mark(due_ms, place))
