@@ -193,7 +193,7 @@ async def test_chosen_queue_ordering_key_and_selector(world: Any) -> None:
             await producer.send(Message("t", b"x"), queue=MessageQueue("t", "z", 0))
 
 
-@pytest.mark.parametrize("properties", [{"": "x"}, {"a": ""}, {"a": "b\x02"}, {"a\x01": "b"}])
+@pytest.mark.parametrize("properties", [{"": "x"}, {"a": ""}, {"a": "b\x02"}, {"a\x01": "b"}, {"a": "\0b"}])
 async def test_properties_that_would_not_read_back_are_refused(world: Any, properties: Any) -> None:
     async with producer_of(world) as producer:
         with pytest.raises(ValidationError, match="property"):

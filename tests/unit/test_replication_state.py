@@ -76,7 +76,7 @@ class Side:
         assert changed is not None
         self.tables.events.publish(changed)
         if taken:
-            self.tables.events.publish(RoleTaken(role))
+            self.tables.events.publish(RoleTaken())
 
     def content(self) -> dict[str, Any]:
         return self.tables.content()
@@ -410,7 +410,7 @@ async def test_who_stops_to_act_tells_what_its_last_work_has_changed(
             master.tables.offsets.commit("g", "T", 1, 3)
         await pair.sleep(0.3)
         slave.tables.offsets.commit("g", "last", 0, 7)
-        slave.tables.events.publish(RoleTaken(Role.SLAVE))
+        slave.tables.events.publish(RoleTaken())
         await pair.sleep(0.3)
         for side in (master, slave):
             assert side.tables.offsets.query("g", "T", 0) == 50

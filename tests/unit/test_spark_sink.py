@@ -440,6 +440,7 @@ def test_a_delayed_message_travels_alone(brokers: ScriptedBrokers) -> None:
         ({"body": ["x", "y"], "topic": ["t", ""]}, "row 1 of query/7/2 has no topic"),
         ({"body": ["x"], "properties": [{"DELAY": "3"}]}, "use the column delay_level or deliver_at"),
         ({"body": ["x"], "tags": ["a\x01"]}, r"row 0 of query/7/2 has a property with U\+0000, U\+0001"),
+        ({"body": ["x"], "tags": ["a\0"]}, r"row 0 of query/7/2 has a property with U\+0000, U\+0001"),
         ({"body": ["x"], "keys": ["a" * 33_000]}, "has properties of more than 32767 bytes"),
         ({"body": ["x"], "delay_level": [19]}, "has delay_level 19; allowed: 0 to 18"),
     ],

@@ -125,7 +125,7 @@ class Broker:
             log.warning("broker %s: %s becomes %s%s", self.address, before, after, why)
             services.events.publish(changed)
             await self._lifecycle.change_role(role)
-            services.events.publish(RoleTaken(role))
+            services.events.publish(RoleTaken())
 
     async def stop(self) -> None:
         """Hand over, leave the name servers, refuse requests, answer those that wait, close, save."""

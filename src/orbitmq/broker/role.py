@@ -65,8 +65,6 @@ class RoleChanged:
 class RoleTaken:
     """The event behind :class:`RoleChanged`: what does not work in the role has ended, the rest has begun."""
 
-    role: Role
-
 
 class RoleState:
     """The present role of one broker.

@@ -105,8 +105,8 @@ class DeliverySearch:
     def _may_be(self, level: int) -> Callable[[int, int, int], bool]:
         """Tells whether the message at an offset was due at a time, or taken as due (DL-05).
 
-        What is delivered lies behind the message that waited.
         Stored in the same millisecond, it was delivered while store times stood still (a clock set far back).
+        What is delivered lies behind the message that waited.
         """
         delay_ms = self._levels.delay_ms(level)
 

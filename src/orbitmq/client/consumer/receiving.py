@@ -29,7 +29,7 @@ LEAST_WAIT_S = 0.001
 Popped: TypeAlias = tuple[ReceivedMessage, Receipt]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Pop:
     """A pop that was sent.
 
@@ -61,6 +61,7 @@ class Receiving:
         leases: Leases,
         life: Life,
         filters: Mapping[str, Filter],
+        checks: FilterChecks,
     ) -> None:
         self._client = membership.client
         self._clock = membership.client.runtime.clock
@@ -70,7 +71,7 @@ class Receiving:
         self._leases = leases
         self._life = life
         self._filters = filters
-        self.checks = FilterChecks(membership)
+        self._checks = checks
         self._notices = Notices(self._clock, pops, options)
         self._late: dict[_Pop, None] = {}
         self._turn = 0
@@ -95,7 +96,7 @@ class Receiving:
         self._life.check_running()
         if not self._filters:
             raise ValidationError("subscribe to a topic before receiving")
-        await self.checks.ended()
+        await self._checks.ended()
         deadline = self._clock.monotonic() + wait_s
         attempt = self._attempt()
         told = False

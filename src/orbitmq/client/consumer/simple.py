@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Unpack
 
 from orbitmq.client.consumer.admin_requests import PopMember
-from orbitmq.client.consumer.filter_checks import Checked
+from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, handle_leased
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases, give_back
 from orbitmq.client.consumer.membership import Membership
@@ -86,13 +86,15 @@ class SimpleConsumer(InBlock):
         self._client = membership.client
         self._clock = self._client.runtime.clock
         self._filters: dict[str, Filter] = {}
+        self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
         self._life = Life(f"consumer {group!r}")
         pops = PopCalls(self._client, membership.calls)
         self._leases = Leases(self._client, membership.calls, pops, group, self._background)
         asked = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
-        self._asking = Receiving(membership, pops, asked, self._leases, self._life, self._filters)
-        self._filter_checks = self._asking.checks
+        self._asking = Receiving(
+            membership, pops, asked, self._leases, self._life, self._filters, self._filter_checks
+        )
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         # Of `run` and of loops: what waits for messages, and what works on them.
         self._receiving: dict[asyncio.Task[list[Lease]], None] = {}
