@@ -325,6 +325,44 @@ async def test_an_open_transaction_is_asked_about_once_by_the_broker_that_got_it
         assert master.services.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 10
 
 
+@pytest.mark.behaviour("TX-10")
+@pytest.mark.orbitmq(
+    brokers=2,
+    replicas=2,
+    settings={**ESCAPING, "flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"},
+)
+@pytest.mark.parametrize("hangs", [False, True], ids=["", "its disk hangs"])
+async def test_a_transaction_whose_end_went_with_the_end_of_a_log_is_asked_about_again(
+    orbitmq_world: World, *, hangs: bool
+) -> None:
+    """Seed 2627: a slave that acted knew that it had ended; the master, without its end, believed that."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    async with committing(world) as asked:
+        put(world.brokers[MASTER], "orders", b"half", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="H")
+        await world.brokers[MASTER].services.store.flush()
+        if hangs:
+            world.machines[SLAVE].disk_delay_s = 1000
+        slave = world.brokers[SLAVE].services
+        await world.until(lambda: len(stored(world.brokers[SLAVE], "orders")) == 1)
+        await world.sleep(0.01)
+        world.crash(MASTER, keep=Keep.NOTHING)
+        await world.until(lambda: slave.role.role is Role.ACTING_MASTER, timeout_s=5)
+        await world.sleep(5)
+        progress = slave.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0)
+        assert progress == (None if hangs else 2)  # the question put a copy
+        world.crash(SLAVE, keep=Keep.NOTHING if hangs else Keep.ANY)
+        world.machines[SLAVE].disk_delay_s = 0
+        await world.start_broker(MASTER)
+        master = world.brokers[MASTER].services
+        await world.until(lambda: master.role.role is Role.FENCED)
+        put(world.brokers[MASTER], "orders", b"its tail is another one")
+        await world.start_broker(SLAVE)
+        await world.sleep(60)
+    assert times(asked) == Counter({b"half": 2})
+    assert everywhere(world, "orders") == Counter({b"half": 1, b"its tail is another one": 1})
+
+
 @pytest.mark.behaviour("TX-08")
 @pytest.mark.parametrize("again", [False, True], ids=["once", "the slave acts again"])
 async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_handed_on(

@@ -106,6 +106,13 @@ class DeliveriesLost:
 
 
 @dataclass(frozen=True, slots=True)
+class CutAhead:
+    """The log is about to end at ``end``, where a record begins; what lies behind that can be read still."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogCut:
     """The end of the log was set aside: another broker has other messages there, or none.
 

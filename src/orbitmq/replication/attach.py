@@ -14,7 +14,7 @@ from orbitmq.broker.change_feed import (
     TIMERS,
 )
 from orbitmq.broker.delay.search import deliveries_backwards
-from orbitmq.broker.events import DeliveriesLost, LogCut
+from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.escape.escape import Escape
@@ -69,8 +69,9 @@ def attach(host: Host) -> Attachment:
     async def about_to_cut(start: int, end: int) -> None:
         async for lost in deliveries_backwards(s.runtime.threads, s.store, start, end):
             s.events.publish(DeliveriesLost(lost))
+        s.events.publish(CutAhead(start))
         # Before the log is shorter: after a crash between the two the log tells that they are done.
-        for table in (DELAYS, TIMERS):
+        for table in (DELAYS, TIMERS, OFFSETS):
             await s.persistence.flush(table)
 
     async def cut(end: int) -> None:

@@ -14,7 +14,7 @@ from orbitmq.broker.role import Role
 from orbitmq.broker.transactions import forms
 from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
-from orbitmq.broker.transactions.reading import HALF, OP, HalfQueue
+from orbitmq.broker.transactions.reading import HalfQueue
 from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
@@ -140,6 +140,4 @@ class HalfEscape(Component):
             self._table.finish(offset)
             self._escaped.add(offset)
             self._elsewhere.add(self._queue.origin(offset))
-        progress = self._table.progress
-        self._queue.commit(HALF, progress)
-        self._queue.commit(OP, self._marks.progress(progress))
+        self._queue.note(self._table, self._marks)

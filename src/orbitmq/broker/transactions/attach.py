@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.broker.events import LogCut
+from orbitmq.broker.events import CutAhead, LogCut
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.transactions import TransactionHandlers
 from orbitmq.broker.transactions.acting import HalfEscape
@@ -33,6 +33,7 @@ def attach(host: Host) -> Attachment:
         escaped.cut(queue.end)
         queue.cut()
 
+    s.events.subscribe(CutAhead, lambda cut: queue.reopen(cut.end))
     s.events.subscribe(LogCut, log_cut)
     return Attachment(
         components=[transactions, HalfEscape(s.runtime.clock, s.config, queue, s.outlet, escaped)],

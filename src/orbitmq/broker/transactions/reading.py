@@ -23,6 +23,8 @@ class HalfQueue:
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
         self._store = store
         self._offsets = offsets
+        # Progress that waits for the device: up to where in the log, and the offsets of both queues.
+        self._settling: tuple[int, int, int] | None = None
 
     @property
     def end(self) -> int:
@@ -31,6 +33,7 @@ class HalfQueue:
 
     def load(self) -> tuple[HalfTable, MarkProgress]:
         """Take up the known progress, and the marks behind it."""
+        self._settling = None
         half = self._progress(HALF)
         op = self._first_mark(half, self._progress(OP))
         table, marks = HalfTable(half), MarkProgress(op)
@@ -59,15 +62,17 @@ class HalfQueue:
         one of them. A mark lies behind the half message that it ends.
         """
         entry = self._store.entry(HALF, 0, half)
-        if entry is None:
-            return known
+        return known if entry is None else self._mark_behind(entry[0], known)
 
-        def place(op: int) -> int:
+    def _mark_behind(self, place: int, end: int) -> int:
+        """The first offset of a mark that lies behind a place of the log, ``end`` at most."""
+
+        def place_of(op: int) -> int:
             mark = self._store.entry(OP, 0, op)
             return 0 if mark is None else mark[0]
 
-        marks = range(self._store.min_offset(OP, 0), known)
-        return marks.start + bisect_right(marks, entry[0], key=place)
+        marks = range(self._store.min_offset(OP, 0), end)
+        return marks.start + bisect_right(marks, place, key=place_of)
 
     def half(self, offset: int) -> Record | None:
         """The half message at an offset, ``None``: its file is gone."""
@@ -86,7 +91,42 @@ class HalfQueue:
             if (self._offsets.query(GROUP, topic, 0) or 0) > end:
                 self._offsets.commit(GROUP, topic, 0, end)
 
-    def commit(self, topic: str, offset: int) -> None:
+    def reopen(self, log_end: int) -> None:
+        """The log will end at ``log_end``: what only marks behind that have ended is open again.
+
+        Who has the messages of a transaction is the broker whose log has its mark. Another one that took the
+        progress with a log without it would never ask.
+        """
+        known = self._offsets.query(GROUP, HALF, 0) or 0
+        lowest, op = known, self._mark_behind(log_end - 1, self._store.max_offset(OP, 0))
+        while (found := self._store.get(OP, 0, op, 1024, max_bytes=1 << 20)).status is GetStatus.FOUND:
+            for record in iter_records(found.body):
+                lowest = min(lowest, *forms.marked_offsets(record.body))
+            op = found.next_offset
+        if lowest < known:
+            self._offsets.commit(GROUP, HALF, 0, lowest)
+
+    def note(self, table: HalfTable, marks: MarkProgress, *, all_marked: bool = True) -> bool:
+        """Commit the progress of both queues when all that it rests on is on the device.
+
+        Args:
+            all_marked: every finished half message has its mark in the log.
+
+        Returns:
+            Whether one was committed: that of this call, or of an earlier one.
+        """
+        if self._settling is None and all_marked:
+            half = table.progress
+            self._settling = (self._store.end, half, marks.progress(half))
+        if self._settling is None or self._store.flushed_offset < self._settling[0]:
+            return False
+        _, half, op = self._settling
+        self._settling = None
+        self._commit(HALF, half)
+        self._commit(OP, op)
+        return True
+
+    def _commit(self, topic: str, offset: int) -> None:
         """Commit a progress that moved; a broker without transactions shows no group that makes them."""
         if offset != (self._offsets.query(GROUP, topic, 0) or 0):
             self._offsets.commit(GROUP, topic, 0, offset)

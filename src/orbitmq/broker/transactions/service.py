@@ -21,7 +21,6 @@ from orbitmq.broker.transactions import forms as messages
 from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
 from orbitmq.broker.transactions.reading import HALF as _HALF
-from orbitmq.broker.transactions.reading import OP as _OP
 from orbitmq.broker.transactions.reading import HalfQueue
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import offset_message_id
@@ -102,7 +101,6 @@ class Transactions(Component):
         self._unmarked: list[int] = []
         self._marking = False
         self._next = 0
-        self._settling: tuple[int, int, int] | None = None
         self._tell = _Summary()
 
     # -- starting ----------------------------------------------------------------------------------------
@@ -398,19 +396,11 @@ class Transactions(Component):
         producers[self._next % len(producers)].peer.oneway(header.command(body))
 
     def _note_progress(self) -> None:
-        """Commit a progress when all that it rests on is on the device."""
-        if self._settling is None and not self._unmarked:
-            half = self._table.progress
-            self._settling = (self._store.end, half, self._marks.progress(half))
-        if self._settling is None or self._store.flushed_offset < self._settling[0]:
-            return
-        _, half, op = self._settling
-        self._settling = None
-        self._queue.commit(_HALF, half)
-        self._queue.commit(_OP, op)
-        handed_on, self._handed_on = self._handed_on, []
-        for offset in handed_on:
-            self._escaped.remove(offset)
+        """Note how far all is ended; what a slave handed on is then marked on the device."""
+        if self._queue.note(self._table, self._marks, all_marked=not self._unmarked):
+            handed_on, self._handed_on = self._handed_on, []
+            for offset in handed_on:
+                self._escaped.remove(offset)
 
     # -- an administrator --------------------------------------------------------------------------------
 
