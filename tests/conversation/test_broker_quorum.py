@@ -245,6 +245,25 @@ async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: W
 
 @pytest.mark.broker(recall_message_enable=True)
 @pytest.mark.behaviour("TW-11")
+async def test_a_recall_is_refused_as_a_send_is_while_too_few_are_in_sync(quorum: World) -> None:
+    """Seed 10033: it was answered with success, and went with the disk of the only broker that had it."""
+    world = quorum
+    slave = world.following_slave()
+    await world.warm()
+    sent = await world.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+    slave.frozen = True
+    slave.leave()
+    end = world.end
+    answer = await world.peer.call(
+        RequestCode.RECALL_MESSAGE, topic="T", recallHandle=sent.recall_handle or ""
+    )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "in-sync replicas not enough" in (answer.remark or "")
+    assert world.end == end
+
+
+@pytest.mark.broker(recall_message_enable=True)
+@pytest.mark.behaviour("TW-11")
 async def test_a_recall_is_not_answered_with_success_when_another_may_have_led(quorum: World) -> None:
     world = quorum
     slave = world.following_slave()

@@ -49,7 +49,8 @@ class Recall:
         Raises:
             RemotingError: NO_PERMISSION, recalls are off; SLAVE_NOT_AVAILABLE, another broker may deliver
                 the message; ILLEGAL_OPERATION, the handle is not one of a message that waits here;
-                SYSTEM_ERROR, it is not certain that the message is taken back.
+                SYSTEM_ERROR, too few replicas are in sync, or it is not certain that the message is taken
+                back.
         """
         self._check(topic)
         since_ms = self._role.since_ms
@@ -59,6 +60,8 @@ class Recall:
             raise _illegal(f"no message {timer.unique_id} of topic {topic} waits for that time")
         if found is Found.RECALLED:
             raise _illegal(f"message {timer.unique_id} was recalled already")
+        # With too few replicas in sync ``settled`` would wait for this disk alone.
+        self._append.admit()
         with_topic = self._config.append_topic_for_timer_delete_key
         message = forms.recall(timer, group, self._clock.now_ms(), born_host, with_topic=with_topic)
         try:
