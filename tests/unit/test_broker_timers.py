@@ -19,7 +19,7 @@ from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.hand_over import take_out
-from orbitmq.broker.timers.pending import NEVER_MS, _is_done
+from orbitmq.broker.timers.over import NEVER_MS, Over
 from orbitmq.broker.timers.progress import (
     FILE_BYTES,
     Check,
@@ -525,6 +525,6 @@ def test_a_file_is_released_when_nothing_is_done_with_it_any_more(
 @pytest.mark.parametrize(("unread_ms", "over"), [(NEVER_MS, True), (5000, True), (4999, False)])
 def test_a_recall_counts_while_a_copy_that_nobody_looked_at_may_be_meant(unread_ms: int, over: bool) -> None:
     """Seed 7363: its master had put that copy when it was cut off. The slave that acted passed the second."""
-    progress = Progress(done=all_of(6000), taken=3, before=100)
-    assert _is_done(progress, units.DELETE, 4000, 4001, 50, unread_ms) == over
-    assert _is_done(progress, units.DEFAULT, 4000, 4001, 50, unread_ms)
+    known = Over(Progress(done=all_of(6000), taken=3, before=100), unread_ms)
+    assert known.would_have(units.DELETE, 4000, 4001, 50) == over
+    assert known.would_have(units.DEFAULT, 4000, 4001, 50)

@@ -14,11 +14,13 @@ from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.timers import forms, placing, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import without_delivered, write_wheel
+from orbitmq.broker.timers.over import Over
 from orbitmq.broker.timers.progress import MIXED, Progress, due_of, first_slot_left, mark
 from orbitmq.broker.timers.recalled import Recalled
 from orbitmq.broker.timers.rolled_copies import RolledCopies
 from orbitmq.broker.timers.rolling import Rolling
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
+from orbitmq.broker.timers.trusted import TrustedLog
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.errors import OrbitError
 from orbitmq.message import reserved
@@ -35,7 +37,6 @@ TAKE_BYTES = 1 << 20
 LOAD_UNITS = 4096
 # A slot with more units is not searched for a message that is to be recalled.
 SEARCH_UNITS = 20_000
-NEVER_MS = 1 << 62
 
 
 class BrokenChainError(OrbitError):
@@ -71,10 +72,8 @@ class PendingTimers:
         self._precision = config.timer_precision_ms
         self._cut = placing.cut_of(config)
         self._copies = RolledCopies(store)
-        self._restored, self._unread_ms = Progress(), NEVER_MS
-        # The timer log fits the commit log up to here, but for cuts not seen yet; None: the store knows.
-        self._trusted_end: int | None = None
-        self._cuts_seen = 0
+        self._over = Over()
+        self._trusted = TrustedLog(store)
         self._is_current = False
         self.position = 0
         self.before = 0
@@ -104,12 +103,12 @@ class PendingTimers:
     @property
     def is_current(self) -> bool:
         """Whether :meth:`adopt` may go on with what is known; else :meth:`restore` has to read it anew."""
-        return self._is_current and len(self._store.cuts) == self._cuts_seen
+        return self._is_current and not self._trusted.is_cut
 
     def leave(self) -> None:
         """What comes into the commit log from now on may be put by another broker."""
         if self._is_current:
-            self._trusted_end = self.before
+            self._trusted.ends_at(self.before)
         self._is_current = False
 
     def pause(self) -> None:
@@ -138,29 +137,19 @@ class PendingTimers:
             self.rebuild(progress)
             return
         self.forget(progress)
-        before = self._restored, self._unread_ms
+        before = self._over
         self._begin_from(progress)
-        over = due_of(progress.latest) // self._precision
+        latest = due_of(progress.latest) // self._precision
         for slot, newest, _ in self._wheel.slots():
-            if slot > over:
+            if slot > latest:
                 break
             for unit in self._chain(newest):
-                if self._is_over(unit) and not self._was_over(unit, *before):
+                if self._over.has(unit) and not before.has(unit):
                     self._uncount(unit)
 
     def close(self) -> None:
         """Release the files; :meth:`restore` opens them again."""
         self._log.close()
-
-    def _trusted(self) -> int:
-        """Up to this place the commit log is the one that the timer log was made from."""
-        if self._trusted_end is None:
-            recovered = self._store.recovered
-            self._trusted_end = 0 if recovered is None else recovered.end_offset
-        cuts = self._store.cuts
-        self._trusted_end = min([self._trusted_end, *cuts[self._cuts_seen :]])
-        self._cuts_seen = len(cuts)
-        return min(self._trusted_end, self._store.max_commit_log_offset)
 
     def restore(self, progress: Progress) -> Iterator[None]:
         """Read the timer log, a piece at a time; :meth:`take` goes on where it ends.
@@ -169,7 +158,7 @@ class PendingTimers:
             OSError: the disk refused.
         """
         # The copies may be behind a cut of the log, and what was left out for them has no unit.
-        anew = self._copies.left_out and len(self._store.cuts) > self._cuts_seen
+        anew = self._copies.left_out and self._trusted.is_cut
         self.leave()
         self._empty()
         self._begin_from(progress)
@@ -177,7 +166,7 @@ class PendingTimers:
         self._log.open()
         newest: units.Unit | None = None
         foreign = False  # whether the unit before the newest is one of Apache's
-        for position, found in self._log.scan(self._trusted()):
+        for position, found in self._log.scan(self._trusted.end()):
             self._restore_units(position, found)
             before = units.Unit(*found[-2]) if len(found) > 1 else newest
             foreign = before is not None and units.hash_of(before.extra) is None
@@ -202,7 +191,7 @@ class PendingTimers:
         Raises:
             OSError: the disk refused to link a unit to the one below it.
         """
-        progress, precision = self._restored, self._precision
+        progress, precision = self._over.progress, self._precision
         over_ms = due_of(progress.latest) + 1
         add, counts = self._wheel.add, Counter[int]()
         for fields in found:
@@ -210,7 +199,7 @@ class PendingTimers:
             out_ms = written_ms + delay_ms
             if magic & units.ROLL and units.hash_of(reserved_bytes) is not None:
                 self._look_at_cut(units.Unit(*fields))
-            if out_ms >= over_ms or not self._is_over(units.Unit(*fields)):
+            if out_ms >= over_ms or not self._over.has(units.Unit(*fields)):
                 if magic == units.DEFAULT:
                     below = add(out_ms // precision, position)
                     counts[topic_hash] += 1
@@ -236,16 +225,7 @@ class PendingTimers:
     def _begin_from(self, progress: Progress) -> None:
         """Note what was delivered before the start, and how old the first is that nobody has looked at."""
         unread_ms = self._store.store_time(TOPIC, 0, progress.taken)
-        self._restored, self._unread_ms = progress, unread_ms if unread_ms >= 0 else NEVER_MS
-
-    def _is_over(self, unit: units.Unit) -> bool:
-        """Whether it was delivered before the start; a recall counts until its slot is over."""
-        return self._was_over(unit, self._restored, self._unread_ms)
-
-    @staticmethod
-    def _was_over(unit: units.Unit, progress: Progress, unread_ms: int) -> bool:
-        due_ms = units.due_ms(unit.out_ms, unit.extra)
-        return _is_done(progress, unit.magic, unit.out_ms, due_ms, unit.physical, unread_ms)
+        self._over = Over(progress, unread_ms) if unread_ms >= 0 else Over(progress)
 
     def _uncount(self, unit: units.Unit) -> None:
         """It waits no longer: another broker has delivered it."""
@@ -338,10 +318,10 @@ class PendingTimers:
         if self._copies.take(record, timer):
             return
         place = placing.place_of(record, timer, self._config)
-        if place[0] & units.ROLL and self.is_other_cut(self._restored):
+        if place[0] & units.ROLL and self.is_other_cut(self._over.progress):
             place = self._behind_marks(record, timer, place)
         magic, out_ms, due_ms = place
-        if _is_done(self._restored, magic, out_ms, due_ms, record.physical_offset, self._unread_ms):
+        if self._over.would_have(magic, out_ms, due_ms, record.physical_offset):
             return
         slot = out_ms // self._precision
         begun = slot <= self._loaded
@@ -362,9 +342,9 @@ class PendingTimers:
         self, record: Record, timer: Timer, place: tuple[int, int, int]
     ) -> tuple[int, int, int]:
         """The place of a long wait that has no copy: that it counts as cut here says nothing."""
-        physical = record.physical_offset
-        if self._restored.delivered(mark(place[2], physical)):
-            after_ms = due_of(self._restored.latest_at(physical))
+        physical, delivered = record.physical_offset, self._over.progress
+        if delivered.delivered(mark(place[2], physical)):
+            after_ms = due_of(delivered.latest_at(physical))
             place = placing.later(place, timer, after_ms, self._precision)
             self.placed_again = max(self.placed_again, mark(place[2], physical))
         return place
@@ -383,7 +363,7 @@ class PendingTimers:
             self._tails[slot] = tail = self._wheel.take(slot)
             marks: list[int] = []
             for unit in self._chain(tail):
-                if self._is_over(unit):
+                if self._over.has(unit):
                     continue
                 if unit.magic & units.DELETE and not unit.magic & units.ROLL:
                     self._note_recall(self.timer_at(unit.physical), unit.topic_hash)
@@ -472,7 +452,7 @@ class PendingTimers:
             if newest is not None and newest.physical >= progress.before:
                 break  # it came too late for its time, and may wait
             for unit in self._chain(self._wheel.take(slot)):
-                if not self._is_over(unit):
+                if not self._over.has(unit):
                     self._uncount(unit)
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 
@@ -541,16 +521,3 @@ class PendingTimers:
         for waiting in self._heap:
             found[due_of(waiting) // 60_000 * 60_000] += 1
         return {minute: number for minute, number in sorted(found.items()) if number}
-
-
-def _is_done(progress: Progress, magic: int, out_ms: int, due_ms: int, place: int, unread_ms: int) -> bool:
-    """Whether a message was delivered. A recall is done with the last message of its slot, not before it.
-
-    Args:
-        unread_ms: when the first message was stored that nobody had looked at. A copy of a long wait is
-            stored before it is due, so one may be there for slots behind that time.
-    """
-    if magic & units.DELETE:
-        latest_ms = units.latest_ms(out_ms)
-        return progress.passed(latest_ms, place) and latest_ms <= unread_ms
-    return progress.delivered(mark(due_ms, place))

@@ -1,0 +1,33 @@
+"""How far the commit log is still the one from which the timer log was made."""
+
+from __future__ import annotations
+
+from orbitmq.store import MessageStore
+
+
+class TrustedLog:
+    """The end of what units in the timer log may name, but for cuts not seen yet."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._end: int | None = None  # of an earlier run: the store knows
+        self._cuts_seen = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the commit log was cut since :meth:`end` looked."""
+        return len(self._store.cuts) > self._cuts_seen
+
+    def ends_at(self, place: int) -> None:
+        """What comes behind this place may be put by another broker."""
+        self._end = place
+
+    def end(self) -> int:
+        """Up to here the units belong to what the commit log has."""
+        if self._end is None:
+            recovered = self._store.recovered
+            self._end = 0 if recovered is None else recovered.end_offset
+        cuts = self._store.cuts
+        self._end = min([self._end, *cuts[self._cuts_seen :]])
+        self._cuts_seen = len(cuts)
+        return min(self._end, self._store.max_commit_log_offset)
