@@ -66,6 +66,33 @@ async def test_queues_without_a_message_begin_anew_for_another_topic_only() -> N
     await store.stop()
 
 
+@pytest.mark.behaviour("MO-13")
+@pytest.mark.parametrize("old", [(4, 12), (8, 0), (4, 0)])
+@pytest.mark.parametrize("new", [4, 8, 24])
+async def test_queues_that_began_anew_behind_the_last_checkpoint_are_the_new_ones_after_a_kill(
+    old: tuple[int, int], new: int
+) -> None:
+    """Seed 15310: positions of then have the old ends, to which the files' new entries seemed to belong."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", "b")
+    await fill(store, "a", old[0])
+    await fill(store, "b", 1)
+    await asyncio.sleep(11)  # a checkpoint
+    await fill(store, "a", old[1])
+    made = Made(store.end, runtime.clock.now_ms() + 1)
+    await asyncio.sleep(1)
+    store.made.take("a", made)
+    await fill(store, "a", new)
+    store.queues.write_all()
+    runtime.files.end_process()
+    again = await opened(runtime, "a", "b")
+    again.made.resume("a", made)
+    assert ends(again, "a") == [(0, new // 4)] * 4
+    await fill(again, "a", 4)
+    assert [again.get("a", queue, 0, 32).count for queue in range(4)] == [new // 4 + 1] * 4
+    await again.stop()
+
+
 @pytest.mark.parametrize("clock_was_ahead_ms", [0, 60_000])
 async def test_messages_where_the_log_had_another_end_when_the_topic_was_made_are_kept(
     clock_was_ahead_ms: int,

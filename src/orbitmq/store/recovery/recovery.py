@@ -132,7 +132,13 @@ class Recovery:
                 raise _GapError
             self._queues.restart(slot, offset)
             return True
-        if low <= offset and self._queues.entry(slot, offset)[:2] == (physical, size):
+        entry = self._queues.entry
+        # The positions may be older than files that were begun anew: then the newest entry is an older one.
+        if (
+            low <= offset
+            and entry(slot, offset)[:2] == (physical, size)
+            and entry(slot, following - 1)[0] >= physical
+        ):
             return False
         if offset == 0:
             # The topic was deleted and made again.
