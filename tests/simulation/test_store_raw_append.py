@@ -227,6 +227,36 @@ async def test_an_empty_log_begins_at_any_file_and_its_queues_begin_late() -> No
     await slave.stop()
 
 
+@pytest.mark.behaviour("HL-10")
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_log_that_is_cut_to_its_beginning_takes_another_history(killed: bool) -> None:
+    """Seed 15943: its first files had expired, queues were longer than the other broker's."""
+    runtime, master, slave, log = await both()
+    feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
+    slave.log.files.remove_first()
+    slave.queues.drop_below(FILE_BYTES)
+    set_topics(slave)
+    assert min(slave.min_offset("orders", queue) for queue in range(2)) > 1
+    await slave.truncate(FILE_BYTES)
+    other = await opened(runtime, "/other")
+    set_topics(other)
+    for number in range(30):
+        other.put(NewMessage("orders", number % 2, bytes(1000), b""))
+    other.write()
+    if killed:
+        runtime.files.end_process("/slave")
+        slave = await opened(runtime, "/slave")
+        set_topics(slave)
+    feed(slave, log_of(runtime, "/other"), other.max_commit_log_offset, random.Random(1), 500)
+    for queue in range(2):
+        assert slave.max_offset("orders", queue) == 15
+        assert slave.max_offset("billing", queue) == 0
+    behind = {offset for offset, _ in messages(slave)["orders", 0]}
+    assert behind == {offset for offset, _ in messages(other)["orders", 0] if offset >= min(behind)}
+    for store in (master, slave, other):
+        await store.stop()
+
+
 async def test_a_topic_made_again_begins_anew() -> None:
     runtime, master, slave, _ = await both()
     master.drop_topic("orders")

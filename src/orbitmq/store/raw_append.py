@@ -158,8 +158,12 @@ class RawAppend:
         await self._upkeep.checkpoint_written()
         # Durable before anything is removed: a crash in between must not trust what is gone.
         self._upkeep.lower(to)
-        for slot, offset in queues.items():
-            self._queues.truncate(slot, offset)
+        if to == self._log.files.first:
+            # Where queues end says what had expired here, and the other log may have had less of it.
+            self._queues.restart_all()
+        else:
+            for slot, offset in queues.items():
+                self._queues.truncate(slot, offset)
         self._queues.sync()
         self._log.cut(to)
         self._flusher.begin(to)

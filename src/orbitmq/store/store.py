@@ -432,6 +432,8 @@ class MessageStore:
     async def truncate(self, to: int) -> None:
         """Remove all records from ``to`` on, from log, queues and index; durable on return.
 
+        When none is left queues go on at whatever offset their next record has.
+
         The caller sees to it that nothing is put or read meanwhile.
 
         Raises:

@@ -402,6 +402,12 @@ class Queues:
             self._appender.reset_slot(slot, offset, offset)
             self._appender.set(slot, table.Q_CHECKED, 1)
 
+    def restart_all(self) -> None:
+        """Let every queue begin anew: with its next record, whatever offset that has."""
+        for slot, following in enumerate(self._appender.column(table.Q_NEXT)):
+            if following and self.alive(slot):
+                self.restart(slot, 0)
+
     def quiet_topics(self) -> list[str]:
         """Topics that were set, and in which a queue had messages and has none now."""
         columns = (self._appender.column(table.Q_MIN), self._appender.column(table.Q_NEXT))
