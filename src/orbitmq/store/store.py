@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -35,6 +36,8 @@ from orbitmq.store.writable import Acceptance
 logger = logging.getLogger(__name__)
 
 OUTPUT_BYTES = 1 << 20
+# How often it is looked whether the disk has taken what it refused.
+WRITTEN_LOOK_S = 0.1
 Arrival = Callable[[str, int, int], None]
 
 
@@ -347,6 +350,18 @@ class MessageStore:
             StoreClosedError: the disk refused.
         """
         self.log.end_batch()
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether the disk refuses what was put, and may take it yet: no reader sees it until then."""
+        return bool(self.appender.batch_used) and self.log.write_error is not None and not self.flusher.error
+
+    async def written(self) -> None:
+        """Return when what was put is in the log's files, or never will be."""
+        with contextlib.suppress(StoreClosedError):
+            self.write()
+        while self.has_unwritten:
+            await self._runtime.clock.sleep(WRITTEN_LOOK_S)
 
     async def flush(self) -> None:
         """Return when all that is written by now is on the device, or the disk failed."""

@@ -47,8 +47,10 @@ class DeliverySearch:
     async def run(self) -> None:
         """Move the progress of each level behind the newest of its messages that is found delivered.
 
-        On the device first: progress that outlives what it was found in loses that message (seed 7002).
+        On the device first: progress that outlives what it was found in loses that message (seed 7002). And
+        what a disk refuses for now is in no file that could be read.
         """
+        await self._store.written()
         await self._store.flush()
         end = self._store.max_commit_log_offset
         starts: dict[int, int] = {}

@@ -58,8 +58,10 @@ class DeliveredTimers:
         """What was done at this time or later.
 
         It is on the device then: progress that outlives what it was found in loses that message (seed 7002).
+        And what a disk refuses for now is in no file that could be read.
         """
         store, done = self._store, Done()
+        await store.written()
         await store.flush()
         at, end = self._place_before(due_ms), store.max_commit_log_offset
         while at >= 0 and len(done) < MAX_FOUND and (piece := store.raw.piece(at, end)) is not None:

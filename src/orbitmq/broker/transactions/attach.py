@@ -32,6 +32,7 @@ def attach(host: Host) -> Attachment:
     def log_cut(_event: LogCut) -> None:
         escaped.cut(queue.end)
         queue.cut()
+        transactions.log_cut()
 
     s.events.subscribe(CutAhead, lambda cut: queue.reopen(cut.end))
     s.events.subscribe(LogCut, log_cut)

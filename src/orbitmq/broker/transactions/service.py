@@ -115,13 +115,23 @@ class Transactions(Component):
         self._write_marks()
 
     def _load(self) -> None:
-        """Take up the progress that is known, and the marks behind it."""
-        self._table, self._marks = self._queue.load()
+        """Take up the progress that is known, and the marks behind it.
+
+        While the disk refuses marks only this table knows of them; the log is nobody else's meanwhile.
+        """
+        if not self._store.has_unwritten:
+            self._table, self._marks = self._queue.load()
+            for offset in self._unmarked:
+                self._table.finish(offset)
         # What another broker has while this one was away is ended here.
         self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
         self._elsewhere = set(map(self._queue.origin, self._handed_on))
         for offset in self._handed_on:
             self._finish(offset)
+
+    def log_cut(self) -> None:
+        """The log was cut: what marks that wait say is ended may be open again."""
+        self._unmarked.clear()
 
     # -- the first half ----------------------------------------------------------------------------------
 
