@@ -11,10 +11,12 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, hang
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.events import CutAhead
 from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, decode_record, iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.store import NewMessage
 from orbitmq.testing import SimulatedLoop
 from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -513,6 +515,26 @@ def test_a_half_progress_that_goes_back_alone_reopens_nothing(open_ones: tuple[i
         assert sorted(message.body for _, _, message in peer.checks) == [b"%d" % n for n in open_ones]
 
     in_two_lives(first, second)
+
+
+@pytest.mark.behaviour("TX-10")
+@pytest.mark.parametrize(("cut", "done"), [(0, 0), (2, 1), (4, 3), (5, 5)])
+async def test_halves_are_open_again_whose_marks_are_about_to_be_cut_off(
+    broker: Broker, peer: TransactionPeer, cut: int, done: int
+) -> None:
+    halves = [await peer.prepare(b"%d" % n) for n in range(5)]
+    for number in (0, 2, 1, 4, 3):
+        await peer.end(halves[number], COMMIT)
+        await asyncio.sleep(0.1)
+    services = broker.services
+    # One that names nothing, as of a broker that failed while it wrote.
+    services.append.put_many([NewMessage(OP, 0, b"", b"")])
+    services.append.write()
+    await services.store.flush()
+    await asyncio.sleep(4)
+    ends = [record.physical_offset for record in stored(broker, OP)]
+    services.events.publish(CutAhead(ends[cut]))
+    assert services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == done
 
 
 def test_a_restart_knows_how_often_was_asked_and_which_copy_is_open() -> None:

@@ -354,7 +354,8 @@ class MessageStore:
     @property
     def has_unwritten(self) -> bool:
         """Whether the disk refuses what was put, and may take it yet: no reader sees it until then."""
-        return bool(self.appender.batch_used) and self.log.write_error is not None and not self.flusher.error
+        refused = self.log.write_error is not None and self.flusher.error is None
+        return refused and self.appender.batch_used > 0
 
     async def written(self) -> None:
         """Return when what was put is in the log's files, or never will be."""

@@ -101,7 +101,7 @@ class HalfQueue:
         lowest, op = known, self._mark_behind(log_end - 1, self._store.max_offset(OP, 0))
         while (found := self._store.get(OP, 0, op, 1024, max_bytes=1 << 20)).status is GetStatus.FOUND:
             for record in iter_records(found.body):
-                lowest = min(lowest, *forms.marked_offsets(record.body))
+                lowest = min([lowest, *forms.marked_offsets(record.body)])
             op = found.next_offset
         if lowest < known:
             self._offsets.commit(GROUP, HALF, 0, lowest)
