@@ -103,6 +103,24 @@ async def test_a_slave_that_acts_knows_the_new_topic_as_its_master_did(orbitmq_w
         assert world.brokers[MASTER].services.topics.get(TOPIC) == made
 
 
+@pytest.mark.orbitmq(
+    replicas=2, settings={**ACTING, "haFlowControlEnable": "true", "maxHaTransferByteInSecond": "200000"}
+)
+async def test_a_slave_whose_log_is_behind_has_all_of_the_new_topic(orbitmq_world: World) -> None:
+    """It was told of both long ago when its log comes there, in one piece with the first new messages."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await begun(world, watch)
+        await send(world, 200, 3000)
+        delete(world)
+        await world.sleep(0.1)
+        make(world)
+        await world.sleep(0.1)
+        await fill(world, 12)
+        assert not same_end(world)
+        assert await agreed(world) == [(0, 3)] * 4
+
+
 def remove_queues(world: World, name: str) -> None:
     world.machines[name].disk.remove_tree(f"/store/{name}/consumequeue")
 

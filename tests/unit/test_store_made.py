@@ -68,11 +68,14 @@ async def test_queues_without_a_message_begin_anew_for_another_topic_only() -> N
 
 @pytest.mark.behaviour("MO-13")
 @pytest.mark.parametrize("old", [(4, 12), (8, 0), (4, 0)])
-@pytest.mark.parametrize("new", [4, 8, 24])
+@pytest.mark.parametrize("new", [0, 4, 8, 24])
 async def test_queues_that_began_anew_behind_the_last_checkpoint_are_the_new_ones_after_a_kill(
     old: tuple[int, int], new: int
 ) -> None:
-    """Seed 15310: positions of then have the old ends, to which the files' new entries seemed to belong."""
+    """Seed 15310: positions of then have the old ends, to which the files' new entries seemed to belong.
+
+    Seed 17103: there were no new entries, and nothing told that the old ones were gone.
+    """
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a", "b")
     await fill(store, "a", old[0])
@@ -128,6 +131,27 @@ async def test_a_copy_keeps_what_another_history_has_where_the_topic_was_made() 
     assert ends(store, "a") == [(0, 2)] * 4
     store.made.take("a", Made(0, 0))
     assert ends(store, "a") == [(0, 2)] * 4
+    await store.stop()
+    await master.stop()
+
+
+@pytest.mark.behaviour("MO-13")
+async def test_a_copy_that_was_told_too_early_empties_its_queues_when_it_is_told_again() -> None:
+    """The link was lost, so the topic counted as made; then came what its log lacked of the one before."""
+    ours, theirs = simulated_runtime(1), simulated_runtime(2)
+    master, store = await opened(theirs, "a", "b"), await opened(ours, "a")
+    await fill(master, "b", 1)
+    behind = master.end
+    await fill(master, "a", 8)
+    made = Made(master.end, theirs.clock.now_ms() + 1)
+    store.append_raw(0, master.raw.data(0, behind))
+    store.made.take("a", made)
+    store.append_raw(behind, master.raw.data(behind, 1 << 20))
+    await store.stop()
+    store = await opened(ours, "a")
+    store.made.resume("a", made, copies=True)
+    store.made.take("a", made)
+    assert ends(store, "a") == NONE
     await store.stop()
     await master.stop()
 

@@ -113,6 +113,29 @@ async def test_positions_that_do_not_fit_are_not_trusted(change: str, listed: li
     await store.stop()
 
 
+@pytest.mark.behaviour("DU-07")
+async def test_a_power_loss_behind_a_start_that_read_more_leaves_all_entries() -> None:
+    """A kill within a write hides where the positions end, so that the queues were written again; what the
+    power took of that counted as being there."""
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 40)
+    await store.stop()
+    store = await opened(runtime, "a")
+    name = runtime.files.list_dir(f"{ROOT}/commitlog")[-1]
+    torn = runtime.files.open_segment(f"{ROOT}/commitlog/{name}", 1 << 16)
+    torn.pwrite(torn.view()[:100].tobytes(), store.end)
+    runtime.files.end_process()
+    for _ in range(2):
+        store = await opened(runtime, "a")
+        assert ends(store, "a") == [(0, 10)] * 4
+        runtime.files.crash()
+    store = await opened(runtime, "a")
+    await fill(store, "a", 4)
+    assert [store.get("a", queue, 0, 32).count for queue in range(4)] == [11] * 4
+    await store.stop()
+
+
 async def test_a_dropped_topic_is_in_no_later_positions() -> None:
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a", "b", "c")

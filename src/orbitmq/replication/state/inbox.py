@@ -87,7 +87,11 @@ class Inbox:
         self._waiting.append((behind, frame.sequence, None))
 
     def ready(self, log_end: int) -> list[Action]:
-        """What can be done now that the log goes up to ``log_end``; in order, and only once."""
+        """What can be done now that the log goes up to ``log_end``; in order, and only once.
+
+        Of several changes of a key the last one: when the log has come to a topic's first messages the
+        deletion of the one before must not be made any more, it would take them along.
+        """
         found: list[Action] = []
         waiting = self._waiting
         while waiting and (waiting[0][0] <= log_end or len(waiting) > MAX_WAITING):
@@ -96,7 +100,8 @@ class Inbox:
                 self._given = max(self._given, sequence)
             else:
                 found.append(action)
-        return found
+        last = {(each.table, each.key): each for each in found if isinstance(each, Entry)}
+        return [each for each in found if not isinstance(each, Entry) or last[each.table, each.key] is each]
 
     def made(self) -> None:
         """All that was given out is made."""

@@ -67,7 +67,8 @@ class MadeTopics:
         self._note(topic, made)
         if self.doubtful and self.ours:
             self._empty_older(topic, made, quiet=False)
-        elif self.doubtful and copies:
+        elif copies:
+            # Also after a clean stop: it may have come before what was told last was told once more.
             self._awaited.add(topic)
 
     def take(self, topic: str, made: Made) -> None:
@@ -133,8 +134,14 @@ class MadeTopics:
             logger.info(text, topic, emptied)
 
     def _is_older(self, slot: int, low: int, made: Made) -> bool:
-        if self._appender.get(slot, table.Q_MIN_PLACE) >= made.log_offset:
+        known = self._appender.get(slot, table.Q_MIN_PLACE)
+        if known >= made.log_offset:
             return False
-        # An entry of a damaged file has no size, and says nothing of those behind it.
         place, size, _ = self._queues.entry(slot, low)
-        return size > 0 and place < made.log_offset and 0 <= self._reader.store_time_at(place) < made.time_ms
+        if size <= 0:
+            # The file is damaged, or was emptied since the positions were written down: then the last entry
+            # is one that the log gave back meanwhile, or there is none.
+            place, size, _ = self._queues.entry(slot, self._next_of(slot) - 1)
+            if size <= 0:
+                return known >= 0
+        return place < made.log_offset and 0 <= self._reader.store_time_at(place) < made.time_ms

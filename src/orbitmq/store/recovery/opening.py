@@ -117,6 +117,7 @@ class Opening:
         if start < 0:
             start = self._start(checkpoint, crashed)
             self._make_room(start)
+            self._note_start(checkpoint, start)
             self._load_folders(start, crashed)
         else:
             self._make_room(start)
@@ -157,6 +158,15 @@ class Opening:
             root = self._config.root
             self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
             write_checkpoint(self._runtime, f"{root}/checkpoint", replace(checkpoint, queue_timestamp=0))
+
+    def _note_start(self, checkpoint: Checkpoint, start: int) -> None:
+        """Write down that queues are on the device up to ``start`` only, where our checkpoint says more.
+
+        What they have behind it is written again: a power loss before the next checkpoint may take that.
+        """
+        if checkpoint.positions_offset >= 0 or checkpoint.safe_offset > start:
+            lowered = replace(checkpoint, safe_offset=start, positions_offset=-1)
+            write_checkpoint(self._runtime, f"{self._config.root}/checkpoint", lowered)
 
     def _keep_ends(self, checkpoint: Checkpoint) -> None:
         """Let rebuilt queues without a message go on where they ended: no record of the log says it."""

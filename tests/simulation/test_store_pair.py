@@ -1,0 +1,260 @@
+"""Two stores, one a copy of the other's log, against a plain model of what was put: topics that are deleted
+and made again, kills and power losses of both, files that expire, ends of the log that are set aside."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from tests.seeds import seeds
+
+from orbitmq.message.record import iter_records
+from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
+from orbitmq.store import GetStatus, Made, MessageStore, NewMessage, StoreConfig
+
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
+FILE_BYTES = 4 * 1024
+TOPICS = ("a", "b")
+QUEUES = 2
+ROOT = "/store"
+
+
+@dataclass
+class Put:
+    """A message that the master has put: its offset in its queue, and its place in the log."""
+
+    offset: int
+    place: int
+    body: bytes
+
+
+@dataclass
+class Side:
+    """One broker: its disk, its store while it runs, and the table of topics that it was told."""
+
+    runtime: SimulatedRuntime
+    copies: bool
+    store: MessageStore = field(init=False)
+    made: dict[str, Made | None] = field(default_factory=dict)
+    tasks: set[asyncio.Task[object]] = field(default_factory=set)
+
+    async def open(self) -> None:
+        before = asyncio.all_tasks()
+        config = StoreConfig(
+            root=ROOT,
+            commit_log_file_bytes=FILE_BYTES,
+            consume_queue_file_bytes=20 * 20,
+            batch_bytes=2 * 1024,
+            index=False,
+            checkpoint_interval_ms=700,
+        )
+        self.store = MessageStore(self.runtime, config)
+        await self.store.start()
+        self.tasks = asyncio.all_tasks() - before
+        for topic, made in self.made.items():
+            self.set_topic(topic)
+            if made is not None:
+                self.store.made.resume(topic, made, copies=self.copies)
+
+    def set_topic(self, topic: str) -> None:
+        self.store.set_topic(topic, read_queues=QUEUES, write_queues=QUEUES, perm=6)
+
+    def tell(self, topic: str, made: Made | None) -> None:
+        """A change of the table of topics."""
+        self.made[topic] = made
+        self.set_topic(topic)
+        if made is not None:
+            self.store.made.take(topic, made)
+
+    async def end(self, source: random.Random) -> None:
+        """A stop, a kill or a power loss, and a start."""
+        kind = source.randrange(3)
+        if kind == 0:
+            await self.store.stop()
+        else:
+            for task in self.tasks:
+                task.cancel()
+            if kind == 1:
+                self.runtime.files.end_process()
+            else:
+                self.runtime.files.crash(keep=source.choice(list(Keep)))
+        await self.open()
+
+    async def expire(self) -> None:
+        """The first file of the log is too old."""
+        await self.store.flush()
+        if self.store.log.files.count > 2 and self.store.flushed_offset == self.store.max_commit_log_offset:
+            self.store._upkeep._delete_files(1)
+            self.store.queues.drop_below(self.store.min_commit_log_offset)
+
+    def log(self) -> tuple[int, bytes]:
+        """Where the log begins, and all that it holds."""
+        first, data = self.store.min_commit_log_offset, b""
+        while piece := self.store.raw.data(first + len(data), 1 << 20):
+            data += piece
+        return first, data
+
+
+class Pair:
+    """The two, and what the master's queues have to hold."""
+
+    def __init__(self, seed: int) -> None:
+        self.source = random.Random(seed)
+        self.master = Side(simulated_runtime(seed), copies=False)
+        self.slave = Side(simulated_runtime(seed + 1), copies=True)
+        self.put: dict[tuple[str, int], list[Put]] = {}
+        self.next: dict[tuple[str, int], int] = {}
+        self.number = 0
+        self.linked = False
+        # Topics that were made again, which the slave is to hear when its log has come to a place.
+        self.untold: list[tuple[int, str]] = []
+
+    async def start(self) -> None:
+        for side in (self.master, self.slave):
+            await side.open()
+        for topic in TOPICS:
+            self.make(topic)
+
+    def make(self, topic: str) -> None:
+        """A topic is made, or deleted and made again."""
+        store = self.master.store
+        if topic in self.master.made:
+            store.drop_topic(topic)
+        self.master.tell(topic, None)
+        self.master.tell(topic, store.made.now(topic))
+        if self.linked:
+            self.untold.append((store.end, topic))
+        for queue in range(QUEUES):
+            self.put[topic, queue] = []
+            self.next[topic, queue] = 0
+
+    def hear(self, end: int) -> None:
+        """The slave makes changes that were told."""
+        while self.untold and self.untold[0][0] <= end:
+            topic = self.untold.pop(0)[1]
+            self.slave.tell(topic, self.master.made[topic])
+
+    def unlink(self) -> None:
+        """The link is lost: what was told counts."""
+        self.hear(1 << 62)
+        self.linked = False
+
+    def fill(self) -> None:
+        store, source = self.master.store, self.source
+        for _ in range(source.randrange(1, 12)):
+            topic, queue = source.choice(TOPICS), source.randrange(QUEUES)
+            self.number += 1
+            body = b"%d" % self.number + bytes(source.choice((0, 0, 100, 700)))
+            result = store.put(NewMessage(topic, queue, body, b""))
+            assert result.queue_offset == self.next[topic, queue], (topic, queue)
+            self.put[topic, queue].append(Put(result.queue_offset, result.commit_log_offset, body))
+            self.next[topic, queue] += 1
+        store.write()
+
+    async def end_master(self) -> None:
+        self.unlink()
+        await self.master.end(self.source)
+        end = self.master.store.max_commit_log_offset
+        for place, found in self.put.items():
+            self.put[place] = [each for each in found if each.place < end]
+            if len(self.put[place]) < len(found):
+                self.next[place] = self.put[place][-1].offset + 1 if self.put[place] else found[0].offset
+
+    async def link(self) -> None:
+        """The slave sets aside what the master does not have, and is told everything."""
+        self.slave.store.drop_partial()
+        (first, theirs), (begin, ours) = self.master.log(), self.slave.log()
+        store, end = self.slave.store, begin + len(ours)
+        common, low = begin, max(first, begin)
+        for at in await store.raw.record_starts(low, end) if low < end else []:
+            size = int.from_bytes(ours[at - begin : at - begin + 4])
+            if theirs[at - first : at - first + size] != ours[at - begin : at - begin + size]:
+                break
+            common = at + size
+        if common < end:
+            await store.truncate(common)
+        for topic, made in self.master.made.items():
+            self.slave.tell(topic, made)
+        for topic, ends in self.master.store.quiet_ends():
+            for queue, offset in ends:
+                store.go_on_at(topic, queue, offset)
+        self.linked = True
+
+    def feed(self, *, all_of_it: bool = False) -> None:
+        first, data = self.master.log()
+        store = self.slave.store
+        end = first + len(data)
+        if not all_of_it:
+            end -= self.source.randrange(max(1, min(2000, len(data))))
+        if store.received_offset < first:
+            if store.max_commit_log_offset != store.min_commit_log_offset:
+                self.unlink()
+                return
+            store.append_raw(first, data[: max(0, end - first)])
+            return
+        if store.received_offset < end:
+            store.append_raw(store.received_offset, data[store.received_offset - first : end - first])
+        self.hear(store.max_commit_log_offset)
+
+    def check(self, side: Side) -> None:
+        store = side.store
+        for (topic, queue), put in self.put.items():
+            wanted = [(each.offset, each.body) for each in put if each.place >= store.min_commit_log_offset]
+            found: list[tuple[int, bytes]] = []
+            offset = store.min_offset(topic, queue)
+            while (got := store.get(topic, queue, offset, 50)).status is GetStatus.FOUND:
+                found += [(record.queue_offset, record.body) for record in iter_records(got.body)]
+                offset = got.next_offset
+            assert found == wanted, (side.copies, topic, queue, store.min_offset(topic, queue), found, wanted)
+            if wanted:
+                assert store.max_offset(topic, queue) == self.next[topic, queue]
+
+    async def step(self) -> None:
+        source = self.source
+        kind = source.randrange(20)
+        if kind < 6:
+            self.fill()
+        elif kind < 8:
+            self.make(source.choice(TOPICS))
+        elif kind < 10:
+            await asyncio.sleep(source.choice((0.01, 0.5, 1.5)))
+        elif kind < 12:
+            if source.random() < 0.5:
+                self.unlink()
+            self.linked, self.untold = False, []
+            await self.slave.end(source)
+        elif kind < 13:
+            await self.end_master()
+        elif kind < 14:
+            await source.choice((self.master, self.slave)).expire()
+        elif kind < 15:
+            self.unlink()
+        elif not self.linked:
+            await self.link()
+        if self.linked:
+            self.feed()
+
+
+@pytest.mark.behaviour("MO-13")
+async def test_a_copy_has_what_its_master_has() -> None:
+    for seed in seeds(100):
+        pair = Pair(seed)
+        await pair.start()
+        try:
+            for _ in range(40):
+                await pair.step()
+                pair.check(pair.master)
+            pair.unlink()
+            for _ in range(3):
+                await pair.link()
+                pair.feed(all_of_it=True)
+            pair.check(pair.slave)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        for side in (pair.master, pair.slave):
+            await side.store.stop()
