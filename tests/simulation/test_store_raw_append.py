@@ -257,6 +257,22 @@ async def test_a_log_that_is_cut_to_its_beginning_takes_another_history(killed: 
         await store.stop()
 
 
+async def test_a_queue_that_the_disk_refused_takes_what_comes_once_more() -> None:
+    """Records before the one that this was about were in queues, and did not count as being in the log."""
+    runtime, master, slave, log = await both()
+    end = master.max_commit_log_offset
+    runtime.files.fail("pwrite", "/slave/consumequeue")
+    with pytest.raises(OSError, match="injected into pwrite"):
+        slave.append_raw(0, log[:end])
+    slave.drop_partial()
+    assert 0 < slave.max_commit_log_offset < end
+    feed(slave, log, end, random.Random(1), 3000)
+    set_topics(slave)
+    assert messages(slave) == messages(master)
+    await master.stop()
+    await slave.stop()
+
+
 async def test_a_topic_made_again_begins_anew() -> None:
     runtime, master, slave, _ = await both()
     master.drop_topic("orders")

@@ -63,6 +63,7 @@ class RawAppend:
             queues'
                 next offsets. Records before the bad one stay; ``received`` is behind them.
             StoreClosedError: the disk refused.
+            OSError: it refused a consume queue; records before the one that this is about stay.
         """
         log = self._log
         if self._appender.batch_used:
@@ -71,12 +72,14 @@ class RawAppend:
         if offset != log.received:
             self._begin(offset)
         log.write_raw(memoryview(data))
-        problem = ""
+        problem: str | OSError = ""
         whole = self._appender.batch_base
         try:
             whole, problem = self._dispatch(whole)
         finally:
             log.advance_to(whole)
+        if isinstance(problem, OSError):
+            raise problem
         if problem:
             log.drop_partial()
             raise RawAppendError(f"the record at {whole} of the log is refused: {problem}")
@@ -91,8 +94,11 @@ class RawAppend:
             raise RawAppendError(f"bytes for offset {offset} of the log came, expected {expected}")
         self._log.begin_at(offset)
 
-    def _dispatch(self, whole: int) -> tuple[int, str]:
-        """The place behind the last whole record, and what is wrong with the one that begins there."""
+    def _dispatch(self, whole: int) -> tuple[int, str | OSError]:
+        """The place behind the last whole record, and what is wrong with the one that begins there.
+
+        What is in the queues already must not come once more, when a disk that refused one works again.
+        """
         files, received = self._log.files, self._log.received
         if self._topics_dropped != self._queues.dropped:
             self._topics_dropped = self._queues.dropped
@@ -107,6 +113,8 @@ class RawAppend:
                 status, at = self._reput.take(segment.view(), whole - base, have, have, base, check_crc=True)
             except RawAppendError as error:
                 return base + self._reput.dispatcher.position, str(error)
+            except OSError as error:
+                return base + self._reput.dispatcher.position, error
             whole = base + at
             if status in _PROBLEMS:
                 return whole, _PROBLEMS[status]

@@ -418,7 +418,7 @@ class MessageStore:
 
         Raises:
             RawAppendError: they do not go on where this log ends, or are no undamaged records.
-            StoreClosedError: the disk refused.
+            StoreClosedError, OSError: the disk refused.
         """
         self._raw.append(offset, data)
 
