@@ -12,7 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import TIMERS, Entry
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.pending import TOPIC
-from orbitmq.broker.timers.progress import Progress, mark
+from orbitmq.broker.timers.progress import Progress, all_of, mark
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -53,6 +53,23 @@ async def test_timers_wait_for_a_broker_that_leads(broker: Broker, peer: BrokerP
     await broker.change_role(Role.MASTER)
     await asyncio.sleep(2)
     assert (await bodies(peer))[20:] == [b"19", b"last"]
+
+
+@pytest.mark.behaviour("SS-02")
+async def test_what_is_in_a_log_that_came_back_is_not_delivered_again(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """Seed 17436: its master had led with an empty log, and noted that nothing was due until then."""
+    assert await put(peer, b"early", 2000) == ResponseCode.SUCCESS
+    await asyncio.sleep(4)
+    assert await put(peer, b"late", 60_000) == ResponseCode.SUCCESS
+    await asyncio.sleep(1)
+    await broker.change_role(Role.FENCED)
+    led_until = broker.services.runtime.clock.now_ms()
+    broker.part(TimerService).written.write(Progress(all_of(led_until)))
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(100)
+    assert await bodies(peer) == [b"early", b"late"]
 
 
 @pytest.mark.behaviour("TW-18")

@@ -54,8 +54,11 @@ class DeliveredTimers:
         self._threads = threads
         self._store = store
 
-    async def since(self, due_ms: int) -> Done:
-        """What was done at this time or later.
+    async def since(self, due_ms: int, taken: int) -> Done:
+        """What was done at this time or later, and with messages from an offset of the timer topic on.
+
+        Those may be due long before: the progress of a master may be of a time when it led with an empty log,
+        which has come back since.
 
         It is on the device then: progress that outlives what it was found in loses that message (seed 7002).
         And what a disk refuses for now is in no file that could be read.
@@ -64,6 +67,8 @@ class DeliveredTimers:
         await store.written()
         await store.flush()
         at, end = self._place_before(due_ms), store.max_commit_log_offset
+        if (unread := store.entry(TOPIC, 0, taken)) is not None:
+            at = min(at, unread[0])
         while at >= 0 and len(done) < MAX_FOUND and (piece := store.raw.piece(at, end)) is not None:
             several, at = await self._threads.run(deliveries, piece)
             done.add(several)

@@ -244,7 +244,8 @@ class TimerService(Component):
         if self._unknown:
             # Without a message that waits nothing can come twice, and the search would be a long one.
             waits = self.pending.next_ms() is not None or self.pending.behind
-            self._already = await self._search.since(due_of(self._progress.done)) if waits else Done()
+            known = due_of(progress.done), progress.taken
+            self._already = await self._search.since(*known) if waits else Done()
             self._unknown = False
         self._store.watch(TOPIC, 0)
         self._ready = True
