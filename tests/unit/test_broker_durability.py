@@ -15,6 +15,8 @@ from orbitmq.wire.frame import FrameDecoder, encode_frame
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
+WRITTEN = 1000
+
 
 @dataclass
 class FakeGate:
@@ -55,7 +57,7 @@ class Heard:
 def waiting(*gates: FakeGate) -> tuple[Durability, Heard]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    durability = Durability(loop.clock, gates)
+    durability = Durability(loop.clock, gates, lambda: WRITTEN)
     return durability, Heard(durability)
 
 
@@ -134,10 +136,24 @@ async def test_what_became_safe_in_time_is_not_late() -> None:
     assert heard.said == ["a", "b FLUSH_DISK_TIMEOUT"]
 
 
+@pytest.mark.behaviour("QW-15")
+@pytest.mark.parametrize("leaves", [False, True], ids=["its time is over", "the gate goes"])
+async def test_what_is_not_written_is_not_late(leaves: bool) -> None:
+    """The disk refused it: "late" says that the message is there, and an escaped one counted as stored."""
+    replicas = FakeGate(PutStatus.FLUSH_SLAVE_TIMEOUT, 0, 1000)
+    durability, heard = waiting(replicas, FakeGate(PutStatus.FLUSH_DISK_TIMEOUT))
+    heard.wait("there", WRITTEN)
+    heard.wait("refused", WRITTEN + 1)
+    if leaves:
+        durability.remove(replicas)
+    await asyncio.sleep(2)
+    assert heard.said == ["there FLUSH_SLAVE_TIMEOUT", "refused SERVICE_NOT_AVAILABLE"]
+
+
 def test_nothing_ticks_while_nothing_waits() -> None:
     clock = VirtualClock()
     disk = FakeGate()
-    durability = Durability(clock, [disk])
+    durability = Durability(clock, [disk], lambda: WRITTEN)
     assert durability.tick(0.0) is None
 
 

@@ -5,6 +5,7 @@ A new service is a folder of its own and its line in :data:`FEATURES`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +90,7 @@ from orbitmq.broker.writers.attach import attach as writers
 from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
-from orbitmq.store import MessageStore
+from orbitmq.store import MessageStore, StoreClosedError
 
 # What works beside sending and pulling, in the order in which it starts and its append hooks see messages.
 # Pop is the first one: what others store at the start may get offsets that its tables know of lost messages.
@@ -185,7 +186,12 @@ def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     store = MessageStore(
         runtime, store_config(config, port), codes={reserved.SCHEDULE_TOPIC: levels.delivery_code}
     )
-    durability = Durability(clock, [DiskGate(store.flusher, config)], counters.note_answered)
+    durability = Durability(
+        clock,
+        [DiskGate(store.flusher, config)],
+        partial(_written, store),
+        counters.note_answered,
+    )
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
     topics = TopicConfigs(clock, config, feed, events, partial(made_now, store))
     groups = SubscriptionGroups(clock, config, feed, events)
@@ -222,6 +228,13 @@ def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         registration=Registration(runtime, config, topics, address),
         to_master=ToMaster(),
     )
+
+
+def _written(store: MessageStore) -> int:
+    """The end of what is in the log's files, with what was put in this turn of the event loop."""
+    with contextlib.suppress(StoreClosedError):
+        store.write()
+    return store.max_commit_log_offset
 
 
 def _first_role(config: BrokerConfig) -> Role:

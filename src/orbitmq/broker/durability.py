@@ -119,6 +119,8 @@ class Durability(Component):
 
     Args:
         gates: the first one that is behind says why an answer is late.
+        written: gives the end of what is in the log's files. What a disk refuses is behind it: who waits for
+            that is told SERVICE_NOT_AVAILABLE, for "late" says that the message is there.
         answered: told how many ms the oldest of the answers that left together had waited.
 
     Attributes:
@@ -132,10 +134,12 @@ class Durability(Component):
         self,
         clock: Clock,
         gates: Sequence[Gate],
+        written: Callable[[], int],
         answered: Callable[[int], object] = lambda _elapsed_ms: None,
     ) -> None:
         self._monotonic = clock.monotonic
         self._gates = list(gates)
+        self._written = written
         # What those gates are asked that can have less than what is written.
         self._wants: list[Callable[[int], None]] = []
         self._waiting: deque[_Waiting] = deque()
@@ -186,8 +190,8 @@ class Durability(Component):
         # The numbers of those that left from the middle are free again, so nothing noted by number holds.
         self._marks.clear()
         self._groups.clear()
-        for _, release, argument, late_answer, _ in late:
-            release(late_answer(argument, gate.late))
+        for offset, release, argument, late_answer, _ in late:
+            release(late_answer(argument, self._if_written(offset, gate.late)))
         self.changed()
 
     def changed(self) -> None:
@@ -307,7 +311,11 @@ class Durability(Component):
         release(late(argument, status))
 
     def _late_status(self, offset: int) -> PutStatus:
-        return next((gate.late for gate in self._gates if gate.safe < offset), PutStatus.OK)
+        status = next((gate.late for gate in self._gates if gate.safe < offset), PutStatus.OK)
+        return self._if_written(offset, status)
+
+    def _if_written(self, offset: int, status: PutStatus) -> PutStatus:
+        return status if offset <= self._written() else PutStatus.SERVICE_NOT_AVAILABLE
 
     def _start_timer(self) -> None:
         self._timer = None
