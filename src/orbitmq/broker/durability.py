@@ -119,8 +119,9 @@ class Durability(Component):
 
     Args:
         gates: the first one that is behind says why an answer is late.
-        written: gives the end of what is in the log's files. What a disk refuses is behind it: who waits for
-            that is told SERVICE_NOT_AVAILABLE, for "late" says that the message is there.
+        written: writes what was put, which may release answers, and gives the end of what is in the log's
+            files. What a disk refuses is behind it: who waits for that is told SERVICE_NOT_AVAILABLE, for
+            "late" says that the message is there.
         answered: told how many ms the oldest of the answers that left together had waited.
 
     Attributes:
@@ -183,6 +184,7 @@ class Durability(Component):
         """Wait for ``gate`` no more. Answers that it kept so far are late: nobody knows what it will have."""
         if gate not in self._gates:
             return
+        written = self._written()
         kept = [answer for answer in self._waiting if answer[0] <= gate.safe]
         late = list(self._waiting)[len(kept) :]
         self._waiting = deque(kept)
@@ -191,7 +193,7 @@ class Durability(Component):
         self._marks.clear()
         self._groups.clear()
         for offset, release, argument, late_answer, _ in late:
-            release(late_answer(argument, self._if_written(offset, gate.late)))
+            release(late_answer(argument, _if_there(gate.late, offset, written)))
         self.changed()
 
     def changed(self) -> None:
@@ -287,12 +289,15 @@ class Durability(Component):
     def _release_late(self, now: float) -> None:
         """Answers leave in order: one whose gate has more time keeps those behind it."""
         late = [(gate, self._queued_before(now, gate.timeout_ms)) for gate in self._gates]
+        if all(number <= self._gone for _, number in late):
+            return
+        written = self._written()
         gone = self._gone
         while self._waiting:
             offset = self._waiting[0][0]
             if not any(self._gone < number and gate.safe < offset for gate, number in late):
                 break
-            self._release_one_late(self._late_status(offset))
+            self._release_one_late(_if_there(self._late_status(offset), offset, written))
         if self._gone > gone:
             self._note_answered()
 
@@ -311,11 +316,7 @@ class Durability(Component):
         release(late(argument, status))
 
     def _late_status(self, offset: int) -> PutStatus:
-        status = next((gate.late for gate in self._gates if gate.safe < offset), PutStatus.OK)
-        return self._if_written(offset, status)
-
-    def _if_written(self, offset: int, status: PutStatus) -> PutStatus:
-        return status if offset <= self._written() else PutStatus.SERVICE_NOT_AVAILABLE
+        return next((gate.late for gate in self._gates if gate.safe < offset), PutStatus.OK)
 
     def _start_timer(self) -> None:
         self._timer = None
@@ -359,6 +360,10 @@ class Durability(Component):
         error = next((gate.error for gate in self._gates if gate.error is not None), None)
         if error is not None:
             raise StoreClosedError(f"the commit log could not be flushed: {error}")
+
+
+def _if_there(status: PutStatus, offset: int, written: int) -> PutStatus:
+    return status if offset <= written else PutStatus.SERVICE_NOT_AVAILABLE
 
 
 def with_code(responses: bytes, status: PutStatus) -> bytes:
