@@ -227,6 +227,23 @@ async def test_a_strict_master_with_a_frozen_slave_says_12_and_keeps_the_message
     assert (await world.send())[0] == OK
 
 
+@pytest.mark.behaviour("QW-15")
+async def test_a_sender_is_told_that_its_message_is_not_even_in_the_log(
+    quorum: World, runtime: SimulatedRuntime
+) -> None:
+    """Through the fast path and beside it: the master steps back while its disk refuses the message."""
+    world = quorum
+    world.following_slave()
+    await world.warm()
+    runtime.files.fail("pwrite", "commitlog", times=-1)
+    sending = [asyncio.ensure_future(world.peer.send(b"x", **each)) for each in ({}, {"queue_id": -1})]
+    await asyncio.sleep(0.5)
+    await world.gate.stop()
+    for answer in await asyncio.gather(*sending):
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "could not be written" in (answer.remark or "")
+
+
 @pytest.mark.broker(recall_message_enable=True)
 @pytest.mark.behaviour("TW-11")
 async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: World) -> None:

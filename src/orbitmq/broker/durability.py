@@ -28,6 +28,11 @@ RESPONSE_CODES: Mapping[PutStatus, ResponseCode] = {
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
+# RocketMQ says nothing with the other ones.
+REMARKS: Mapping[PutStatus, str] = {
+    PutStatus.SERVICE_NOT_AVAILABLE: "the commit log could not be written in time: the message is in memory "
+    "alone, and is stored when the disk takes it"
+}
 # A deadline is looked at this often at least, so it may be met so much late.
 TICK_SECONDS = 0.1
 
@@ -372,6 +377,6 @@ def with_code(responses: bytes, status: PutStatus) -> bytes:
     decoder.feed(responses)
     changed = []
     for command in decoder.commands():
-        command.code = RESPONSE_CODES[status]
+        command.code, command.remark = RESPONSE_CODES[status], REMARKS.get(status, command.remark)
         changed.append(encode_frame(command))
     return b"".join(changed)

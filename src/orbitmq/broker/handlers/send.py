@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.durability import RESPONSE_CODES
+from orbitmq.broker.durability import REMARKS, RESPONSE_CODES
 from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
 from orbitmq.broker.handlers.send_request import origin, response_fields, send_request
 from orbitmq.broker.messaging.sending import Sending, Stored
@@ -42,4 +42,7 @@ class SendHandlers(Family):
             transaction_id=stored.transaction_id,
             recall_handle=stored.recall_handle,
         )
-        return command.reply(RESPONSE_CODES[stored.status], ext=response_fields(self._config, response))
+        status = stored.status
+        return command.reply(
+            RESPONSE_CODES[status], REMARKS.get(status), ext=response_fields(self._config, response)
+        )
