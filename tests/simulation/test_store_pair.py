@@ -73,14 +73,18 @@ class Side:
         if made is not None:
             self.store.made.take(topic, made)
 
+    def kill(self) -> None:
+        """The process does nothing more."""
+        for task in self.tasks:
+            task.cancel()
+
     async def end(self, source: random.Random) -> None:
         """A stop, a kill or a power loss, and a start."""
         kind = source.randrange(3)
         if kind == 0:
             await self.store.stop()
         else:
-            for task in self.tasks:
-                task.cancel()
+            self.kill()
             if kind == 1:
                 self.runtime.files.end_process()
             else:
@@ -184,7 +188,38 @@ class Pair:
     async def end_master(self) -> None:
         self.unlink()
         await self.master.end(self.source)
-        end = self.master.store.max_commit_log_offset
+        self.forget_behind(self.master.store.max_commit_log_offset)
+
+    async def lose_master(self) -> None:
+        """The master gets a new disk, and what its slave has: the log first, then the tables."""
+        slave = self.slave.store
+        self.hear(slave.max_commit_log_offset)
+        is_copy = self.linked and not self.untold and self.slave.made == self.master.made
+        # A topic that is made behind the end of the log is one that the slave heard of too early.
+        end = slave.max_commit_log_offset
+        early = any(made is not None and made.log_offset > end for made in self.slave.made.values())
+        if not is_copy or early or self.slave.fails or not slave.accepting:
+            return
+        slave.drop_partial()
+        self.linked = False
+        self.master.heal()
+        self.master.kill()
+        self.number += 1
+        self.master = Side(simulated_runtime(self.number << 32), copies=False)
+        await self.master.open()
+        first, data = self.slave.log()
+        if data:
+            self.master.store.append_raw(first, data)
+        for topic, made in self.slave.made.items():
+            self.master.tell(topic, made)
+        for topic, ends in slave.quiet_ends():
+            for queue, offset in ends:
+                self.master.store.go_on_at(topic, queue, offset)
+        self.forget_behind(first + len(data))
+        await asyncio.sleep(1)  # a checkpoint: without one the folder may be anybody's
+
+    def forget_behind(self, end: int) -> None:
+        """The master's log ends there now."""
         for place, found in self.put.items():
             self.put[place] = [each for each in found if each.place < end]
             if len(self.put[place]) < len(found):
@@ -295,7 +330,7 @@ class Pair:
             self.linked, self.untold = False, []
             await self.slave.end(source)
         elif kind < 13:
-            await self.end_master()
+            await (self.end_master() if source.random() < 0.7 else self.lose_master())
         elif kind < 14:
             await source.choice((self.master, self.slave)).expire()
         elif kind < 15:
