@@ -33,6 +33,12 @@ def test_any_expression_means_what_its_parts_mean(tree: Tree, several: list[dict
         assert matcher.match_block(program, encode_properties(properties)) is matches(tree, properties)
 
 
+@pytest.mark.parametrize("sign", ["-", "+"])
+def test_an_empty_text_is_no_number_whatever_texts_the_expression_has(sign: str) -> None:
+    assert not passes(f"('' = 0) AND (NOT (a CONTAINS '{sign}5'))")
+    assert not passes(f"('' = 0.0) AND (NOT (a CONTAINS '{sign}5'))")
+
+
 @pytest.mark.behaviour("FI-02")
 @pytest.mark.parametrize(
     ("expression", "value", "passed"),

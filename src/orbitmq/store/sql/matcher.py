@@ -352,8 +352,9 @@ class Matcher:
         source = self._source(slot)
         at = self.numbers[slot]
         end = at + self.lengths[slot]
-        negative = source[at] == 0x2D
-        if negative or source[at] == 0x2B:
+        # Behind an empty text may lie another one of the program, with a sign.
+        negative = at < end and source[at] == 0x2D
+        if negative or (at < end and source[at] == 0x2B):
             at += 1
         if at == end:
             return False
