@@ -83,16 +83,16 @@ class Side:
         kind = source.randrange(3)
         if kind == 0:
             await self.store.stop()
-        else:
-            self.kill()
-            if kind == 1:
-                self.runtime.files.end_process()
-            else:
-                self.runtime.files.crash(keep=source.choice(list(Keep)))
+        self.kill()
+        if kind == 1:
+            self.runtime.files.end_process()
+        elif kind == 2:
+            self.runtime.files.crash(keep=source.choice(list(Keep)))
         try:
             await self.open()
         except (OSError, StoreError):
             self.heal()
+            self.kill()
             self.runtime.files.end_process()
             await self.open()
 
@@ -111,7 +111,7 @@ class Side:
     async def expire(self) -> None:
         """The first file of the log is too old."""
         await self.store.flush()
-        if self.store.log.files.count > 2 and self.store.flushed_offset == self.store.max_commit_log_offset:
+        if self.store.min_commit_log_offset + 2 * FILE_BYTES <= self.store.flushed_offset:
             with contextlib.suppress(OSError):
                 self.store._upkeep._delete_files(1)
                 self.store.queues.drop_below(self.store.min_commit_log_offset)
@@ -277,6 +277,9 @@ class Pair:
         # Cleaning does so again and again, when the disk refuses it.
         store.queues.drop_below(store.min_commit_log_offset)
         for (topic, queue), put in self.put.items():
+            made = side.made.get(topic)
+            if made is not None and made.log_offset > store.max_commit_log_offset:
+                continue  # it was told of a topic that its log has not come to
             low, end = store.min_commit_log_offset, store.max_commit_log_offset
             wanted = [(each.offset, each.body) for each in put if low <= each.place < end]
             found: list[tuple[int, bytes]] = []
@@ -321,7 +324,8 @@ class Pair:
         elif kind < 8:
             # What a disk refuses to delete may come back with a crash before the next checkpoint.
             self.master.heal()
-            self.make(source.choice(TOPICS))
+            if self.master.store.accepting:
+                self.make(source.choice(TOPICS))
         elif kind < 10:
             await asyncio.sleep(source.choice((0.01, 0.5, 1.5)))
         elif kind < 12:

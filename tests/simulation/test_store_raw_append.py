@@ -227,6 +227,20 @@ async def test_an_empty_log_begins_at_any_file_and_its_queues_begin_late() -> No
     await slave.stop()
 
 
+async def test_a_log_that_began_and_got_no_record_begins_again_further_on() -> None:
+    """The link was lost within the first record, and the master has deleted that file since."""
+    _, master, slave, log = await both()
+    slave.append_raw(FILE_BYTES, log[FILE_BYTES : FILE_BYTES + 10])
+    slave.drop_partial()
+    slave.log.files.add()
+    slave.append_raw(2 * FILE_BYTES, log[2 * FILE_BYTES : 2 * FILE_BYTES + 10])
+    feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
+    assert slave.min_commit_log_offset == 2 * FILE_BYTES
+    assert slave.max_commit_log_offset == master.max_commit_log_offset
+    await master.stop()
+    await slave.stop()
+
+
 @pytest.mark.behaviour("HL-10")
 @pytest.mark.parametrize("killed", [False, True])
 async def test_a_log_that_is_cut_to_its_beginning_takes_another_history(killed: bool) -> None:

@@ -86,7 +86,7 @@ class RawAppend:
 
     def _begin(self, offset: int) -> None:
         files, end = self._log.files, self._log.received
-        empty = end == files.first and files.count <= 1
+        empty = end == files.first  # whatever files are there for what was to come
         if not empty or offset % files.file_bytes:
             expected = f"{end}, where this log ends" + (
                 " (it is empty: or the start of a file)" if empty else ""
