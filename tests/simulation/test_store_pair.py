@@ -198,7 +198,8 @@ class Pair:
         # A topic that is made behind the end of the log is one that the slave heard of too early.
         end = slave.max_commit_log_offset
         early = any(made is not None and made.log_offset > end for made in self.slave.made.values())
-        if not is_copy or early or self.slave.fails or not slave.accepting:
+        empty = slave.min_commit_log_offset == end
+        if not is_copy or early or empty or self.slave.fails or not slave.accepting:
             return
         slave.drop_partial()
         self.linked = False
