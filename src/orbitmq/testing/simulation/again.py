@@ -186,7 +186,8 @@ def _may_be_asked_again(
         if group == asking and (unanswered or plan.mode.replicas == 2):
             return unanswered
         if group != home:
-            return forgotten(plan, history, home, brought_s, told_s, asked_s)
+            # Its master was not told of what its slave had called back (seed 18026).
+            return unanswered or forgotten(plan, history, home, brought_s, told_s, asked_s)
         if unanswered or forgotten(plan, history, home, brought_s, told_s, told_s):
             return True  # its master asked first, and knew nothing of that (seeds 4295, 1418)
     return any(
