@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -105,6 +106,12 @@ class World:
         start = self.now()
         answer = await self.peer.send(body, **values)
         return int(answer.code), self.now() - start
+
+    async def timer(self) -> Callable[[], Awaitable[Command]]:
+        """Send a message that waits for a minute; gives what takes it back."""
+        sent = await self.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+        handle = sent.recall_handle or ""
+        return lambda: self.peer.call(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle)
 
     def stored(self) -> int:
         return self.broker.services.store.max_offset("T", 0)
@@ -251,11 +258,9 @@ async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: W
     world = quorum
     slave = world.following_slave()
     await world.warm()
-    sent = await world.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+    recall = await world.timer()
     slave.frozen = True
-    answer = await world.peer.call(
-        RequestCode.RECALL_MESSAGE, topic="T", recallHandle=sent.recall_handle or ""
-    )
+    answer = await recall()
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "FLUSH_SLAVE_TIMEOUT" in (answer.remark or "")
 
@@ -267,13 +272,11 @@ async def test_a_recall_is_refused_as_a_send_is_while_too_few_are_in_sync(quorum
     world = quorum
     slave = world.following_slave()
     await world.warm()
-    sent = await world.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+    recall = await world.timer()
     slave.frozen = True
     slave.leave()
     end = world.end
-    answer = await world.peer.call(
-        RequestCode.RECALL_MESSAGE, topic="T", recallHandle=sent.recall_handle or ""
-    )
+    answer = await recall()
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "in-sync replicas not enough" in (answer.remark or "")
     assert world.end == end
@@ -285,11 +288,9 @@ async def test_a_recall_is_not_answered_with_success_when_another_may_have_led(q
     world = quorum
     slave = world.following_slave()
     await world.warm()
-    sent = await world.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+    recall = await world.timer()
     slave.frozen = True
-    calling = asyncio.ensure_future(
-        world.peer.call(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=sent.recall_handle or "")
-    )
+    calling = asyncio.ensure_future(recall())
     await asyncio.sleep(0.5)
     world.broker.services.role.may_lead = lambda: False
     slave.frozen = False

@@ -189,7 +189,7 @@ def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     durability = Durability(
         clock,
         [DiskGate(store.flusher, config)],
-        partial(_written, store),
+        partial(_end_written, store),
         counters.note_answered,
     )
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
@@ -230,7 +230,7 @@ def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     )
 
 
-def _written(store: MessageStore) -> int:
+def _end_written(store: MessageStore) -> int:
     """The end of what is in the log's files, with what was put in this turn of the event loop."""
     with contextlib.suppress(StoreClosedError):
         store.write()

@@ -74,7 +74,7 @@ class Recall:
             # Apache's answers with success also when a slave that acts next would deliver the message.
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
-                f"recall failed, it is stored but not as safe as this broker promises: {status.value}",
+                f"recall failed, it is not as safe as this broker promises: {status.value}",
             )
         if not self._role.leads or self._role.since_ms != since_ms:
             raise RemotingError(
