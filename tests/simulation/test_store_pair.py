@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from tests.seeds import seeds
+from tests.seeds import seed_blocks
 
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.memory_files import Keep
@@ -355,9 +355,9 @@ class Pair:
 
 @pytest.mark.behaviour("MO-13")
 @pytest.mark.parametrize("fails", [False, True], ids=["", "disks fail"])
-@pytest.mark.parametrize("block", seeds(5))
-async def test_a_copy_has_what_its_master_has(block: int, *, fails: bool) -> None:
-    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+@pytest.mark.parametrize("block", seed_blocks(5, of=BLOCK), ids=str)
+async def test_a_copy_has_what_its_master_has(block: range, *, fails: bool) -> None:
+    for seed in block:
         pair = Pair(seed, fails=fails)
         try:
             await pair.run()

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.seeds import seeds
+from tests.seeds import seed_blocks, seeds
 
 SIMULATIONS = Path(__file__).resolve().parents[1] / "simulation"
 
@@ -17,10 +17,11 @@ def test_the_variable_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORBITMQ_SEEDS", "0.25")
     assert seeds(60) == range(15)
     assert seeds(3) == range(1)
+    assert seed_blocks(8, of=50) == [range(50), range(50, 100)]
 
 
 def test_no_simulation_counts_its_seeds_itself() -> None:
-    own = re.compile(r'seed", (?!seeds\()|for seed in (?!seeds\()|SEEDS =')
+    own = re.compile(r'seed", (?!seeds\()|\("block", (?!seed_)|for seed in (?!seeds\(|block:)|SEEDS =')
     found = [path.name for path in sorted(SIMULATIONS.glob("test_*.py")) if own.search(path.read_text())]
     assert not found
     assert sum("seeds(" in path.read_text() for path in SIMULATIONS.glob("test_*.py")) >= 7
