@@ -20,6 +20,7 @@ from orbitmq.broker.timers.progress import due_of
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.transactions.acting import HalfEscape
 from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, World
 from orbitmq.transport.client import RemotingClient
@@ -567,6 +568,33 @@ async def test_an_acting_master_that_is_killed_goes_on_where_it_was(orbitmq_worl
     there = world.brokers[OTHER]
     assert len(stored(there, "orders")) == 40
     assert first_halves(there) == Counter({b"half %d" % number: 1 for number in range(20)})
+
+
+@pytest.mark.behaviour("PO-44")
+async def test_a_master_that_is_lost_as_soon_as_it_is_back_does_nothing_again(orbitmq_world: World) -> None:
+    """Its slave acts no more, and no log of theirs has what went to another group (seed 18623)."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    async with committing(world) as asked:
+        master = world.brokers[MASTER]
+        for number in range(20):
+            put(master, "orders", b"level %d" % number, DELAY="2", UNIQ_KEY=f"L{number}")
+            put(master, "orders", b"timer %d" % number, TIMER_DELAY_MS="5000", UNIQ_KEY=f"T{number}")
+            half = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": f"H{number}"}
+            put(master, "orders", b"half %d" % number, **half)
+        slave = await lose(world)
+        await world.until(lambda: len(first_halves(world.brokers[OTHER])) == 20)
+        await world.sleep(0.5)
+        await come_back(world)
+        await world.until(lambda: not slave.part(StateExchange).acted.term, timeout_s=5)
+        for name in (MASTER, SLAVE):
+            world.crash(name)
+        await come_back(world)
+        await world.sleep(100)
+    assert set(everywhere(world, "orders").values()) == {1}
+    assert len(stored(world.brokers[OTHER], "orders")) >= 40
+    assert set(times(asked).values()) == {1}
+    assert len(asked) == 20
 
 
 def first_halves(broker: Broker) -> Counter[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.test_broker_pop import Popped, ack, pop
@@ -55,21 +57,35 @@ async def leads_again(world: World) -> None:
     await world.sleep(2)
 
 
-async def is_back(world: World, *, acts: bool) -> None:
-    """The master is killed and leads again, after its slave has acted or before that."""
+async def is_back(world: World, *, acts: bool, alone: bool = False) -> None:
+    """The master is killed and leads again, after its slave has acted or before that.
+
+    Args:
+        alone: before it hears of a slave it serves: the name server begins anew too, and knows nobody.
+    """
+    if alone:
+        await world.stop_name_server()
     kill(world)
     if acts:
         await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
-    await world.start_broker(MASTER)
+    starting = [world.start_broker(MASTER)]
+    if alone:
+        starting.append(world.start_name_server())
+        world.partition(SLAVE)
+    started = asyncio.gather(*starting)
+    if alone:
+        await world.until(lambda: role_of(world, MASTER) is Role.FENCED)
+        world.heal()
+    await started
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     await world.sleep(2)
 
 
-@pytest.mark.behaviour("MO-08", "PO-08", "PO-42")
+@pytest.mark.behaviour("MO-08", "PO-08", "PO-42", "PO-45")
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
-@pytest.mark.parametrize("acts", [False, True])
+@pytest.mark.parametrize(("acts", "alone"), [(False, False), (True, False), (False, True)])
 async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_not(
-    orbitmq_world: World, acts: bool
+    orbitmq_world: World, acts: bool, alone: bool
 ) -> None:
     """Commits, one of them back, and what is done of what was popped."""
     world = orbitmq_world
@@ -84,7 +100,7 @@ async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_n
         for index in range(4):
             assert (await ack(master, popped.receipt(index), topic="popped")).code == ResponseCode.SUCCESS
         await world.sleep(UNSAVED_S)
-        await is_back(world, acts=acts)
+        await is_back(world, acts=acts, alone=alone)
         assert await committed(master) == "20"
         for name in (MASTER, SLAVE):
             assert world.brokers[name].services.offsets.query("sought", "T", 0) == 4

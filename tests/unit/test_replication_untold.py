@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.test_replication_state import Link, Pair, Side, connect, cut
+from tests.unit.test_replication_state import DISK_S, Link, Pair, Side, connect, cut
 
-from orbitmq.broker.change_feed import OFFSETS, UNTOLD, ChangeFeed, Entry, FedTable
+from orbitmq.broker.change_feed import (
+    DELAYS,
+    ESCAPED_HALVES,
+    OFFSETS,
+    POPS,
+    TIMERS,
+    UNTOLD,
+    ChangeFeed,
+    Entry,
+    FedTable,
+)
 from orbitmq.broker.events import Events
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.exchange import SILENT_SECONDS
 from orbitmq.replication.state.frames import Ack
+from orbitmq.replication.state.kept import PROGRESS
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
 from orbitmq.replication.state.terms import NONE, Terms
 from orbitmq.replication.state.untold import Untold
@@ -178,3 +189,25 @@ def test_who_was_killed_lacks_something_of_tables_of_one_term() -> None:
     versioned.version = DataVersion(3, 0, 0)
     assert [terms.has_older(term, untold=True) for term in (2, 3, 4)] == [True, True, False]
     assert [terms.has_older(term) for term in (2, 3, 4)] == [True, False, False]
+
+
+@pytest.mark.behaviour("PO-44")
+async def test_a_slave_forgets_that_it_acted_when_its_masters_disk_has_what_it_did(
+    runtime: SimulatedRuntime,
+) -> None:
+    async with Pair(runtime) as pair:
+        cut(*await lead(pair))
+        pair.slave.become(Role.ACTING_MASTER)
+        pair.slave.tables.offsets.commit("g", "T", 0, 30)
+        pair.slave.become(Role.SLAVE)
+        await begin_anew(pair)
+        pair.master.saved.clear()
+        pair.master.become(Role.MASTER)
+        pair.master.tables.offsets.commit("g", "T", 1, 5)  # told in frames of its own, meanwhile
+        await pair.sleep(len(PROGRESS) * DISK_S - 0.005)
+        assert pair.slave.exchange.acted.term
+        assert pair.slave.tables.offsets.query("g", "T", 1) == 5
+        await pair.sleep(1)
+        assert not pair.slave.exchange.acted.term
+        assert {OFFSETS, DELAYS, TIMERS, ESCAPED_HALVES, POPS} <= {*pair.master.saved}
+        assert pair.slave.content() == pair.master.content()

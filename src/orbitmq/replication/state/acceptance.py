@@ -21,6 +21,7 @@ from orbitmq.broker.change_feed import (
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.state.acted import Acted
+from orbitmq.replication.state.alone import Alone
 from orbitmq.replication.state.frames import Changes
 from orbitmq.replication.state.terms import Terms
 from orbitmq.replication.state.untold import Untold
@@ -43,6 +44,7 @@ class Answer:
         older: tables in it that are not newer than ours.
         had: by table, what we had when it began; empty unless our own tables were lost.
         kept: the same where only what we lack is taken, as the peer did nothing and was not told all we did.
+        newer: whether all counts that we have not changed since we serve, see :class:`Alone`.
     """
 
     welcome: bool
@@ -51,6 +53,7 @@ class Answer:
     older: set[str] = field(default_factory=set)
     had: dict[str, set[str]] = field(default_factory=dict)
     kept: dict[str, set[str]] = field(default_factory=dict)
+    newer: bool = False
 
 
 class Acceptance:
@@ -58,6 +61,7 @@ class Acceptance:
 
     Args:
         untold: the followers that were not told all that this broker has changed.
+        alone: what it has changed since, when it was killed and has asked nobody.
         tell_own: tells our master all that our tables hold, though it has not asked.
         follows: called when the tables of a leader begin to come, and ours become its.
     """
@@ -69,6 +73,7 @@ class Acceptance:
         terms: Terms,
         acted: Acted,
         untold: Untold,
+        alone: Alone,
         tell_own: Callable[[PeerLink], object],
         follows: Callable[[], object],
     ) -> None:
@@ -77,6 +82,7 @@ class Acceptance:
         self._terms = terms
         self._acted = acted
         self._untold = untold
+        self._alone = alone
         self._tell_own = tell_own
         self._follows = follows
         self._answers: dict[PeerLink, Answer] = {}
@@ -111,6 +117,12 @@ class Acceptance:
         if not link.is_master or self._role.takes_messages or self._role.leads:
             self._lacking.add(link)
             return _none
+        if frame.anew and link not in self._told_own:
+            self._lacking.add(link)
+            self._tell_own(link)
+            return _none
+        if frame.anew and link in self._lacking and not frame.begins:
+            return _none  # it tells all once more when it has taken what we know
         terms = self._terms
         unheard = frame.term == terms.begun or (self._acted.term and frame.term >= terms.term)
         if unheard and link not in self._told_own:
@@ -125,22 +137,26 @@ class Acceptance:
         if frame.begins:
             self._lacking.discard(link)
             self._follows()
+            self._acted.told()
         terms.follows(frame.term)
-        self._acted.told()
         return lambda _entry: True
 
     def of_answer(self, link: PeerLink, frame: Changes, *, asked: bool) -> Callable[[Entry], bool]:
         """Which changes of a frame are made with which a peer tells all that its tables hold."""
         answer = self._answers.get(link)
         if answer is None or frame.begins:
-            welcome = asked or frame.term > self._terms.term
+            welcome = asked or self._alone.is_on or frame.term > self._terms.term
             untold = link.broker_id in self._untold
             news_only = self._terms.has_older(frame.term, frame.acted_in, untold=frame.anew or untold)
             answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
+            has_all = not frame.anew and not self._untold.has_older(link.broker_id)
+            answer.newer = has_all and self._alone.lacks(frame.term)
             self._terms.saw(frame.term)
             if self._terms.lost:
                 answer.had = self._keys(_NEEDED)
-            elif news_only and not answer.acted and self._untold.has_older(link.broker_id):
+            elif (
+                news_only and not answer.acted and not answer.newer and self._untold.has_older(link.broker_id)
+            ):
                 answer.kept = self._keys(_KEPT)
         if not answer.welcome:
             return _none
@@ -173,6 +189,11 @@ class Acceptance:
 
     def _rule_of(self, answer: Answer) -> Callable[[Entry], bool]:
         known, led = answer, not answer.news_only
+        if known.newer:
+            return lambda entry: (
+                not self._alone.has_changed(entry.table, entry.key)
+                or (known.acted and self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False))
+            )
         if led and not self._role.takes_messages:
             return lambda entry: self._is_newer(known.older, entry)
         if known.acted and known.news_only:
@@ -183,7 +204,7 @@ class Acceptance:
     def with_our_version(self, link: PeerLink, entry: Entry) -> Entry:
         """A change to be made; what an older table adds to ours does not make that one older."""
         answer = self._answers.get(link)
-        older = answer is not None and entry.table in answer.older
+        older = answer is not None and (answer.newer or entry.table in answer.older)
         return structs.replace(entry, version=None) if older else entry
 
     def _is_newer(self, older: set[str], entry: Entry) -> bool:

@@ -16,6 +16,7 @@ from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.acceptance import Acceptance
 from orbitmq.replication.state.acted import Acted
+from orbitmq.replication.state.alone import Alone
 from orbitmq.replication.state.frames import (
     Ack,
     Ask,
@@ -97,8 +98,16 @@ class StateExchange(Component):
         self.terms = Terms(feed)
         self.acted = Acted(feed)
         self._untold = Untold(feed, events)
+        self._alone = Alone()
         self._accepts = Acceptance(
-            feed, role, self.terms, self.acted, self._untold, self._tell_own, lambda: self.follows()
+            feed,
+            role,
+            self.terms,
+            self.acted,
+            self._untold,
+            self._alone,
+            self._tell_own,
+            lambda: self.follows(),
         )
         self._outbox = Outbox(feed)
         self._handed_out = HandedOut()
@@ -238,6 +247,7 @@ class StateExchange(Component):
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._started:  # what a start reads from the journal was made in an earlier run
             self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
+            self._alone.changed(table, key)
         if self._sending and self._role.takes_messages and self._feed.travels(table):
             self._outbox.note(table, key, value)
             at_once = table in METADATA
@@ -255,7 +265,7 @@ class StateExchange(Component):
             return
         sequence, entries, term = self._feed.sequence, self._outbox.take(), self.terms.term
         for link, sending in self._followers().items():
-            for payload in sending.frames(term, sequence, entries):
+            for payload in sending.frames(term, sequence, entries, anew=self._alone.is_on):
                 link.send(Kind.STATE, payload)
         if self._looking is None:
             self._look_later()
@@ -300,6 +310,7 @@ class StateExchange(Component):
         """Send all that the tables hold, not faster than the peer takes it; ``locks`` is asked at the end."""
         # One after the other: what is not told between a beginning and its end is not there.
         async with sending.turn:
+            await self._kept.progress()
             entries: list[Entry] = []
             begins = True
             for entry in everything(self._feed):
@@ -335,7 +346,7 @@ class StateExchange(Component):
             ends=locks is not None,
             asked=asked,
             acted_in=self.acted.term if asked else 0,
-            anew=asked and self._store.crashed and not self._was_told,
+            anew=self._store.crashed and not self._was_told if asked else self._alone.is_on,
             locks_in_s=None if locks is None else locks(),
         ):
             link.send(Kind.STATE, payload)
@@ -423,17 +434,20 @@ class StateExchange(Component):
 
     def _do(self, link: PeerLink, action: Action) -> None:
         if isinstance(action, Entry):
+            self._kept.owes_progress |= not link.is_master
             self._apply(self._accepts.with_our_version(link, action))
             return
         self._events.publish(TablesTold(action.locks_in_s == 0))
+        self._alone.heard()
         if not action.asked:
             self._was_told = True
+            self._alone.ends()
             self._remove_others(action)
         elif link in self._sending and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
                 # It acted meanwhile, and took nothing of what was changed here.
                 self._begin_telling(link)
-            elif not answer.news_only:
+            elif answer.newer or not answer.news_only:
                 self._remove_others(action, acted=link.broker_id if answer.acted else None)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
             asked.set_result(action.locks_in_s)
@@ -462,6 +476,8 @@ class StateExchange(Component):
                 now = table.versioned.version
                 version = (now.state_version, now.timestamp, now.counter)
             for key in [key for key, _ in table.items() if key not in told]:
+                if self._alone.has_changed(name, key):
+                    continue
                 done = acted is not None and self._handed_out.knew(acted, name, key)
                 if done or not complete.asked or complete.knows_whole(table, key):
                     self._apply(Entry(0, 0, name, key, None, version))
@@ -504,8 +520,12 @@ class StateExchange(Component):
             for link, inbox in self._inboxes.items():
                 self._make_the_rest(link, inbox)
         self._ends_to_act = changed.before is Role.ACTING_MASTER and changed.after is Role.SLAVE
+        if changed.after in LEADING:
+            self._alone.ends()
         if not begins_term(changed):
             return
+        if self._store.crashed and changed.after not in LEADING:
+            self._alone.begins(self.terms.term)
         term = self.terms.begin()
         log.info("the tables of this broker are of term %d", term)
         if changed.after is Role.ACTING_MASTER:

@@ -24,7 +24,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         acted_in: with what was asked for: the last term in which the sender acted and told nobody; 0: there
             is none.
         anew: with what was asked for: the sender was killed, and no leader has told it all since; its tables
-            may be some seconds older than what it once acknowledged.
+            may be some seconds older than what it once acknowledged. Of a leader: it was killed, and serves
+            without having asked anybody for what its disk lacks.
     """
 
     number: int

@@ -1,7 +1,10 @@
-"""What messages need to be read: it is on a follower's disk before it counts as made there.
+"""What is on the disk before it counts as made here.
 
-Else a message that a quorum has outlives its topic. It is told at once, so before the messages that come
-after it.
+What messages need to be read, at a follower: else a message that a quorum has outlives its topic. It is told
+at once, so before the messages that come after it.
+
+And what followers had done, at a leader: else one that is killed then has no word of it, and they have none
+either, for their tables became its.
 """
 
 from __future__ import annotations
@@ -9,7 +12,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, QUEUE_ENDS, TOPICS
+from orbitmq.broker.change_feed import (
+    DELAYS,
+    ESCAPED_HALVES,
+    FORBIDDEN,
+    GROUPS,
+    OFFSETS,
+    POP_ORDERS,
+    POPS,
+    QUEUE_ENDS,
+    TIMERS,
+    TOPICS,
+)
 from orbitmq.replication.state.inbox import Action, Complete
 from orbitmq.runtime.log_limiter import LogLimiter
 
@@ -17,6 +31,8 @@ log = logging.getLogger(__name__)
 
 # Ends of queues come behind the topics that have them.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
+# What was done: of what went to another group no log here tells.
+PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
 
 def has_metadata(actions: Iterable[Action]) -> bool:
@@ -25,14 +41,18 @@ def has_metadata(actions: Iterable[Action]) -> bool:
 
 
 class Kept:
-    """Brings topics, groups and the ends of queues to the disk.
+    """Brings topics, groups and the ends of queues to the disk, and progress that followers told.
 
     Args:
         save: returns when the changes of a table are on disk; raises OSError.
+
+    Attributes:
+        owes_progress: whether a follower told something that may not be on the disk yet.
     """
 
     def __init__(self, save: Callable[[str], Awaitable[None]]) -> None:
         self._save = save
+        self.owes_progress = False
         self._limiter = LogLimiter(log)
 
     async def all(self) -> None:
@@ -54,3 +74,18 @@ class Kept:
             await self.all()
         except OSError as error:
             self._limiter.write(logging.ERROR, "not kept", "%s", error)
+
+    async def progress(self) -> None:
+        """Return when all progress that followers told is on the disk, or that has refused it."""
+        if not self.owes_progress:
+            return
+        self.owes_progress = False
+        for table in PROGRESS:
+            try:
+                await self._save(table)
+            except OSError as error:
+                self.owes_progress = True
+                why = error.strerror or error
+                text = "the disk does not keep the progress that followers told: %s"
+                self._limiter.write(logging.ERROR, "progress", text, why)
+                return

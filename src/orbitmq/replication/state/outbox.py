@@ -122,7 +122,7 @@ class SendingLink:
                 term, self.told, entries[:half], begins=begins, asked=asked, acted_in=acted_in, anew=anew
             )
             yield from self.frames(
-                term, sequence, entries[half:], ends=ends, asked=asked, locks_in_s=locks_in_s
+                term, sequence, entries[half:], ends=ends, asked=asked, anew=anew, locks_in_s=locks_in_s
             )
             return
         self.number = frame.number

@@ -1,0 +1,50 @@
+"""What a killed broker has changed since it serves, before it heard who copied its tables (no I/O).
+
+Its disk has its tables of some seconds before the kill, and its followers know what it changed in these. They
+are asked before it serves; but name servers that begin anew show none of them, and it serves all the same.
+"""
+
+from __future__ import annotations
+
+from orbitmq.replication.state.terms import NONE
+
+
+class Alone:
+    """From the beginning of its term until it leads, when nobody is asked any more.
+
+    Attributes:
+        is_on: whether it serves so, or has and is not done with asking.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._changed: set[tuple[str, str]] = set()
+        self._term = NONE
+        self._has_heard = False
+
+    def heard(self) -> None:
+        """A peer has told all that its tables hold, or is told all of ours because it came too late."""
+        self._has_heard = True
+
+    def begins(self, term: int) -> None:
+        """It serves after a kill; its tables are those of its disk, of this term."""
+        if not self._has_heard and not self.is_on:
+            self.is_on, self._term = True, term
+
+    def ends(self) -> None:
+        """It leads, or its tables became another leader's."""
+        self.is_on = False
+        self._changed.clear()
+
+    def changed(self, table: str, key: str) -> None:
+        """A key has another value, or is gone: what others have of it is older."""
+        if self.is_on:
+            self._changed.add((table, key))
+
+    def has_changed(self, table: str, key: str) -> bool:
+        """Whether a key was changed meanwhile."""
+        return (table, key) in self._changed
+
+    def lacks(self, term: int) -> bool:
+        """Whether a follower whose tables are of a term may know what this disk does not."""
+        return self.is_on and self._term <= term
