@@ -450,10 +450,12 @@ async def test_when_both_began_anew_the_master_waits(orbitmq_world: World) -> No
 
 
 @loose
-@pytest.mark.behaviour("LK-11")
-async def test_a_master_waits_whose_own_empty_table_went_to_its_slave(orbitmq_world: World) -> None:
+@pytest.mark.behaviour("LK-11", "PO-45")
+async def test_a_master_that_serves_before_it_has_asked_takes_locks_of_its_slave(
+    orbitmq_world: World,
+) -> None:
     """A name server that just began showed no slave: it served fenced, and told its slave, whom the link
-    brought, that there are no locks (seed 215)."""
+    brought, that there are no locks (seed 215). The slave tells what it knows first."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -473,7 +475,8 @@ async def test_a_master_waits_whose_own_empty_table_went_to_its_slave(orbitmq_wo
         assert watch.role(SLAVE) is Role.SLAVE
         await refuses(world, MASTER, NOT_TOLD)
         await world.sleep(30)
-        assert await lock(world, MASTER, "other", QUEUES) == QUEUES
+        assert await lock(world, MASTER, "other", QUEUES) == set()
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
 
 
 @loose

@@ -20,10 +20,10 @@ from orbitmq.broker.change_feed import (
 )
 from orbitmq.broker.events import Events
 from orbitmq.broker.role import Role
-from orbitmq.replication.state.exchange import SILENT_SECONDS
 from orbitmq.replication.state.frames import Ack
 from orbitmq.replication.state.kept import PROGRESS
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
+from orbitmq.replication.state.telling import SILENT_SECONDS
 from orbitmq.replication.state.terms import NONE, Terms
 from orbitmq.replication.state.untold import Untold
 from orbitmq.testing import SimulatedRuntime

@@ -154,9 +154,7 @@ class Acceptance:
             self._terms.saw(frame.term)
             if self._terms.lost:
                 answer.had = self._keys(_NEEDED)
-            elif (
-                news_only and not answer.acted and not answer.newer and self._untold.has_older(link.broker_id)
-            ):
+            elif news_only and not answer.acted and self._untold.has_older(link.broker_id):
                 answer.kept = self._keys(_KEPT)
         if not answer.welcome:
             return _none

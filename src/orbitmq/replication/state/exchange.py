@@ -10,7 +10,6 @@ from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, Entry
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
-from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
@@ -24,14 +23,13 @@ from orbitmq.replication.state.frames import (
     Changes,
     State,
     Whole,
-    decode_ack,
     decode_state,
     encode,
 )
 from orbitmq.replication.state.handed_out import HandedOut
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
-from orbitmq.replication.state.kept import METADATA, Kept, has_metadata
-from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
+from orbitmq.replication.state.kept import Kept, has_metadata
+from orbitmq.replication.state.telling import Stamp, Telling
 from orbitmq.replication.state.terms import Terms, begins_term
 from orbitmq.replication.state.untold import Untold
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -40,13 +38,9 @@ from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# From a change until it is sent; what changes meanwhile again is sent once.
-COLLECT_SECONDS = 0.05
 # How often it is looked whether the log has come as far as changes that wait for it.
 LOOK_SECONDS = 0.02
 ASK_SECONDS = 5.0
-# Who answers nothing for twice so long may lack what is written to our disk meanwhile.
-SILENT_SECONDS = 0.25
 # Changes that are made between two looks of the event loop at its other work.
 SLICE = 200
 
@@ -109,18 +103,23 @@ class StateExchange(Component):
             self._tell_own,
             lambda: self.follows(),
         )
-        self._outbox = Outbox(feed)
+        self._telling = Telling(
+            clock,
+            role,
+            feed,
+            self._untold,
+            kept,
+            self._stamp,
+            lambda: self.locks_in_s(False),
+            self._spawn,
+        )
         self._handed_out = HandedOut()
         self._started = False
         self._ends_to_act = False
         self._was_told = False  # our leader has told us, since the start, all that its tables hold
-        self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
-        self._flushing: asyncio.TimerHandle | None = None
-        self._looking: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
-        self._heard = asyncio.Event()  # an acknowledgement came, a link went, or was told all
         self.promise: Callable[[int, str, float], bool] = lambda _id, _address, _hold_s: False
         self.whole: Callable[[int], object] = lambda _number: None
         self.locks_in_s: Callable[[bool], float | None] = lambda _leads: None
@@ -143,59 +142,30 @@ class StateExchange(Component):
         self._spawn(self._make_changes(), "changes")
 
     async def end_work(self) -> None:
-        for timer in (self._flushing, self._looking):
-            if timer is not None:
-                timer.cancel()
-        self._flushing = self._looking = None
+        self._telling.stop()
         await super().end_work()
 
     # -- see TableExchange -------------------------------------------------------------------------------
 
     async def push(self) -> None:
         """Send all changes to those who copy our log; return when they have made them."""
-        self._flush()
-        while any(sending.waits for sending in self._followers().values()):
-            await self._clock.sleep(LOOK_SECONDS / 2)
+        await self._telling.push()
 
     async def told_master(self) -> None:
         """Return when our master has what it is told; at once when it is told nothing, or not linked."""
-        while any(each.telling or each.is_owed for link, each in self._sending.items() if link.is_master):
-            self._heard.clear()
-            await self._heard.wait()
+        await self._telling.told_master()
 
     async def shared_with(self, broker_id: int) -> bool:
         """Send all changes to one who copies our log; return when it has them. ``False``: it is not linked.
 
         What it has it makes before it leads, wherever its log ends.
         """
-        self._flush()
-        # The newest: of an older one a cut may have left our half only.
-        while link := next(
-            (each for each in reversed(self._followers()) if each.broker_id == broker_id), None
-        ):
-            if await self._has_all(link, self._sending[link]):
-                return True
-        return False
-
-    async def _has_all(self, link: PeerLink, sending: SendingLink) -> bool:
-        """Return when a link's follower has what has changed by now; ``False``: the link is gone."""
-        number: int | None = None
-        while True:
-            if number is None and not sending.telling:
-                # Also what had gone over an older link is among what it was told at first.
-                number = sending.number
-            if number is not None and sending.received >= number:
-                return True
-            self._heard.clear()
-            await self._heard.wait()
-            if self._sending.get(link) is not sending:
-                return False
+        return await self._telling.shared_with(broker_id)
 
     def ask_whole(self, number: int, hold_s: float) -> None:
         """Ask our leader whether we were told all that its tables hold; :attr:`whole` gets the answer."""
-        for link in self._sending:
-            if link.is_master:
-                link.send(Kind.STATE, encode(AskWhole(number, hold_s)))
+        for link in self._telling.masters:
+            link.send(Kind.STATE, encode(AskWhole(number, hold_s)))
 
     async def ask(self, link: PeerLink) -> float | None:
         """Take over what is newer at a peer (PO-08); what only we have stays.
@@ -241,115 +211,22 @@ class StateExchange(Component):
 
     # -- telling -----------------------------------------------------------------------------------------
 
-    def _followers(self) -> dict[PeerLink, SendingLink]:
-        return {link: sending for link, sending in self._sending.items() if not link.is_master}
+    def _stamp(self, asked: bool) -> Stamp:
+        if asked:
+            return Stamp(self.terms.term, self.acted.term, self._store.crashed and not self._was_told)
+        return Stamp(self.terms.term, 0, self._alone.is_on)
 
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._started:  # what a start reads from the journal was made in an earlier run
             self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
             self._alone.changed(table, key)
-        if self._sending and self._role.takes_messages and self._feed.travels(table):
-            self._outbox.note(table, key, value)
-            at_once = table in METADATA
-            if self._flushing is not None and at_once:
-                self._flushing.cancel()
-            if self._flushing is None or at_once:
-                loop = asyncio.get_running_loop()
-                self._flushing = loop.call_later(0 if at_once else COLLECT_SECONDS, self._flush)
-
-    def _flush(self) -> None:
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
-        if not len(self._outbox):
-            return
-        sequence, entries, term = self._feed.sequence, self._outbox.take(), self.terms.term
-        for link, sending in self._followers().items():
-            for payload in sending.frames(term, sequence, entries, anew=self._alone.is_on):
-                link.send(Kind.STATE, payload)
-        if self._looking is None:
-            self._look_later()
-
-    def _look_later(self) -> None:
-        self._looking = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look)
-
-    def _look(self) -> None:
-        self._looking = None
-        if self._role.takes_messages and self._untold.look(self._followers().items()):
-            self._look_later()
+        self._telling.changed(table, key, value)
 
     def _reset_heard(self, _event: ResetHeard) -> None:
         """Followers that have not heard it would undo it, if we were killed now."""
         if self._role.takes_messages:
-            for link in self._followers():
+            for link in self._telling.followers:
                 self._untold.note(link.broker_id, self._feed.sequence)
-
-    def _begin_telling(self, link: PeerLink) -> None:
-        """Tell a follower everything, in the background; :meth:`push` waits for it."""
-        self._untold.begins(link.broker_id, self._feed.sequence)
-        self._tell_in_background(link, asked=False, locks=lambda: self.locks_in_s(False))
-
-    def _tell_in_background(self, link: PeerLink, *, asked: bool, locks: Callable[[], float | None]) -> None:
-        sending = self._sending.get(link)
-        if sending is None:
-            return
-        sending.telling += 1
-
-        async def telling() -> None:
-            try:
-                await self._tell_everything(link, sending, asked=asked, locks=locks)
-            finally:
-                sending.telling -= 1
-                self._heard.set()
-
-        self._spawn(telling(), f"tables for {link.address}")
-
-    async def _tell_everything(
-        self, link: PeerLink, sending: SendingLink, *, asked: bool, locks: Callable[[], float | None]
-    ) -> None:
-        """Send all that the tables hold, not faster than the peer takes it; ``locks`` is asked at the end."""
-        # One after the other: what is not told between a beginning and its end is not there.
-        async with sending.turn:
-            await self._kept.progress()
-            entries: list[Entry] = []
-            begins = True
-            for entry in everything(self._feed):
-                entries.append(entry)
-                if len(entries) < MAX_ENTRIES:
-                    continue
-                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=None)
-                entries, begins = [], False
-                while not sending.has_room:
-                    await self._clock.sleep(LOOK_SECONDS)
-                    if self._sending.get(link) is not sending:
-                        return
-            if self._sending.get(link) is sending:
-                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=locks)
-
-    def _tell_part(
-        self,
-        link: PeerLink,
-        sending: SendingLink,
-        entries: list[Entry],
-        *,
-        begins: bool,
-        asked: bool,
-        locks: Callable[[], float | None] | None,
-    ) -> None:
-        # Older changes go first, so that none of them undoes what was read after it.
-        self._flush()
-        for payload in sending.frames(
-            self.terms.term,
-            self._feed.sequence,
-            entries,
-            begins=begins,
-            ends=locks is not None,
-            asked=asked,
-            acted_in=self.acted.term if asked else 0,
-            anew=self._store.crashed and not self._was_told if asked else self._alone.is_on,
-            locks_in_s=None if locks is None else locks(),
-        ):
-            link.send(Kind.STATE, payload)
 
     # -- hearing -----------------------------------------------------------------------------------------
 
@@ -372,13 +249,13 @@ class StateExchange(Component):
     def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
         if isinstance(frame, Ask):
             self._accepts.told_own(link)
-            self._tell_in_background(link, asked=True, locks=lambda: self.locks_in_s(True))
+            self._telling.tell(link, asked=True, locks=lambda: self.locks_in_s(True))
         elif isinstance(frame, AskWhole):
-            sending = self._followers().get(link)
+            sending = self._telling.followers.get(link)
             if sending is None or sending.telling:
                 return
             if self.promise(link.broker_id, link.address, frame.hold_s):
-                self._flush()
+                self._telling.flush()
                 link.send(Kind.STATE, encode(Whole(frame.number, self.terms.term)))
         elif isinstance(frame, Whole) and not self._accepts.lacks(link) and frame.term >= self.terms.term:
             # Of a leader of a lower term we shall take nothing.
@@ -394,7 +271,7 @@ class StateExchange(Component):
             return
         self._accepts.told_own(link)
         # It has not asked, so it does not begin to lead with them.
-        self._tell_in_background(link, asked=True, locks=lambda: None)
+        self._telling.tell(link, asked=True, locks=lambda: None)
 
     async def _make_changes(self) -> None:
         while True:
@@ -443,10 +320,10 @@ class StateExchange(Component):
             self._was_told = True
             self._alone.ends()
             self._remove_others(action)
-        elif link in self._sending and (answer := self._accepts.answer(link)).welcome:
+        elif link in self._telling.links and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
                 # It acted meanwhile, and took nothing of what was changed here.
-                self._begin_telling(link)
+                self._telling.begin(link)
             elif answer.newer or not answer.news_only:
                 self._remove_others(action, acted=link.broker_id if answer.acted else None)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
@@ -483,25 +360,18 @@ class StateExchange(Component):
                     self._apply(Entry(0, 0, name, key, None, version))
 
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
-        sending = self._sending.get(link)
-        if sending is not None and not sending.acknowledged(decode_ack(payload)):
-            raise LinkError("it acknowledges tables that were not sent")
-        if sending is not None and not sending.waits and self._role.leads:
+        sending = self._telling.acknowledged(link, payload)
+        if sending is not None and self._role.leads:
             # While we may lead, nobody else does, and a follower makes what it acknowledges.
             self._handed_out.heard(link.broker_id, sending.applied)
-        if sending is not None and not sending.waits and self._role.takes_messages:
+        if sending is not None and self._role.takes_messages:
             self._untold.told(link.broker_id, sending.applied)
-        self._heard.set()
 
     # -- what happens around -----------------------------------------------------------------------------
 
     def _link_changed(self, link: PeerLink, up: bool) -> None:
         if not up:
-            self._sending.pop(link, None)
-            again = any(link.broker_id == other.broker_id for other in self._sending)
-            if self._role.takes_messages and not link.is_master and not again:
-                self._untold.note(link.broker_id, self._feed.sequence)
-            self._heard.set()
+            self._telling.closed(link)
             inbox = self._inboxes.pop(link, None)
             if inbox is not None:
                 self._make_the_rest(link, inbox)
@@ -509,11 +379,9 @@ class StateExchange(Component):
             if (answer := self._asked.get(link)) is not None:
                 answer.cancel()
             return
-        self._sending[link] = SendingLink()
         self._inboxes[link] = Inbox()
         self._accepts.opened(link)
-        if not link.is_master and self._role.takes_messages:
-            self._begin_telling(link)
+        self._telling.opened(link)
 
     def _role_changed(self, changed: RoleChanged) -> None:
         if changed.after in LEADING or self._role.takes_messages:
@@ -534,14 +402,14 @@ class StateExchange(Component):
             if table.versioned is not None:
                 self._note_version(name)
         if self._role.takes_messages:
-            for link in self._followers():
-                self._begin_telling(link)
+            for link in self._telling.followers:
+                self._telling.begin(link)
 
     def _role_taken(self, _taken: RoleTaken) -> None:
         """What this broker did while it acted has ended, and stands in the tables."""
         if self._ends_to_act:
             self._ends_to_act = False
-            for link in [link for link in self._sending if link.is_master]:
+            for link in self._telling.masters:
                 self._tell_own(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:

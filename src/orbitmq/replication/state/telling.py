@@ -1,0 +1,262 @@
+"""What other brokers are told of the tables over their links: all that these hold, then what changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.role import RoleState
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.peers import PeerLink
+from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.state.frames import decode_ack
+from orbitmq.replication.state.kept import METADATA, Kept
+from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
+from orbitmq.replication.state.untold import Untold
+from orbitmq.runtime.seam import Clock
+
+# From a change until it is sent; what changes meanwhile again is sent once.
+COLLECT_SECONDS = 0.05
+# How often it is looked whether a peer has taken what it was sent.
+LOOK_SECONDS = 0.02
+# Who answers nothing for twice so long may lack what is written to our disk meanwhile.
+SILENT_SECONDS = 0.25
+
+
+class Stamp(NamedTuple):
+    """What a frame says of its sender, see :class:`Changes`."""
+
+    term: int
+    acted_in: int
+    anew: bool
+
+
+class Telling:
+    """The sending side of all links.
+
+    Args:
+        untold: the followers that do not have all.
+        kept: what followers told is on the disk before they are told all that our tables hold.
+        stamp: gives what frames say of us, of what was asked for (``True``) or what a leader tells.
+        locks_in_s: see ``StateExchange``, of a leader.
+        spawn: works in the background until the exchange stops.
+
+    Attributes:
+        links: what each link has been told.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        role: RoleState,
+        feed: ChangeFeed,
+        untold: Untold,
+        kept: Kept,
+        stamp: Callable[[bool], Stamp],
+        locks_in_s: Callable[[], float | None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._clock = clock
+        self._role = role
+        self._feed = feed
+        self._untold = untold
+        self._kept = kept
+        self._stamp = stamp
+        self._locks_in_s = locks_in_s
+        self._spawn = spawn
+        self._outbox = Outbox(feed)
+        self.links: dict[PeerLink, SendingLink] = {}
+        self._flushing: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._heard = asyncio.Event()  # an acknowledgement came, a link went, or was told all
+
+    def stop(self) -> None:
+        """Send nothing by itself any more."""
+        for timer in (self._flushing, self._looking):
+            if timer is not None:
+                timer.cancel()
+        self._flushing = self._looking = None
+
+    # -- links -------------------------------------------------------------------------------------------
+
+    @property
+    def followers(self) -> dict[PeerLink, SendingLink]:
+        """The links of those who copy our log."""
+        return {link: sending for link, sending in self.links.items() if not link.is_master}
+
+    @property
+    def masters(self) -> list[PeerLink]:
+        """The links to who leads us."""
+        return [link for link in self.links if link.is_master]
+
+    def opened(self, link: PeerLink) -> None:
+        """A link is up: a follower is told all, the others when they ask."""
+        self.links[link] = SendingLink()
+        if not link.is_master and self._role.takes_messages:
+            self.begin(link)
+
+    def closed(self, link: PeerLink) -> None:
+        """A link is gone."""
+        self.links.pop(link, None)
+        again = any(link.broker_id == other.broker_id for other in self.links)
+        if self._role.takes_messages and not link.is_master and not again:
+            self._untold.note(link.broker_id, self._feed.sequence)
+        self._heard.set()
+
+    def acknowledged(self, link: PeerLink, payload: bytes) -> SendingLink | None:
+        """Note an acknowledgement; returns the link's side here when its peer has made all changes.
+
+        Raises:
+            LinkError: it speaks of frames that were not sent.
+        """
+        sending = self.links.get(link)
+        if sending is not None and not sending.acknowledged(decode_ack(payload)):
+            raise LinkError("it acknowledges tables that were not sent")
+        self._heard.set()
+        return None if sending is None or sending.waits else sending
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    def changed(self, table: str, key: str, value: object) -> None:
+        """A key has another value, or is gone: followers hear it soon, of topics and groups at once."""
+        if not (self.links and self._role.takes_messages and self._feed.travels(table)):
+            return
+        self._outbox.note(table, key, value)
+        at_once = table in METADATA
+        if self._flushing is not None and at_once:
+            self._flushing.cancel()
+        if self._flushing is None or at_once:
+            loop = asyncio.get_running_loop()
+            self._flushing = loop.call_later(0 if at_once else COLLECT_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Tell followers now what has changed."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if not len(self._outbox):
+            return
+        sequence, entries, stamp = self._feed.sequence, self._outbox.take(), self._stamp(False)
+        for link, sending in self.followers.items():
+            for payload in sending.frames(stamp.term, sequence, entries, anew=stamp.anew):
+                link.send(Kind.STATE, payload)
+        if self._looking is None:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if self._role.takes_messages and self._untold.look(self.followers.items()):
+            self._look_later()
+
+    # -- all that the tables hold --------------------------------------------------------------------------
+
+    def begin(self, link: PeerLink) -> None:
+        """Tell a follower everything, in the background; :meth:`push` waits for it."""
+        self._untold.begins(link.broker_id, self._feed.sequence)
+        self.tell(link, asked=False, locks=self._locks_in_s)
+
+    def tell(self, link: PeerLink, *, asked: bool, locks: Callable[[], float | None]) -> None:
+        """Tell a peer everything, in the background; ``locks`` is asked at the end."""
+        sending = self.links.get(link)
+        if sending is None:
+            return
+        sending.telling += 1
+
+        async def telling() -> None:
+            try:
+                await self._tell_everything(link, sending, asked=asked, locks=locks)
+            finally:
+                sending.telling -= 1
+                self._heard.set()
+
+        self._spawn(telling(), f"tables for {link.address}")
+
+    async def _tell_everything(
+        self, link: PeerLink, sending: SendingLink, *, asked: bool, locks: Callable[[], float | None]
+    ) -> None:
+        """Send all that the tables hold, not faster than the peer takes it."""
+        # One after the other: what is not told between a beginning and its end is not there.
+        async with sending.turn:
+            await self._kept.progress()
+            entries: list[Entry] = []
+            begins = True
+            for entry in everything(self._feed):
+                entries.append(entry)
+                if len(entries) < MAX_ENTRIES:
+                    continue
+                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=None)
+                entries, begins = [], False
+                while not sending.has_room:
+                    await self._clock.sleep(LOOK_SECONDS)
+                    if self.links.get(link) is not sending:
+                        return
+            if self.links.get(link) is sending:
+                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=locks)
+
+    def _tell_part(
+        self,
+        link: PeerLink,
+        sending: SendingLink,
+        entries: list[Entry],
+        *,
+        begins: bool,
+        asked: bool,
+        locks: Callable[[], float | None] | None,
+    ) -> None:
+        # Older changes go first, so that none of them undoes what was read after it.
+        self.flush()
+        stamp = self._stamp(asked)
+        for payload in sending.frames(
+            stamp.term,
+            self._feed.sequence,
+            entries,
+            begins=begins,
+            ends=locks is not None,
+            asked=asked,
+            acted_in=stamp.acted_in,
+            anew=stamp.anew,
+            locks_in_s=None if locks is None else locks(),
+        ):
+            link.send(Kind.STATE, payload)
+
+    # -- waiting -----------------------------------------------------------------------------------------
+
+    async def push(self) -> None:
+        """See ``TableExchange``."""
+        self.flush()
+        while any(sending.waits for sending in self.followers.values()):
+            await self._clock.sleep(LOOK_SECONDS / 2)
+
+    async def told_master(self) -> None:
+        """See ``TableExchange``."""
+        while any(each.telling or each.is_owed for link, each in self.links.items() if link.is_master):
+            self._heard.clear()
+            await self._heard.wait()
+
+    async def shared_with(self, broker_id: int) -> bool:
+        """See ``TableExchange``."""
+        self.flush()
+        # The newest: of an older one a cut may have left our half only.
+        while link := next((each for each in reversed(self.followers) if each.broker_id == broker_id), None):
+            if await self._has_all(link, self.links[link]):
+                return True
+        return False
+
+    async def _has_all(self, link: PeerLink, sending: SendingLink) -> bool:
+        """Return when a link's follower has what has changed by now; ``False``: the link is gone."""
+        number: int | None = None
+        while True:
+            if number is None and not sending.telling:
+                # Also what had gone over an older link is among what it was told at first.
+                number = sending.number
+            if number is not None and sending.received >= number:
+                return True
+            self._heard.clear()
+            await self._heard.wait()
+            if self.links.get(link) is not sending:
+                return False
