@@ -17,7 +17,7 @@ from orbitmq.errors import BrokerError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.jobs import lags
-from orbitmq.spark.jobs.lags import Behind, LagRow, summary_of
+from orbitmq.spark.jobs.lag_table import Behind, LagRow, summary_of
 from orbitmq.spark.write.ledger import JOBS_GROUP, ClusterLedger
 from orbitmq.transport.errors import RequestTimeoutError
 

@@ -280,11 +280,11 @@ def lag(
     show_only
         Only show what is there.
     """
-    from orbitmq.spark.jobs import lags
+    from orbitmq.spark.jobs import lag_table, lags
     from orbitmq.spark.option_values import duration_ms
 
     if show_only:
-        return show(lags.lag_report(folder), common)
+        return show(lag_table.lag_report(folder), common)
     try:
         every_s = duration_ms(every) / 1000
     except ValueError as error:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from orbitmq.spark.jobs.compacting import compact
     from orbitmq.spark.jobs.dead_letter_tables import dead_letters, redrive, retries
     from orbitmq.spark.jobs.frames import Span, archive_frame, topic_frame
-    from orbitmq.spark.jobs.lags import lag_history, lag_report, record_lag
+    from orbitmq.spark.jobs.lag_table import lag_history, lag_report
+    from orbitmq.spark.jobs.lags import record_lag
     from orbitmq.spark.jobs.replaying import ReplayJob, replay
     from orbitmq.spark.jobs.report import Report
     from orbitmq.spark.jobs.template import write_template
@@ -31,8 +32,8 @@ _HOME = {
     "audit": "auditing",
     "compact": "compacting",
     "dead_letters": "dead_letter_tables",
-    "lag_history": "lags",
-    "lag_report": "lags",
+    "lag_history": "lag_table",
+    "lag_report": "lag_table",
     "latencies": "tracing",
     "record_lag": "lags",
     "redrive": "dead_letter_tables",
