@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -177,9 +178,11 @@ def violated(
     kind: str = "timer",
     delay_s: float = 4.0,
     rolls: bool = False,
+    acts: Sequence[tuple[float, str]] = (),
 ) -> bool:
     made = History(VirtualClock())
     queue = MessageQueue("later", "broker-b", 0)
+    made.roles = [(at_s, name, Role.ACTING_MASTER) for at_s, name in acts]
     made.send(Sent(b"timer-1", "later", kind, 1.0, acked_s=1.0, queue=queue, delay_s=delay_s))
     made.stored = {"later": list(records)}
     made.takeovers = [] if takeover is None else [takeover]
@@ -202,6 +205,25 @@ def test_what_it_had_does_not(takeover: Takeover | None) -> None:
 
 def test_a_master_does_not_deliver_twice_into_its_own_log() -> None:
     assert violated(OWN, OWN_AGAIN, faults=(KILLED, SLAVE_KILLED), takeover=WITHOUT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault_s", "acts", "excused"),
+    [
+        ("trade", 3.5, [(3.0, "broker-b-1"), (6.0, "broker-a-1")], True),
+        ("trade", 3.5, [(3.0, "broker-b-1")], False),
+        ("trade", 3.5, [(2.0, "broker-a-1"), (3.0, "broker-b-1")], False),
+        ("trade", 6.5, [(3.0, "broker-b-1"), (6.0, "broker-a-1")], False),
+        ("delayed", 3.5, [(3.0, "broker-b-1"), (6.0, "broker-a-1")], False),
+    ],
+)
+def test_what_an_acting_slave_brought_away_comes_back_when_one_acts_there(
+    kind: str, fault_s: float, acts: list[tuple[float, str]], excused: bool
+) -> None:
+    """Seed 20030: its master had not heard of it, for the answer was lost, and asked about it, too."""
+    lost = Fault(fault_s, 0.0, Kind.RESET, "broker-a")
+    took = Takeover(3.0, "broker-b", end=450)
+    assert violated(OWN, OWN_AGAIN, faults=(lost,), takeover=took, kind=kind, acts=acts) != excused
 
 
 def test_a_place_that_a_log_had_lost_counts_from_when_it_was_written_again() -> None:
