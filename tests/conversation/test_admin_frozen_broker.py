@@ -12,8 +12,10 @@ from orbitmq import Message, TransportError
 from orbitmq.admin import Admin, IncompleteError
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
+from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.redrive import RedriveAction, RedriveRequest
+from orbitmq.wire.command import Command
 
 ALIVE, FROZEN = "broker-a", "broker-b"
 TIMEOUT_S = 2.0
@@ -102,6 +104,27 @@ async def test_who_answers_is_heard_within_one_deadline(orbitmq_world: World, wh
     async with prepared(world) as admin:
         with standing_still(world, FROZEN):
             assert facts(await incomplete(world, ask(admin))) == expected
+
+
+@pytest.mark.parametrize("what", [one for one in READ if "may be there" not in one and one != "by id"])
+async def test_who_answers_nonsense_is_left_out(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """What the others told was lost with it."""
+    world = orbitmq_world
+    ask, facts, expected = READ[what]
+    async with prepared(world) as admin:
+        address, request = world.brokers[FROZEN].address, RemotingClient.request
+
+        async def spoiled(client: RemotingClient, to: str, command: Command, timeout_ms: int) -> Command:
+            answer = await request(client, to, command, timeout_ms)
+            return Command(answer.code, answer.ext, b"\xff{") if to == address else answer
+
+        monkeypatch.setattr(RemotingClient, "request", spoiled)
+        with pytest.raises(IncompleteError) as caught:
+            await ask(admin)
+        assert [one.name for one in caught.value.left_out] == [FROZEN]
+        assert facts(caught.value.found) == expected
 
 
 async def test_a_message_that_was_found_needs_no_other_broker(orbitmq_world: World) -> None:

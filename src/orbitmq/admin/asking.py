@@ -10,6 +10,7 @@ from orbitmq.admin.answers import Answers, LeftOut, left_out
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.client.core.name_servers import NameServers
 from orbitmq.errors import BrokerError, NameServerError, ValidationError
+from orbitmq.message.errors import MessageFormatError
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
@@ -18,7 +19,7 @@ from orbitmq.wire.errors import WireError
 
 T = TypeVar("T")
 # What goes wrong at one server and says nothing of the others.
-FAILURES = (BrokerError, TransportError, WireError)
+FAILURES = (BrokerError, TransportError, WireError, MessageFormatError)
 
 
 def no_master(name: str) -> str:
@@ -136,22 +137,39 @@ class Asking:
         return Answers(len(brokers), told, missing)
 
     async def ask_all(
-        self, brokers: Sequence[BrokerInfo], command: Command, *, without: int | None = None
-    ) -> Answers[Command]:
+        self,
+        brokers: Sequence[BrokerInfo],
+        command: Command,
+        read: Callable[[BrokerInfo, Command], T],
+        *,
+        without: int | None = None,
+    ) -> Answers[T]:
         """The same request to several brokers, side by side.
 
         Args:
+            read: what the answer says; who answers what cannot be read is left out.
             without: what a broker answers that has nothing of it; it is not among the answers.
         """
 
-        async def one(broker: BrokerInfo) -> Command | None:
+        async def one(broker: BrokerInfo) -> T | None:
             # Each request needs a command of its own: a command carries its connection's number.
             request = Command(command.code, dict(command.ext), command.body)
-            return await self.ask_unless(broker.address, request, without)
+            answer = await self.ask_unless(broker.address, request, without)
+            return None if answer is None else read(broker, answer)
 
         answers = await self.at_each(brokers, one)
         told = [(broker, answer) for broker, answer in answers.told if answer is not None]
         return Answers(answers.asked, told, answers.left_out)
+
+    async def tell_all(self, brokers: Sequence[BrokerInfo], command: Command) -> list[str]:
+        """The same to several brokers, side by side; names of those that have done it.
+
+        Raises:
+            IncompleteError: some have not.
+            BrokerError, TransportError: none has; of the first.
+        """
+        answers = await self.ask_all(brokers, command, lambda broker, _: broker.name)
+        return answers.whole(answers.names)
 
     async def tell_name_servers(self, command: Command) -> list[LeftOut]:
         """The same request to every name server; who did not take it."""

@@ -229,8 +229,7 @@ class Admin:
             order=order,
             attributes=",".join(f"+{key}={value}" for key, value in (attributes or {}).items()) or None,
         )
-        answers = await self._asking.ask_all(masters, header.command())
-        return answers.whole(answers.names)
+        return await self._asking.tell_all(masters, header.command())
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete ``topic`` and its messages on every master of ``cluster`` (default: of all clusters).
@@ -247,8 +246,7 @@ class Admin:
         """
         masters = await self._asking.every_master(cluster)
         at_broker = headers.DeleteTopicInBrokerRequest(topic=topic)
-        answers = await self._asking.ask_all(masters, at_broker.command())
-        names = answers.whole(answers.names)
+        names = await self._asking.tell_all(masters, at_broker.command())
         at_name_server = headers.DeleteTopicInNamesrvRequest(topic=topic, cluster_name=cluster)
         untold = await self._asking.tell_name_servers(at_name_server.command())
         if untold:
@@ -266,11 +264,16 @@ class Admin:
         """
         brokers = [broker for broker in await self._readers(topic) if cluster in (None, broker.cluster)]
         request = headers.GetTopicStatsInfoRequest(topic=topic).command()
-        answers = await self._asking.ask_all(brokers, request, without=ResponseCode.TOPIC_NOT_EXIST)
+        answers = await self._asking.ask_all(
+            brokers,
+            request,
+            lambda _, answer: TopicStatsTable.decode(answer.body).offset_table,
+            without=ResponseCode.TOPIC_NOT_EXIST,
+        )
         found = [
             QueueStatus(queue, offsets.min_offset, offsets.max_offset, offsets.last_update_timestamp)
-            for _, answer in answers.told
-            for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items()
+            for _, table in answers.told
+            for queue, offsets in table.items()
         ]
         return answers.whole(sorted(found, key=lambda status: status.queue))
 
@@ -296,8 +299,7 @@ class Admin:
             NameServerError: no name server answers, or it knows no master.
         """
         request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode())
-        answers = await self._asking.ask_all(await self._masters(cluster), request)
-        return answers.whole(answers.names)
+        return await self._asking.tell_all(await self._masters(cluster), request)
 
     async def delete_group(
         self, group: str, *, clean_offsets: bool = False, cluster: str | None = None
@@ -319,8 +321,7 @@ class Admin:
         """
         masters = await self._asking.every_master(cluster)
         header = headers.DeleteSubscriptiongroupRequest(group_name=group, clean_offset=clean_offsets)
-        answers = await self._asking.ask_all(masters, header.command())
-        return answers.whole(answers.names)
+        return await self._asking.tell_all(masters, header.command())
 
     async def consumer_progress(self, group: str, *, topic: str | None = None) -> list[QueueProgress]:
         """How far ``group`` is in every queue it consumes, by topic, broker and queue id.
@@ -334,14 +335,17 @@ class Admin:
         request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "").command()
         brokers = await self._asking.leaders()
         answers = await self._asking.ask_all(
-            brokers, request, without=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            brokers,
+            request,
+            lambda _, answer: ConsumeStats.decode(answer.body).offset_table,
+            without=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
         )
         if not (answers.told or answers.left_out):
             raise unknown_group(group, brokers)
         found = [
             QueueProgress(queue, offsets.broker_offset, offsets.consumer_offset, offsets.last_timestamp)
-            for _, answer in answers.told
-            for queue, offsets in ConsumeStats.decode(answer.body).offset_table.items()
+            for _, table in answers.told
+            for queue, offsets in table.items()
         ]
         return answers.whole(sorted(found, key=lambda progress: progress.queue))
 
@@ -484,14 +488,18 @@ class Admin:
 
         command = header.command()
         command.ext[UNIQUE_KEY_QUERY] = str(unique).lower()
+
+        def read(broker: BrokerInfo, answer: Command) -> list[ReceivedMessage]:
+            return [readable(record, broker.name) for record in iter_records(answer.body)]
+
         answers = await self._asking.ask_all(
-            await self._readers(topic), command, without=ResponseCode.QUERY_NOT_FOUND
+            await self._readers(topic), command, read, without=ResponseCode.QUERY_NOT_FOUND
         )
         # The index compares hashes only.
         found = [
             message
-            for broker, answer in answers.told
-            for message in (readable(record, broker.name) for record in iter_records(answer.body))
+            for _, messages in answers.told
+            for message in messages
             if message.topic == topic and (message.unique_key == key if unique else key in message.keys)
         ]
         return answers.whole(sorted(found, key=lambda message: message.store_timestamp_ms))

@@ -138,16 +138,15 @@ class DeadLetterAdmin:
         return answers.whole([job for _, jobs in answers.told for job in jobs])
 
     async def _jobs(self, group: str | None) -> Answers[list[Redrive]]:
-        answers = await self._asking.ask_all(
+        def read(_: BrokerInfo, answer: Command) -> list[Redrive]:
+            return [job for job in Redrive.decode_list(answer.body) if group in (None, job.request.group)]
+
+        return await self._asking.ask_all(
             await self._asking.leaders(),
             headers.ListRedrivesRequest().command(),
+            read,
             without=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         )
-        told = [
-            (broker, [job for job in Redrive.decode_list(answer.body) if group in (None, job.request.group)])
-            for broker, answer in answers.told
-        ]
-        return Answers(answers.asked, told, answers.left_out)
 
     async def change(self, group: str, action: RedriveAction) -> Sequence[Redrive]:
         """Pause, resume or stop a group's jobs that have not ended.
@@ -166,9 +165,8 @@ class DeadLetterAdmin:
                 ResponseCode.QUERY_NOT_FOUND, f"no redrive of group {group} is under way", brokers[0].address
             )
         command = headers.ChangeRedriveRequest(group=group, action=action.value).command()
-        answers = await self._asking.ask_all(chosen, command)
-        changed = [Redrive.decode(answer.body) for _, answer in answers.told]
-        return answers.beside(found.left_out).whole(changed)
+        answers = await self._asking.ask_all(chosen, command, lambda _, answer: Redrive.decode(answer.body))
+        return answers.beside(found.left_out).whole([job for _, job in answers.told])
 
 
 def _sum(group: str, ends: Mapping[str, _Ends]) -> DeadLetters:

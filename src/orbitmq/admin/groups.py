@@ -129,18 +129,22 @@ class GroupAdmin:
         brokers = await self._asking.leaders(cluster)
         request = headers.GetConsumerConnectionListRequest(consumer_group=group)
 
-        async def look(broker: BrokerInfo) -> tuple[SubscriptionGroupConfig | None, Command | None]:
+        online: list[ConsumerConnection] = []
+
+        async def look(broker: BrokerInfo) -> SubscriptionGroupConfig | None:
             config = (await self._configs(broker)).get(group)
-            return config, await self._asking.ask_unless(
+            answer = await self._asking.ask_unless(
                 broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE
             )
+            if answer is not None:
+                online.append(ConsumerConnection.decode(answer.body))
+            return config
 
         answers = await self._asking.at_each(brokers, look)
-        configs = {broker.name: config for broker, (config, _) in answers.told if config is not None}
+        configs = {broker.name: config for broker, config in answers.told if config is not None}
         if not configs:
             answers.whole(None, f"no broker that answers has the group {group}")
             raise unknown_group(group, brokers)
-        online = [ConsumerConnection.decode(answer.body) for _, (_, answer) in answers.told if answer]
         return answers.whole(_details(group, configs, online))
 
     async def lag(self, group: str, *, topic: str | None = None) -> list[QueueLag]:
@@ -297,7 +301,7 @@ class GroupAdmin:
     async def _resets(self, broker: BrokerInfo, group: str) -> bool:
         """Whether the broker moves groups by itself; else members must be offline."""
         answer = await self._asking.ask(broker.address, Command(RequestCode.GET_BROKER_CONFIG))
-        if f"{SERVER_SIDE_RESET}=true" in answer.body.decode().splitlines():
+        if f"{SERVER_SIDE_RESET}=true" in answer.body.decode(errors="replace").splitlines():
             return True
         request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()
         if await self._asking.ask_unless(broker.address, request, ResponseCode.CONSUMER_NOT_ONLINE):
@@ -317,8 +321,7 @@ class GroupAdmin:
         request = headers.CloneGroupOffsetRequest(
             src_group=source, dest_group=target, topic=topic, offline=True
         )
-        answers = await self._asking.ask_all(await self._asking.leaders(), request.command())
-        return answers.whole(answers.names)
+        return await self._asking.tell_all(await self._asking.leaders(), request.command())
 
     async def _ends(self, broker: BrokerInfo, topic: str) -> Ends | None:
         """Smallest and next offset of the topic's queues; ``None``: the broker does not have it."""

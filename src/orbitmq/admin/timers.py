@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orbitmq.admin.asking import Asking
+from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import MessageNotFoundError, ValidationError
 from orbitmq.message import property_names as names
 from orbitmq.message.model import ReceivedMessage
@@ -94,22 +95,8 @@ class TimerAdmin:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         command = Command(RequestCode.GET_TIMER_METRICS, {"pendingBy": "minute"})
-        answers = await self._asking.ask_all(await self._asking.leaders(cluster), command)
-        found = []
-        for broker, answer in answers.told:
-            body = TimerMetricsSerializeWrapper.decode(answer.body)
-            minutes = body.pending_by_minute
-            late = body.oldest_late
-            found.append(
-                BrokerTimers(
-                    broker.name,
-                    broker.address,
-                    {topic: each.count for topic, each in sorted(body.timing_count.items()) if each.count},
-                    None if minutes is None else {int(at): minutes[at] for at in sorted(minutes, key=int)},
-                    None if late is None else LateMessage(late.topic, late.unique_id, late.due_ms),
-                )
-            )
-        return answers.whole(found)
+        answers = await self._asking.ask_all(await self._asking.leaders(cluster), command, _read_pending)
+        return answers.whole([timers for _, timers in answers.told])
 
     async def show(self, unique_id: str) -> TimerMessage:
         """A message by its unique id (``SendResult.message_id``) or its recall handle.
@@ -169,6 +156,18 @@ class TimerAdmin:
         )
         answer = await self._asking.ask(address, header.command())
         return headers.RecallMessageResponse.from_ext(answer.ext).msg_id
+
+
+def _read_pending(broker: BrokerInfo, answer: Command) -> BrokerTimers:
+    body = TimerMetricsSerializeWrapper.decode(answer.body)
+    minutes, late = body.pending_by_minute, body.oldest_late
+    return BrokerTimers(
+        broker.name,
+        broker.address,
+        {topic: each.count for topic, each in sorted(body.timing_count.items()) if each.count},
+        None if minutes is None else {int(at): minutes[at] for at in sorted(minutes, key=int)},
+        None if late is None else LateMessage(late.topic, late.unique_id, late.due_ms),
+    )
 
 
 def _handle(text: str) -> RecallHandle | None:
