@@ -80,7 +80,6 @@ def queues(found: Any) -> list[MessageQueue]:
 # What is asked, what is looked at in the result, and what that is.
 READ: dict[str, tuple[Ask, Callable[[Any], object], object]] = {
     "topic status": (lambda a: a.topic_status("T"), queues, [QUEUES[ALIVE]]),
-    "progress": (lambda a: a.consumer_progress("cg", topic="T"), lambda f: [o.lag for o in f], [6]),
     "lag": (lambda a: a.groups.lag("cg", topic="T"), lambda f: [o.lag for o in f], [6]),
     "lag of a group that may be there": (lambda a: a.groups.lag("nobody"), list, []),
     "groups": (lambda a: a.groups.names(), lambda f: f["cg"], [ALIVE]),

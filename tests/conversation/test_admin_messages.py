@@ -161,7 +161,7 @@ async def test_looking_moves_nobodys_progress(runtime: SimulatedRuntime) -> None
         results = await sent(runtime, producer, 2)
         await admin.find("t", key="all")
         await admin.message(results[0].offset_message_id)
-        assert await admin.consumer_progress("TOOLS_CONSUMER") == []
+        assert await admin.groups.lag("TOOLS_CONSUMER") == []
 
 
 async def test_a_message_that_cannot_be_unpacked_is_shown_all_the_same(runtime: SimulatedRuntime) -> None:

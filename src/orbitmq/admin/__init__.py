@@ -2,7 +2,7 @@
 
 from orbitmq.admin.answers import IncompleteError, LeftOut
 from orbitmq.admin.client import Admin
-from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
+from orbitmq.admin.model import BrokerInfo, QueueStatus, RouteEntry
 from orbitmq.admin.timers import BrokerTimers, TimerMessage
 from orbitmq.client.observe.trace_steps import TraceStep
 
@@ -12,7 +12,6 @@ __all__ = [
     "BrokerTimers",
     "IncompleteError",
     "LeftOut",
-    "QueueProgress",
     "QueueStatus",
     "RouteEntry",
     "TimerMessage",

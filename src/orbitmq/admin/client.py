@@ -10,8 +10,8 @@ from orbitmq.admin.answers import IncompleteError, LeftOut
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.brokers import states
 from orbitmq.admin.dead_letters import DeadLetterAdmin
-from orbitmq.admin.groups import GroupAdmin, unknown_group
-from orbitmq.admin.model import BrokerInfo, BrokerState, QueueProgress, QueueStatus, RouteEntry
+from orbitmq.admin.groups import GroupAdmin
+from orbitmq.admin.model import BrokerInfo, BrokerState, QueueStatus, RouteEntry
 from orbitmq.admin.timers import TimerAdmin
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
 from orbitmq.client.observe.trace_steps import TraceStep, steps
@@ -32,7 +32,7 @@ from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
-from orbitmq.wire.bodies.stats import ConsumeStats, TopicStatsTable
+from orbitmq.wire.bodies.stats import TopicStatsTable
 from orbitmq.wire.bodies.topic import KVTable, TopicFilterType, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -322,32 +322,6 @@ class Admin:
         masters = await self._asking.every_master(cluster)
         header = headers.DeleteSubscriptiongroupRequest(group_name=group, clean_offset=clean_offsets)
         return await self._asking.tell_all(masters, header.command())
-
-    async def consumer_progress(self, group: str, *, topic: str | None = None) -> list[QueueProgress]:
-        """How far ``group`` is in every queue it consumes, by topic, broker and queue id.
-
-        Raises:
-            IncompleteError: a broker refuses or does not answer; what the others told is in it.
-            BrokerError: no broker knows the group.
-            BrokerError, TransportError: none tells; of the first.
-            NameServerError: no name server answers, or it knows no broker.
-        """
-        request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "").command()
-        brokers = await self._asking.leaders()
-        answers = await self._asking.ask_all(
-            brokers,
-            request,
-            lambda _, answer: ConsumeStats.decode(answer.body).offset_table,
-            without=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        )
-        if not (answers.told or answers.left_out):
-            raise unknown_group(group, brokers)
-        found = [
-            QueueProgress(queue, offsets.broker_offset, offsets.consumer_offset, offsets.last_timestamp)
-            for _, table in answers.told
-            for queue, offsets in table.items()
-        ]
-        return answers.whole(sorted(found, key=lambda progress: progress.queue))
 
     # ---- messages
 

@@ -92,24 +92,3 @@ class QueueStatus:
     @property
     def count(self) -> int:
         return self.max_offset - self.min_offset
-
-
-@dataclass(frozen=True, slots=True)
-class QueueProgress:
-    """How far a consumer group is in one queue.
-
-    Attributes:
-        broker_offset: where the next message will be stored.
-        consumer_offset: the next message the group will get, as committed; -1 when it committed none.
-        last_consumed_ms: store time of the message consumed last, epoch milliseconds; 0 when unknown.
-    """
-
-    queue: MessageQueue
-    broker_offset: int
-    consumer_offset: int
-    last_consumed_ms: int = 0
-
-    @property
-    def lag(self) -> int:
-        """Messages stored and not yet consumed."""
-        return self.broker_offset - max(self.consumer_offset, 0)
