@@ -379,6 +379,35 @@ async def test_a_silent_broker_holds_up_no_message_of_another(orbitmq_world: Wor
 
 @pytest.mark.orbitmq(brokers=2)
 @pytest.mark.behaviour("PP-16")
+async def test_what_comes_late_in_order_is_not_asked_for_again(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same attempt went on to fill up: it got them again, under other receipts (seed 21298)."""
+    world = orbitmq_world
+    silent, other = await topic_at_both(world)
+    async with world.simple_consumer(invisible_s=8, ordered=True) as consumer:
+        consumer.subscribe("orders")
+        for name in (silent, other):
+            await send_to(world, name, "first")
+        for _ in range(2):
+            await consumer.ack_all(await consumer.receive())
+        pop, slow = consumer._asking._pops.pop, [1.0]
+
+        async def late(options: PopOptions, topic: str, broker_name: str, *args: Any, **more: Any) -> Any:
+            found = await pop(options, topic, broker_name, *args, **more)
+            if broker_name == silent and slow:
+                await world.clock.sleep(slow.pop())
+            return found
+
+        monkeypatch.setattr(consumer._asking._pops, "pop", late)
+        await send_to(world, silent, *"abc")
+        messages = await consumer.receive(8, wait_s=5)
+        assert texts(messages) == [*"abc"]
+        assert await consumer.ack_all(messages) == [Settled.DONE] * 3
+
+
+@pytest.mark.orbitmq(brokers=2)
+@pytest.mark.behaviour("PP-16")
 @pytest.mark.parametrize("late_s", [1, 6])
 async def test_what_a_silent_broker_dealt_out_comes_with_its_answer_or_again(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, late_s: int
