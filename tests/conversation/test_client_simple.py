@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq import ConsumeFrom, Message, ValidationError
+from orbitmq import ConsumeFrom, Message, SimpleConsumer, ValidationError
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.client.consumer.leases import Lease
@@ -349,6 +349,35 @@ async def send_to(world: World, broker_name: str, *texts: str) -> None:
             await producer.send(Message("orders", text), queue=MessageQueue("orders", broker_name, 0))
 
 
+async def begun_at(world: World, consumer: SimpleConsumer, *names: str) -> None:
+    """The consumer has a message of each of these brokers behind it."""
+    for name in names:
+        await send_to(world, name, "first")
+    for _ in names:
+        await consumer.ack_all(await consumer.receive())
+
+
+def answers_late(
+    world: World,
+    consumer: SimpleConsumer,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    *,
+    late_s: float = 1,
+    times: int = 1000,
+) -> None:
+    """What a broker deals out, so many times, is on its way for so long."""
+    pop, left = consumer._asking._pops.pop, iter(range(times))
+
+    async def late(options: PopOptions, topic: str, broker_name: str, *args: Any, **more: Any) -> Any:
+        found = await pop(options, topic, broker_name, *args, **more)
+        if broker_name == name and next(left, None) is not None:
+            await world.clock.sleep(late_s)
+        return found
+
+    monkeypatch.setattr(consumer._asking._pops, "pop", late)
+
+
 @pytest.mark.orbitmq(brokers=2)
 @pytest.mark.behaviour("PP-16")
 @pytest.mark.parametrize("ordered", [False, True])
@@ -358,10 +387,7 @@ async def test_a_silent_broker_holds_up_no_message_of_another(orbitmq_world: Wor
     silent, other = await topic_at_both(world)
     async with world.simple_consumer(invisible_s=8, ordered=ordered) as consumer:
         consumer.subscribe("orders")
-        for name in (silent, other):
-            await send_to(world, name, "first")
-        for _ in range(2):
-            await consumer.ack_all(await consumer.receive())
+        await begun_at(world, consumer, silent, other)
         world.partition(silent)
         await send_to(world, other, *"abcdef")
         begun = world.clock.monotonic()
@@ -387,19 +413,8 @@ async def test_what_comes_late_in_order_is_not_asked_for_again(
     silent, other = await topic_at_both(world)
     async with world.simple_consumer(invisible_s=8, ordered=True) as consumer:
         consumer.subscribe("orders")
-        for name in (silent, other):
-            await send_to(world, name, "first")
-        for _ in range(2):
-            await consumer.ack_all(await consumer.receive())
-        pop, slow = consumer._asking._pops.pop, [1.0]
-
-        async def late(options: PopOptions, topic: str, broker_name: str, *args: Any, **more: Any) -> Any:
-            found = await pop(options, topic, broker_name, *args, **more)
-            if broker_name == silent and slow:
-                await world.clock.sleep(slow.pop())
-            return found
-
-        monkeypatch.setattr(consumer._asking._pops, "pop", late)
+        await begun_at(world, consumer, silent, other)
+        answers_late(world, consumer, monkeypatch, silent, times=1)
         await send_to(world, silent, *"abc")
         messages = await consumer.receive(8, wait_s=5)
         assert texts(messages) == [*"abc"]
@@ -416,19 +431,9 @@ async def test_what_a_silent_broker_dealt_out_comes_with_its_answer_or_again(
     silent, other = await topic_at_both(world)
     async with world.simple_consumer(invisible_s=8) as consumer:
         consumer.subscribe("orders")
-        for name in (silent, other):
-            await send_to(world, name, "first")
-        for _ in range(2):
-            await consumer.ack_all(await consumer.receive())
+        await begun_at(world, consumer, silent, other)
         await send_to(world, silent, "kept")
-        pop = consumer._asking._pops.pop
-
-        async def late(options: PopOptions, topic: str, broker_name: str, *args: Any, **more: Any) -> Any:
-            found = await pop(options, topic, broker_name, *args, **more)
-            await world.clock.sleep(late_s if broker_name == silent else 0)
-            return found
-
-        monkeypatch.setattr(consumer._asking._pops, "pop", late)
+        answers_late(world, consumer, monkeypatch, silent, late_s=late_s)
         assert await consumer.receive(wait_s=0.5) == []
         monkeypatch.undo()
         begun = world.clock.monotonic()
@@ -450,14 +455,7 @@ async def test_what_comes_late_is_given_back_by_a_consumer_that_closes(
     await send_to(world, silent, "kept")
     async with world.simple_consumer(invisible_s=60, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe("orders")
-        pop = consumer._asking._pops.pop
-
-        async def late(*args: Any, **more: Any) -> Any:
-            found = await pop(*args, **more)
-            await world.clock.sleep(1)
-            return found
-
-        monkeypatch.setattr(consumer._asking._pops, "pop", late)
+        answers_late(world, consumer, monkeypatch, silent)
         assert await consumer.receive(wait_s=0.5) == []
         await world.clock.sleep(1)
     async with world.simple_consumer(invisible_s=60) as consumer:

@@ -549,15 +549,19 @@ async def test_an_acting_masters_tables_are_newer_for_a_master_of_rocketmq(orbit
     await client.close()
 
 
-async def test_an_acting_master_that_is_killed_goes_on_where_it_was(orbitmq_world: World) -> None:
-    world = orbitmq_world
-    await ready(world, "orders")
-    master = world.brokers[MASTER]
+def put_twenty_of_each(master: Broker) -> None:
+    """Messages of a delay level, timers and half messages."""
     for number in range(20):
         put(master, "orders", b"level %d" % number, DELAY="2", UNIQ_KEY=f"L{number}")
         put(master, "orders", b"timer %d" % number, TIMER_DELAY_MS="5000", UNIQ_KEY=f"T{number}")
         half = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": f"H{number}"}
         put(master, "orders", b"half %d" % number, **half)
+
+
+async def test_an_acting_master_that_is_killed_goes_on_where_it_was(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    put_twenty_of_each(world.brokers[MASTER])
     await lose(world)
     await world.until(lambda: len(first_halves(world.brokers[OTHER])) == 20)
     await world.sleep(0.5)
@@ -576,12 +580,7 @@ async def test_a_master_that_is_lost_as_soon_as_it_is_back_does_nothing_again(or
     world = orbitmq_world
     await ready(world, "orders")
     async with committing(world) as asked:
-        master = world.brokers[MASTER]
-        for number in range(20):
-            put(master, "orders", b"level %d" % number, DELAY="2", UNIQ_KEY=f"L{number}")
-            put(master, "orders", b"timer %d" % number, TIMER_DELAY_MS="5000", UNIQ_KEY=f"T{number}")
-            half = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": f"H{number}"}
-            put(master, "orders", b"half %d" % number, **half)
+        put_twenty_of_each(world.brokers[MASTER])
         slave = await lose(world)
         await world.until(lambda: len(first_halves(world.brokers[OTHER])) == 20)
         await world.sleep(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
@@ -57,35 +58,41 @@ async def leads_again(world: World) -> None:
     await world.sleep(2)
 
 
-async def is_back(world: World, *, acts: bool, alone: bool = False) -> None:
-    """The master is killed and leads again, after its slave has acted or before that.
-
-    Args:
-        alone: before it hears of a slave it serves: the name server begins anew too, and knows nobody.
-    """
-    if alone:
-        await world.stop_name_server()
+async def is_back(world: World, *, acts: bool) -> None:
+    """The master is killed and leads again, after its slave has acted or before that."""
     kill(world)
     if acts:
         await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
-    starting = [world.start_broker(MASTER)]
-    if alone:
-        starting.append(world.start_name_server())
-        world.partition(SLAVE)
-    started = asyncio.gather(*starting)
-    if alone:
-        await world.until(lambda: role_of(world, MASTER) is Role.FENCED)
-        world.heal()
+    await world.start_broker(MASTER)
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    await world.sleep(2)
+
+
+async def is_back_with_its_name_server(world: World) -> None:
+    """Both begin anew at once: the master serves before it hears of a slave."""
+    await world.stop_name_server()
+    kill(world)
+    world.partition(SLAVE)
+    started = asyncio.gather(world.start_broker(MASTER), world.start_name_server())
+    await world.until(lambda: role_of(world, MASTER) is Role.FENCED)
+    world.heal()
     await started
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     await world.sleep(2)
 
 
+BACK = {
+    "before its slave acts": partial(is_back, acts=False),
+    "after its slave acted": partial(is_back, acts=True),
+    "with its name server": is_back_with_its_name_server,
+}
+
+
 @pytest.mark.behaviour("MO-08", "PO-08", "PO-42", "PO-45")
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
-@pytest.mark.parametrize(("acts", "alone"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("back", BACK)
 async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_not(
-    orbitmq_world: World, acts: bool, alone: bool
+    orbitmq_world: World, back: str
 ) -> None:
     """Commits, one of them back, and what is done of what was popped."""
     world = orbitmq_world
@@ -100,7 +107,7 @@ async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_n
         for index in range(4):
             assert (await ack(master, popped.receipt(index), topic="popped")).code == ResponseCode.SUCCESS
         await world.sleep(UNSAVED_S)
-        await is_back(world, acts=acts, alone=alone)
+        await BACK[back](world)
         assert await committed(master) == "20"
         for name in (MASTER, SLAVE):
             assert world.brokers[name].services.offsets.query("sought", "T", 0) == 4

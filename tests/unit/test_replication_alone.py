@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.unit.test_replication_state import Pair, connect
 from tests.unit.test_replication_untold import lead
@@ -30,7 +32,9 @@ async def killed(pair: Pair, *, groups: int = 1) -> None:
     offsets.commit("g", "back", 0, 9)
     pair.master.crashed = True
     pair.master.become(Role.PRE_ONLINE)
-    pair.master.exchange.terms.begun = NONE  # as a new process has it
+    # As a new process has it.
+    pair.master.exchange.terms.begun = NONE
+    pair.master.exchange._alone._is_over = False
 
 
 def found(pair: Pair, group: str, topic: str) -> list[int | None]:
@@ -105,3 +109,11 @@ def test_it_is_alone_until_somebody_has_told_it_all() -> None:
     alone.begins(5)
     assert not alone.is_on
     assert not alone.has_changed("t", "a")
+
+
+@pytest.mark.parametrize("over", [Alone.heard, Alone.ends])
+def test_who_has_heard_somebody_or_led_is_alone_no_more(over: Callable[[Alone], None]) -> None:
+    alone = Alone()
+    over(alone)
+    alone.begins(3)
+    assert not alone.is_on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -21,7 +22,7 @@ from orbitmq.broker.change_feed import (
 from orbitmq.broker.events import Events
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.frames import Ack
-from orbitmq.replication.state.kept import PROGRESS
+from orbitmq.replication.state.kept import PROGRESS, Kept
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
 from orbitmq.replication.state.telling import SILENT_SECONDS
 from orbitmq.replication.state.terms import NONE, Terms
@@ -211,3 +212,23 @@ async def test_a_slave_forgets_that_it_acted_when_its_masters_disk_has_what_it_d
         assert not pair.slave.exchange.acted.term
         assert {OFFSETS, DELAYS, TIMERS, ESCAPED_HALVES, POPS} <= {*pair.master.saved}
         assert pair.slave.content() == pair.master.content()
+
+
+@pytest.mark.behaviour("PO-44")
+async def test_every_follower_waits_for_the_disk(runtime: SimulatedRuntime) -> None:
+    """They are told side by side: the second must not go on while it is brought there for the first."""
+    saved: list[str] = []
+
+    async def save(table: str) -> None:
+        await runtime.clock.sleep(DISK_S)
+        saved.append(table)
+
+    kept = Kept(save)
+    kept.owes_progress = True
+
+    async def told() -> int:
+        await kept.progress()
+        return len(saved)
+
+    assert await asyncio.gather(told(), told()) == [len(PROGRESS)] * 2
+    assert tuple(saved) == PROGRESS

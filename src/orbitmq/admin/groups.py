@@ -23,6 +23,8 @@ SERVER_SIDE_RESET = "useServerSideResetOffset"
 # Smallest and next offset of queues, and where a group is to go on in them.
 Ends = Mapping[MessageQueue, tuple[int, int]]
 Targets = Mapping[MessageQueue, int]
+# What one broker tells of a group: its settings, and who is connected.
+_Told = tuple[SubscriptionGroupConfig | None, ConsumerConnection | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +131,19 @@ class GroupAdmin:
         brokers = await self._asking.leaders(cluster)
         request = headers.GetConsumerConnectionListRequest(consumer_group=group)
 
-        online: list[ConsumerConnection] = []
-
-        async def look(broker: BrokerInfo) -> SubscriptionGroupConfig | None:
+        async def look(broker: BrokerInfo) -> _Told:
             config = (await self._configs(broker)).get(group)
             answer = await self._asking.ask_unless(
                 broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE
             )
-            if answer is not None:
-                online.append(ConsumerConnection.decode(answer.body))
-            return config
+            return config, None if answer is None else ConsumerConnection.decode(answer.body)
 
         answers = await self._asking.at_each(brokers, look)
-        configs = {broker.name: config for broker, config in answers.told if config is not None}
+        configs = {broker.name: config for broker, (config, _) in answers.told if config is not None}
         if not configs:
             answers.whole(None, f"no broker that answers has the group {group}")
             raise unknown_group(group, brokers)
+        online = [one for _, (_, one) in answers.told if one is not None]
         return answers.whole(_details(group, configs, online))
 
     async def lag(self, group: str, *, topic: str | None = None) -> list[QueueLag]:

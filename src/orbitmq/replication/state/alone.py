@@ -20,20 +20,20 @@ class Alone:
         self.is_on = False
         self._changed: set[tuple[str, str]] = set()
         self._term = NONE
-        self._has_heard = False
+        self._is_over = False
 
     def heard(self) -> None:
-        """A peer has told all that its tables hold, or is told all of ours because it came too late."""
-        self._has_heard = True
+        """A peer has told all that its tables hold: what begins from now on is not without asking."""
+        self._is_over = True
 
     def begins(self, term: int) -> None:
         """It serves after a kill; its tables are those of its disk, of this term."""
-        if not self._has_heard and not self.is_on:
+        if not self._is_over and not self.is_on:
             self.is_on, self._term = True, term
 
     def ends(self) -> None:
         """It leads, or its tables became another leader's."""
-        self.is_on = False
+        self.is_on, self._is_over = False, True
         self._changed.clear()
 
     def changed(self, table: str, key: str) -> None:

@@ -9,6 +9,7 @@ either, for their tables became its.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -53,6 +54,7 @@ class Kept:
     def __init__(self, save: Callable[[str], Awaitable[None]]) -> None:
         self._save = save
         self.owes_progress = False
+        self._keeping = asyncio.Lock()
         self._limiter = LogLimiter(log)
 
     async def all(self) -> None:
@@ -77,15 +79,15 @@ class Kept:
 
     async def progress(self) -> None:
         """Return when all progress that followers told is on the disk, or that has refused it."""
-        if not self.owes_progress:
-            return
-        self.owes_progress = False
-        for table in PROGRESS:
+        # Several followers are told side by side: each waits for the disk, not the first one alone.
+        async with self._keeping:
+            if not self.owes_progress:
+                return
+            self.owes_progress = False
             try:
-                await self._save(table)
+                for table in PROGRESS:
+                    await self._save(table)
             except OSError as error:
                 self.owes_progress = True
-                why = error.strerror or error
                 text = "the disk does not keep the progress that followers told: %s"
-                self._limiter.write(logging.ERROR, "progress", text, why)
-                return
+                self._limiter.write(logging.ERROR, "progress", text, error.strerror or error)
