@@ -11,6 +11,7 @@ from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
+from orbitmq.testing.simulation.checks import may_be_lost
 from orbitmq.testing.simulation.forgotten import forgotten
 from orbitmq.testing.simulation.history import History, Sent, Stored, Takeover
 from orbitmq.testing.simulation.kept import may_forget
@@ -60,6 +61,30 @@ def test_a_quorum_that_goes_on_alone_does_so_without_both_slaves(names: tuple[st
     mode = replace(MODE, need="enableAutoInSyncReplicas")
     frozen = [Fault(15.0, 1.0, Kind.FREEZE, name) for name in names]
     assert may_forget(Plan(1, mode, (*frozen, LOST)), history(), LOST, 19.0) == (len(names) == 2)
+
+
+@pytest.mark.parametrize(
+    ("acked_s", "froze", "excused"),
+    [
+        (19.0, (), True),
+        (17.0, (), False),
+        (17.0, ((17.5, 0.4),), False),
+        (17.0, ((17.5, 2.0),), True),
+        (17.0, ((17.1, 0.8), (18.5, 2.0)), True),
+        (17.0, ((12.0, 4.0),), False),
+    ],
+)
+def test_a_master_that_stood_still_has_synced_nothing(
+    acked_s: float, froze: tuple[tuple[float, float], ...], *, excused: bool
+) -> None:
+    """Seed 17458: a slave has lost its disk, the other one was away, and their master loses power."""
+    power = Fault(20.0, 0.3, Kind.POWER, "broker-b")
+    away = (Fault(4.0, 30.0, Kind.KILL, OTHER), Fault(18.0, 9.0, Kind.LOSE_DISK, ONE))
+    frozen = [Fault(at_s, lasts_s, Kind.FREEZE, "broker-b") for at_s, lasts_s in froze]
+    sent = Sent(
+        b"one", "ordered", "ordered", acked_s, acked_s=acked_s, queue=MessageQueue("ordered", "broker-b", 0)
+    )
+    assert may_be_lost(Plan(1, MODE, (*away, *frozen, power)), history(), sent) == excused
 
 
 ACTS = (5.0, ONE, Role.ACTING_MASTER)

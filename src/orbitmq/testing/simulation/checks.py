@@ -10,7 +10,7 @@ from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
 from orbitmq.testing.simulation.expiry import may_have_expired
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget
+from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget, unsynced_since_s
 from orbitmq.testing.simulation.load import dies
 from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Fault, Kind, Plan
@@ -99,16 +99,16 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
             # It left its group no earlier than it was due.
             if any(fault.end_s >= moment for moment in later) and may_forget(plan, history, fault):
                 return True
-        elif _near(fault, sent.acked_s) and may_forget(plan, history, fault, sent.acked_s):
+        elif _near(plan, fault, sent.acked_s) and may_forget(plan, history, fault, sent.acked_s):
             return True
     return False
 
 
-def _near(fault: Fault, acked_s: float) -> bool:
+def _near(plan: Plan, fault: Fault, acked_s: float) -> bool:
     """Whether a master may not have had on its device what it acknowledged then."""
     if fault.kind is Kind.LOSE_DISK:
         return acked_s <= fault.end_s
-    return fault.at_s <= acked_s + UNSYNCED_S and acked_s <= fault.end_s + UNSYNCED_S
+    return unsynced_since_s(plan, fault) <= acked_s <= fault.end_s + UNSYNCED_S
 
 
 # ---- at least once

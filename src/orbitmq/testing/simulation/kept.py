@@ -7,7 +7,8 @@ from math import inf
 from orbitmq.testing.simulation.history import History
 from orbitmq.testing.simulation.plan import FORGETS, NAME_SERVERS, Fault, Kind, Plan, group_of
 
-# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
+# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog),
+# and what a process wrote before it stood still.
 UNSYNCED_S = 2.0
 # So long after a fault a slave is surely in sync again.
 IN_SYNC_S = 10.0
@@ -29,6 +30,16 @@ def may_forget(plan: Plan, history: History, fault: Fault, acked_s: float = inf)
         return False
     two = plan.mode.keeps_two or (plan.mode.quorum and not _alone(plan, fault))
     return not (two and _given_back(plan, history, fault, acked_s))
+
+
+def unsynced_since_s(plan: Plan, fault: Fault) -> float:
+    """From when on what a broker wrote may not have been on its device when this fault came."""
+    since_s = fault.at_s - UNSYNCED_S
+    for other in sorted(plan.faults, key=lambda each: each.at_s, reverse=True):
+        stands = other.kind is Kind.FREEZE and other.target == fault.target
+        if stands and other.at_s < fault.at_s and since_s < other.end_s:
+            since_s -= min(other.end_s, fault.at_s) - other.at_s
+    return since_s
 
 
 def _alone(plan: Plan, fault: Fault) -> bool:
@@ -80,6 +91,6 @@ def _gives(plan: Plan, history: History, fault: Fault, slave: str) -> bool:
         reaches = meets or other.target in NAME_SERVERS or other.other in NAME_SERVERS
         if reaches and other.kind in _PARTS and other.at_s <= back_s and other.end_s >= fault.end_s:
             return False
-        if meets and other.kind in FORGETS and other.end_s >= fault.at_s - UNSYNCED_S:
+        if meets and other.kind in FORGETS and other.end_s >= unsynced_since_s(plan, fault):
             return False
     return True
