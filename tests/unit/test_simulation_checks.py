@@ -384,6 +384,16 @@ def test_a_broker_that_waits_for_its_replicas_asks_before_it_is_told(
     assert (not made.violations) == excused
 
 
+@pytest.mark.parametrize(("over_s", "excused"), [(2.5, True), (1.0, False)])
+def test_what_went_over_a_slow_link_comes_when_that_is_over(over_s: float, *, excused: bool) -> None:
+    """Seed 22935: the broker's question came with its answer to the sender."""
+    made = History(VirtualClock())
+    sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, told_s=3.1))
+    sent.queue, sent.asked = MessageQueue("trades", "broker-b", 0), [(3.1, "broker-b")]
+    transactions(Plan(1, PLAN.mode, (Fault(0.5, over_s - 0.5, Kind.SLOW_LINK, "broker-b"),)), made)
+    assert (not made.violations) == excused
+
+
 @pytest.mark.parametrize(("role", "excused"), [(Role.FENCED, True), (Role.MASTER, False)])
 def test_a_master_that_does_not_lead_is_told_in_vain(role: Role, excused: bool) -> None:
     made = History(VirtualClock())

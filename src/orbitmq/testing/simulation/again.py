@@ -17,7 +17,7 @@ from orbitmq.broker.role import Role
 from orbitmq.testing.simulation.forgotten import ANSWER_S, LOOK_S, REGISTERED_S, forgotten
 from orbitmq.testing.simulation.history import History, Sent, Stored
 from orbitmq.testing.simulation.load import PRODUCERS
-from orbitmq.testing.simulation.plan import GROUPS, ROLLS_S, Fault, Kind, Plan, group_of
+from orbitmq.testing.simulation.plan import GROUPS, ROLLS_S, SLOWEST_LINK_S, Fault, Kind, Plan, group_of
 from orbitmq.testing.simulation.traffic import LATER, TOPICS, TRADES
 
 MOST_ASKED = 15
@@ -139,9 +139,11 @@ def _unanswered(plan: Plan, home: str, since_s: float, at_s: float) -> bool:
 
 
 def _around(plan: Plan, begin_s: float, end_s: float) -> Iterator[Fault]:
-    """The faults in this time that can lose answers."""
+    """The faults in this time that can lose or delay answers."""
     for fault in plan.faults:
-        if fault.kind in _LOSES_ANSWERS and fault.at_s <= end_s and begin_s <= fault.end_s:
+        on_its_way_s = SLOWEST_LINK_S if fault.kind in (Kind.SLOW_LINK, Kind.FLAKY_LINK) else 0.0
+        over_s = fault.end_s + on_its_way_s
+        if fault.kind in _LOSES_ANSWERS and fault.at_s <= end_s and begin_s <= over_s:
             yield fault
 
 

@@ -13,14 +13,13 @@ from orbitmq.runtime.virtual_loop import VirtualLoop
 from orbitmq.testing.machines import DISK_DELAY_S
 from orbitmq.testing.simulation.history import History
 from orbitmq.testing.simulation.load import Load
-from orbitmq.testing.simulation.plan import Fault, Kind, Plan
+from orbitmq.testing.simulation.plan import SLOWEST_LINK_S, Fault, Kind, Plan
 from orbitmq.testing.simulation.site import Site
 
 if TYPE_CHECKING:
     from random import Random
 
 MOST_EVENTS = 6
-SLOWEST_LINK_S = 0.8
 SLOWEST_DISK_S = 0.5
 # After so long the connections of a flaky link are reset once more.
 RESET_EACH_S = (0.1, 1.5)

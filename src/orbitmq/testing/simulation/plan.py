@@ -25,6 +25,8 @@ LONGEST_S = 10.0
 # A fault that meets another one begins so long after it at most, while that lasts.
 MEETS_S = 4.0
 MOST_SKEW_MS = 3000
+# So long what passes a slow link is on its way, also when the link is as before meanwhile.
+SLOWEST_LINK_S = 0.8
 # How far clocks are apart from the beginning: in most runs not at all.
 APART_MS = (0, 0, 0, 20, 1000)
 # With ``rolls``, timers of at least this are stored again on their way: the shortest window has 60 slots.
