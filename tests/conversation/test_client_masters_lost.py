@@ -363,6 +363,35 @@ async def test_a_consumer_that_starts_before_the_name_server_goes_on_trying(worl
 
 
 @pytest.mark.behaviour("MO-07")
+async def test_who_grants_the_lock_says_where_the_queue_goes_on(world: Any) -> None:
+    """Seed 24149: name servers lose a living master; a slave that has just restarted is in its place."""
+    world.topics["t"] = {"a": 1}
+    master, consumer = world.brokers["a"], consumer_of(world, ordered=True)
+    got: list[bytes] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        got.append(message.body)
+
+    for number in range(9):
+        master.store("t", b"%d" % number)
+    master.offsets["cg", "t", 0] = 5
+    async with slave_of(world) as slave:
+        slave.offsets["cg", "t", 0] = 1
+
+        async def granted_late(command: Command) -> Command:
+            master_is_lost(world, slave)
+            await consumer._client.refresh("t")
+            return master._on_lock_batch_mq(None, command)
+
+        master.script = lambda command: (
+            granted_late(command) if command.code == RequestCode.LOCK_BATCH_MQ else "default"
+        )
+        async with running(consumer, listener):
+            await until(world, lambda: len(got) >= 4)
+            assert got == [b"5", b"6", b"7", b"8"]
+
+
+@pytest.mark.behaviour("MO-07")
 @pytest.mark.parametrize("acting", [True, False])
 async def test_locks_are_the_masters_and_move_to_the_slave_in_its_place(world: Any, acting: bool) -> None:
     world.topics["t"] = {"a": 1}

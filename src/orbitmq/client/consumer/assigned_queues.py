@@ -37,7 +37,7 @@ class AssignedQueues:
         background: where the pull loops run.
         delivery: gets what is pulled.
         intake: what is wanted of each topic.
-        start: finds the offset to begin at.
+        start: finds the offset to begin at, at the address of who granted the lock, if there is one.
         locks: for ordered consuming in a group, else None.
         consume_timeout_s: how long, in order, a handler of before a move holds up what comes after it.
     """
@@ -52,7 +52,7 @@ class AssignedQueues:
         intake: Intake,
         options: PullOptions,
         limits: FlowLimits,
-        start: Callable[[MessageQueue], Awaitable[int]],
+        start: Callable[[MessageQueue, str | None], Awaitable[int]],
         locks: MemberLocks | None = None,
         consume_timeout_s: float = 900.0,
     ) -> None:
@@ -98,15 +98,17 @@ class AssignedQueues:
             del self._taking[queue]
 
     async def _take(self, queue: MessageQueue) -> bool:
-        offset = None
+        offset = leader = None
         try:
-            if self._locks is not None and not await self._locks.lock(queue):
+            # Routes change meanwhile: the tables of another broker, a slave's, may be older.
+            if self._locks is not None and (leader := await self._locks.lock(queue)) is None:
                 log.info("another member still holds the lock of %s", queue)
                 return False
-            offset = await self._start(queue)
+            offset = await self._start(queue, leader)
             own = self._offsets.kept(queue)
             # A queue that ends before it is another one: its broker lost all, or the topic was made anew.
-            if own > offset and own <= await self._calls.max_offset(queue) and self._taking[queue] is None:
+            is_ahead = own > offset and own <= await self._calls.max_offset(queue, leader)
+            if is_ahead and self._taking[queue] is None:
                 self._taking[queue] = own
         except OrbitError as error:
             offset = None  # with less than all of it messages would come again

@@ -133,9 +133,9 @@ class GroupConsumer(InBlock):
             most_redeliveries=mode.max_reconsume_times if mode.max_reconsume_times >= 0 else None,
         )
 
-    async def _start_offset(self, queue: MessageQueue) -> int:
+    async def _start_offset(self, queue: MessageQueue, leader: str | None) -> int:
         if not self._settings.broadcast:
-            return await self._membership.start_offset(queue)
+            return await self._membership.start_offset(queue, leader)
         known = self._offsets.get(queue)
         if known >= 0:
             return known

@@ -76,14 +76,14 @@ class Membership:
         now_ms = self.client.runtime.clock.now_ms()
         return tag_filter(tags, now_ms) if sql is None else sql_filter(sql, now_ms)
 
-    async def start_offset(self, queue: MessageQueue) -> int:
-        """Where the group goes on, or begins.
+    async def start_offset(self, queue: MessageQueue, leader: str | None = None) -> int:
+        """Where the group goes on, or begins; ``leader`` as for :meth:`BrokerCalls.committed`.
 
         Raises:
             OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
         """
         return await start_offset(
-            self.calls, self.group, queue, self._consume_from, self._consume_timestamp_ms
+            self.calls, self.group, queue, self._consume_from, self._consume_timestamp_ms, leader
         )
 
     async def first_offset(self, queue: MessageQueue) -> int:
@@ -145,6 +145,7 @@ async def start_offset(
     queue: MessageQueue,
     consume_from: ConsumeFrom,
     timestamp_ms: int,
+    leader: str | None = None,
 ) -> int:
     """The committed offset; without one, what ``consume_from`` says (RebalancePushImpl).
 
@@ -154,13 +155,13 @@ async def start_offset(
     Raises:
         OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
     """
-    committed = await calls.committed(group, queue)
+    committed = await calls.committed(group, queue, leader)
     if committed >= 0:
         return committed
     first = await first_offset(calls, queue, consume_from, timestamp_ms)
     if consume_from is ConsumeFrom.LAST and first > 0 and not queue.topic.startswith(RETRY_PREFIX):
         # The queue may have been empty a moment ago: a broker has a new group begin at its first message.
-        committed = await calls.committed(group, queue)
+        committed = await calls.committed(group, queue, leader)
     return committed if committed >= 0 else first
 
 

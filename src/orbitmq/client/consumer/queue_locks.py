@@ -46,17 +46,18 @@ class MemberLocks:
         renewed = self._renewed_ms.get(queue)
         return renewed is not None and self._client.now_ms() - renewed <= TRUSTED_MS
 
-    async def lock(self, queue: MessageQueue) -> bool:
-        """Get the lock of one queue; False when another member has it.
+    async def lock(self, queue: MessageQueue) -> str | None:
+        """Get the lock of one queue; the address of who grants it, ``None`` when another member has it.
 
         Raises:
             OrbitError, TransportError, WireError: the broker did not say.
         """
         asked = self._client.now_ms()
-        if queue not in await self._calls.lock(self._group, queue.broker_name, [queue]):
-            return False
+        leader = self._calls.leader_of(queue.broker_name)
+        if queue not in await self._calls.lock(self._group, leader, [queue]):
+            return None
         self._renewed_ms[queue] = asked
-        return True
+        return leader
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Let others have these queues. A broker that does not hear it forgets the locks after 60 s."""
@@ -90,7 +91,7 @@ class MemberLocks:
         """Whether the broker has said which locks it prolongs."""
         asked = self._client.now_ms()
         try:
-            locked = await self._calls.lock(self._group, broker_name, queues)
+            locked = await self._calls.lock(self._group, self._calls.leader_of(broker_name), queues)
         except OrbitError as error:
             log.warning("the locks at broker %s are not prolonged: %s", broker_name, error)
             for topic in {queue.topic for queue in queues}:

@@ -180,11 +180,15 @@ class BrokerCalls:
             return None
         return [(one.message_queue, one.mode) for one in found if one.message_queue is not None]
 
-    async def committed(self, group: str, queue: MessageQueue) -> int:
-        """The group's committed offset, -1 when it has none."""
+    async def committed(self, group: str, queue: MessageQueue, leader: str | None = None) -> int:
+        """The group's committed offset, -1 when it has none.
+
+        Args:
+            leader: ask at this address; without it where the topic's route says.
+        """
         header = QueryConsumerOffsetRequest(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
         try:
-            answer = await self._any_replica(queue, header.command)
+            answer = await self._any_replica(queue, header.command, leader)
         except BrokerError as error:
             if error.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
                 return -1
@@ -202,12 +206,14 @@ class BrokerCalls:
             address, _ = await self.address_of(queue)
             await self._client.remoting.oneway(address, header.command(), 3000)
 
-    async def _any_replica(self, queue: MessageQueue, command: Callable[[], Command]) -> Command:
+    async def _any_replica(
+        self, queue: MessageQueue, command: Callable[[], Command], leader: str | None = None
+    ) -> Command:
         """Ask the master, or a slave when nobody is at the master's address (row MO-03).
 
         A master that is only slow is not passed over: its slave may know less.
         """
-        address, _ = await self.address_of(queue)
+        address = leader or (await self.address_of(queue))[0]
         try:
             return await self._client.invoke(address, command())
         except ConnectError:
@@ -219,9 +225,9 @@ class BrokerCalls:
                     return await self._client.invoke(other, command())
             raise
 
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message of the queue will get."""
-        address, _ = await self.address_of(queue)
+    async def max_offset(self, queue: MessageQueue, leader: str | None = None) -> int:
+        """The offset that the next message of the queue will get; ``leader`` as for :meth:`committed`."""
+        address = leader or (await self.address_of(queue))[0]
         header = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
         return GetMaxOffsetResponse.from_ext(
             (await self._client.invoke(address, header.command())).ext
@@ -312,24 +318,32 @@ class BrokerCalls:
             fields.suggest_which_broker_id,
         )
 
-    async def lock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+    async def lock(self, group: str, leader: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues of one broker for this client, or prolong its locks; those that it holds now (LK-01).
 
+        Args:
+            leader: its address, see :meth:`leader_of`.
+
         Raises:
-            BrokerError, TransportError, BodyError, TopicNotFoundError: it is not known.
+            BrokerError, TransportError, BodyError: it is not known.
         """
         body = LockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
         command = LockBatchMqRequest().command(body.encode())
-        answer = await self._client.invoke(self._master(broker_name), command, LOCK_TIMEOUT_MS)
+        answer = await self._client.invoke(leader, command, LOCK_TIMEOUT_MS)
         return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
 
     async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
-        """Give locks of one broker back; errors as :meth:`lock`."""
+        """Give locks of one broker back; errors as :meth:`lock` and :meth:`leader_of`."""
         body = UnlockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
         command = UnlockBatchMqRequest().command(body.encode())
-        await self._client.invoke(self._master(broker_name), command, LOCK_TIMEOUT_MS)
+        await self._client.invoke(self.leader_of(broker_name), command, LOCK_TIMEOUT_MS)
 
-    def _master(self, broker_name: str, topic: str = "") -> str:
+    def leader_of(self, broker_name: str, topic: str = "") -> str:
+        """Address of a broker's master, or of who stands in for it, from any known route.
+
+        Raises:
+            TopicNotFoundError: no route names one.
+        """
         address = self._client.master_of(broker_name, topic)
         if address is None:
             raise TopicNotFoundError("", f"no master of broker {broker_name!r} is known")
@@ -346,7 +360,7 @@ class BrokerCalls:
         except HeaderError as error:
             raise ValidationError(str(error)) from error
         header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=group)
-        answer = await self._client.invoke(self._master(broker_name, topic), header.command(), timeout_ms)
+        answer = await self._client.invoke(self.leader_of(broker_name, topic), header.command(), timeout_ms)
         return RecallMessageResponse.from_ext(answer.ext).msg_id
 
     def group_limit(self, chosen: int | None, address: str | None = None) -> int | None:
@@ -379,7 +393,7 @@ class BrokerCalls:
         Raises:
             BrokerError, TransportError, TopicNotFoundError: it did not take it.
         """
-        address = self._master(message.broker_name)
+        address = self.leader_of(message.broker_name)
         header = ConsumerSendMsgBackRequest(
             offset=message.commit_log_offset,
             group=group,
