@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.conversation.scripted import consumer_of, running, until
+from tests.conversation.scripted import consumer_of, never, running, until
+from tests.conversation.test_client_masters_lost import master_is_lost, slave_of
 from tests.conversation.test_client_resets import B_QUEUE, Busy, back, progress_while_away
 
 from orbitmq import MessageQueue
@@ -51,6 +53,30 @@ async def test_though_the_broker_is_too_busy_to_say_where_the_queue_ends(world: 
         broker.offsets["cg", "t", 0] = 3
     assert asked > 1
     assert len(handler.got) == 5
+
+
+@pytest.mark.behaviour("MO-07")
+async def test_though_a_slave_that_is_behind_is_in_the_route_by_then(world: Any) -> None:
+    """In order who grants the lock says where the queue ends (seed 24149)."""
+    handler, broker = Busy(b"4"), world.brokers["b"]
+    async with AsyncExitStack() as stack:
+        async with progress_while_away(world, handler, ordered=True) as consumer:
+            broker.offsets["cg", "t", 0] = 3
+            slave = await stack.enter_async_context(slave_of(world, "b"))
+            slave.queues["t", 0] = slave.queues["t", 0][:4]
+            slave.script = lambda command: (
+                never(command) if command.code == RequestCode.PULL_MESSAGE else "default"
+            )
+
+            async def granted_late(command: Command) -> Command:
+                master_is_lost(world, slave, "b")
+                await consumer._client.refresh("t")
+                return broker._on_lock_batch_mq(None, command)
+
+            broker.script = lambda command: (
+                granted_late(command) if command.code == RequestCode.LOCK_BATCH_MQ else "default"
+            )
+        assert [pull.ext["queueOffset"] for pull in slave.requests(RequestCode.PULL_MESSAGE)] == ["5"]
 
 
 @pytest.mark.parametrize("late_s", [0, 5])

@@ -70,7 +70,7 @@ class MemberLocks:
 
     async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
         try:
-            await self._calls.unlock(self._group, broker_name, queues)
+            await self._calls.unlock(self._group, self._calls.leader_of(broker_name), queues)
         except OrbitError as error:
             log.info("broker %s is not told that %d queues are free: %s", broker_name, len(queues), error)
 

@@ -332,11 +332,11 @@ class BrokerCalls:
         answer = await self._client.invoke(leader, command, LOCK_TIMEOUT_MS)
         return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
 
-    async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
-        """Give locks of one broker back; errors as :meth:`lock` and :meth:`leader_of`."""
+    async def unlock(self, group: str, leader: str, queues: Iterable[MessageQueue]) -> None:
+        """Give locks of one broker back; arguments and errors as :meth:`lock`."""
         body = UnlockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
         command = UnlockBatchMqRequest().command(body.encode())
-        await self._client.invoke(self.leader_of(broker_name), command, LOCK_TIMEOUT_MS)
+        await self._client.invoke(leader, command, LOCK_TIMEOUT_MS)
 
     def leader_of(self, broker_name: str, topic: str = "") -> str:
         """Address of a broker's master, or of who stands in for it, from any known route.

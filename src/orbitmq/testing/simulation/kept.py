@@ -7,8 +7,7 @@ from math import inf
 from orbitmq.testing.simulation.history import History
 from orbitmq.testing.simulation.plan import FORGETS, NAME_SERVERS, Fault, Kind, Plan, group_of
 
-# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog),
-# and what a process wrote before it stood still.
+# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
 UNSYNCED_S = 2.0
 # So long after a fault a slave is surely in sync again.
 IN_SYNC_S = 10.0
@@ -33,7 +32,10 @@ def may_forget(plan: Plan, history: History, fault: Fault, acked_s: float = inf)
 
 
 def unsynced_since_s(plan: Plan, fault: Fault) -> float:
-    """From when on what a broker wrote may not have been on its device when this fault came."""
+    """From when on what a broker wrote may not have been on its device when this fault came.
+
+    While its process stood still it synced nothing.
+    """
     since_s = fault.at_s - UNSYNCED_S
     for other in sorted(plan.faults, key=lambda each: each.at_s, reverse=True):
         stands = other.kind is Kind.FREEZE and other.target == fault.target
