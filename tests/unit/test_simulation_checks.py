@@ -355,6 +355,19 @@ def test_a_half_message_is_asked_for_again_by_who_cannot_know(
     assert (not made.violations) == excused
 
 
+@pytest.mark.parametrize(("refused_s", "excused"), [(6.5, True), (5.5, False)])
+def test_a_half_message_whose_sender_was_not_answered_may_be_of_either_group(
+    refused_s: float, excused: bool
+) -> None:
+    """Seed 27159: two slaves, one after the other, brought it to the other group."""
+    made = History(VirtualClock())
+    asked = [(8.0, "broker-a"), (8.0, "broker-a")]
+    made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, asked=asked))
+    made.takeovers = [WITH]
+    transactions(Plan(1, PLAN.mode, (Fault(refused_s, 0.1, Kind.FAIL_DISK, "broker-a"),)), made)
+    assert (not made.violations) == excused
+
+
 @pytest.mark.parametrize(
     ("end", "excused"), [(550, True), (650, False)], ids=["the end is lost", "the end is there"]
 )

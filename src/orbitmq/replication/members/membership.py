@@ -24,7 +24,7 @@ from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import OwnState, Surroundings
 from orbitmq.replication.members.probe import Probe
 from orbitmq.replication.members.rivals import Rivals
-from orbitmq.replication.members.view import Decision, Move, Port, Sightings, Situation, decide
+from orbitmq.replication.members.view import Decision, Move, Sightings, Situation, decide
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 
@@ -98,7 +98,7 @@ class Membership(Component):
             clock, config, role, queries, address, self.fence, self.seen, self._wake.set, self._master_shown
         )
         self._yielded_until = 0.0
-        self._released_until = 0.0
+        self._released_s = -math.inf  # when the master said that it leads no more
         self._stale_s = -math.inf  # when our own right was last seen not to be renewed
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
         self._began_empty = False  # had no log then
@@ -197,7 +197,7 @@ class Membership(Component):
 
     def master_releases(self) -> None:
         """The master says that it leads no more: as soon as the name servers do not show it, we may."""
-        self._released_until = self._clock.monotonic() + YIELD_S
+        self._released_s = self._clock.monotonic()
         self.look_now()
 
     def may_take_over(self) -> bool:
@@ -220,14 +220,22 @@ class Membership(Component):
         have shown it for a while, and for the slave it may count at once.
         """
         now = self._clock.monotonic()
-        if self._role.role is not Role.SLAVE or self._leaving or now < self._released_until:
+        if self._role.role is not Role.SLAVE or self._leaving or self._is_released(now):
             return False
         if self.fence.is_stale(now):
             self._stale_s = now
         if self._own.term() > term or now - self._stale_s > self.terms.patience_s:
             return False
-        self.seen.again(now)
+        self._leads_still(now)
         return True
+
+    def _leads_still(self, now_s: float) -> None:
+        """A leader was heard of: its next loss needs its own time, or proof."""
+        self.seen.again(now_s)
+        self._probe.forget()
+
+    def _is_released(self, now_s: float) -> bool:
+        return now_s - self._released_s < YIELD_S
 
     def lease_given(self, broker_id: int, number: int) -> None:
         """A slave leaves the background work to us, in answer to a question."""
@@ -271,14 +279,13 @@ class Membership(Component):
                 self._master_ha = (master_address, ha_address)
         now = self._clock.monotonic()
         self._yielded_until = now + YIELD_S
-        self._released_until = 0.0
-        self.seen.again(now)
+        self._released_s = -math.inf
+        self._leads_still(now)
         async with self._moving:
             if self._role.role is Role.ACTING_MASTER:
                 log.warning("the master at %s is back: this broker acts for it no more", master_address)
                 await self._step_back()
                 await self._give_all()
-            self._probe.port = Port.UNKNOWN
             if not self._around.following.connected:
                 self._around.following.follow(None, None)
             self._follow(master_address)
@@ -286,6 +293,10 @@ class Membership(Component):
 
     def _master_shown(self) -> None:
         self._yielded_until = 0.0  # its next loss is a new one
+        self._probe.forget()
+        # Of a master that leaves this may be the last sight of before.
+        if self._clock.monotonic() - self._released_s > self.terms.gap_s:
+            self._released_s = -math.inf
         if self._stood_in and self._role.role is Role.SLAVE:
             self._stood_in = False
             self._around.master_back()
@@ -388,7 +399,7 @@ class Membership(Component):
             fence_open=self.fence.is_open(now),
             settled=self.fence.settled(now),
             link_up=silence_s is not None and silence_s < self._link_patience_s,
-            released=now < self._released_until,
+            released=self._is_released(now),
             port=self._probe.port,
             asked=self._asked or bool(self._met and self._met.issuperset(self._others())),
             yielded_until_s=self._yielded_until,
@@ -408,7 +419,9 @@ class Membership(Component):
             if role is Role.MASTER:
                 self._asked = self._idle = False
                 self._met = frozenset()
-            self._stood_in = self._stood_in or role is Role.ACTING_MASTER
+            if role is Role.ACTING_MASTER:
+                self._stood_in = True
+                self._released_s = -math.inf  # it counts for one loss
             if role not in LEADING:
                 self.fence.withdraw()
             acted = self._role.role is Role.ACTING_MASTER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 from orbitmq.replication.members.view import Port, Sightings
@@ -35,25 +36,39 @@ async def refusing(client: RemotingClient, addresses: Sequence[str]) -> list[str
 class Probe:
     """Looks at the ports of a lost master, and of who stood in for it.
 
-    Attributes:
-        port: what the master's showed last.
+    What a port showed counts for ``PERIOD_S``, and not when a leader is heard of meanwhile: a master that
+    refused connections may have come back since (behaviour MB-13).
     """
 
     def __init__(self, clock: Clock, client: RemotingClient, seen: Sightings) -> None:
         self._clock = clock
         self._client = client
         self._seen = seen
-        self._probed_s = 0.0
-        self.port = Port.UNKNOWN
+        self._looked_s = -math.inf
+        self._port = Port.UNKNOWN
+
+    @property
+    def port(self) -> Port:
+        """What the master's showed a moment ago."""
+        return self._port if self._is_new(self._looked_s) else Port.UNKNOWN
+
+    def forget(self) -> None:
+        """A leader was heard of: what was seen before says nothing of its next loss."""
+        self._looked_s, self._port = -math.inf, Port.UNKNOWN
 
     async def look(self, master: str | None) -> None:
         """Look at them, unless that was a moment ago."""
-        now = self._clock.monotonic()
-        if now - self._probed_s < PERIOD_S:
+        if self._is_new(self._looked_s):
             return
-        self._probed_s = now
+        self._looked_s = now = self._clock.monotonic()
+        self._port = Port.UNKNOWN
         asked = [*self._seen.stand_ins(now), *([] if master is None else [master])]
         gone = await refusing(self._client, asked)
+        if self._looked_s != now:
+            return  # forgotten meanwhile
         for address in gone:
             self._seen.is_gone(address)
-        self.port = Port.REFUSES if master in gone else Port.SILENT
+        self._port = Port.REFUSES if master in gone else Port.SILENT
+
+    def _is_new(self, at_s: float) -> bool:
+        return self._clock.monotonic() - at_s < PERIOD_S

@@ -294,7 +294,7 @@ def _of_slave(situation: Situation, sightings: Sightings, terms: Terms, now_s: f
         # Also when only one of several name servers still shows a master.
         return Decision(Move.STAY, master)
     # A master that handed over keeps its link: it takes messages, but does no more of the background work.
-    if situation.link_up and not situation.released and situation.port is not Port.REFUSES:
+    if situation.link_up and not situation.released:
         return Decision(Move.ASK, master, "the name servers have lost the master, but its link lives")
     if not situation.fence_open:
         return Decision(Move.STAY, master)

@@ -1,0 +1,72 @@
+"""A master is lost twice: what proved the first loss proves nothing of the second (seeds 27082, 30370)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, kill, online
+
+from orbitmq.broker.role import Role
+from orbitmq.replication.members.membership import YIELD_S
+from orbitmq.testing import World
+
+
+async def returns_by_lease(world: World, watch: Watch) -> None:
+    """A name server that began anew shows the master no slave that it could announce itself to (906).
+
+    It sees no name server after that: the slave leaves it the lead over the link.
+    """
+    await world.until(lambda: watch.leaders() == [SLAVE])
+    await world.stop_name_server()
+    await world.sleep(1)
+    starting = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
+    await world.until(lambda: watch.role(MASTER) is Role.FENCED and watch.role(SLAVE) is Role.SLAVE)
+    cut(world, "nameserver")
+    await starting
+    await world.until(lambda: watch.leaders() == [MASTER])
+
+
+async def is_cut_off(world: World, watch: Watch) -> None:
+    """Name server and slave notice it at once; the master's right lasts for some seconds more."""
+    cut(world, "nameserver", SLAVE)
+    world.disconnect(MASTER)
+    await world.until(lambda: watch.leaders() == [SLAVE])
+
+
+def cut(world: World, *names: str) -> None:
+    """Let nothing pass between the master and these."""
+    hosts = [world.machines[name].host for name in names]
+    world.runtime.network.partition(hosts, [world.machines[MASTER].host])
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("MB-13")
+async def test_a_port_that_refused_before_its_master_returned_is_looked_at_again(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        kill(world)
+        await returns_by_lease(world, watch)
+        await is_cut_off(world, watch)
+        assert watch.both == []
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("MB-13")
+async def test_a_release_counts_for_one_loss(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await world.stop_broker(MASTER)
+        released_s = world.clock.monotonic()
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        # The slave sees its master at the name server, and is not told of its return.
+        cut(world, SLAVE)
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER])
+        assert world.clock.monotonic() < released_s + YIELD_S - 1
+        await is_cut_off(world, watch)
+        assert watch.both == []
