@@ -438,6 +438,25 @@ def test_a_group_that_was_moved_back_gets_all_from_there(
     assert bool(made.violations) == broken
 
 
+@pytest.mark.parametrize(("dealt_s", "broken"), [(4.0, False), (8.9, True)])
+def test_what_a_member_popped_before_a_move_may_be_handled_behind_it(dealt_s: float, broken: bool) -> None:
+    """Seed 33863: another one had got all from the new place meanwhile."""
+    made = History(VirtualClock())
+    made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
+    made.moves = [Moved(5.0, QUEUE, 7, done_s=5.1), Moved(20.0, QUEUE, 7)]
+    made.delivered = [
+        Delivered(b"plain-1", "moved", member, QUEUE, 7, at_s)
+        for member, at_s in (("one", 6.0), ("two", 9.0))
+    ]
+    made.dealt = [
+        Dealt(6.0, "moved", "one", QUEUE, {7: b"plain-1"}, frozenset()),
+        Dealt(dealt_s, "moved", "two", QUEUE, {7: b"plain-1"}, frozenset()),
+    ]
+    made.committed = {(QUEUE.broker_name, "plain@moved", QUEUE.queue_id): [(6.1, 8)]}
+    moved(PLAN, made)
+    assert bool(made.violations) == broken
+
+
 @pytest.mark.parametrize(("link", "excused"), [("consumers-2", True), ("broker-a-1", False)])
 def test_a_commit_from_before_a_move_may_come_behind_it(link: str, excused: bool) -> None:
     """Seed 174: another member has the queue then, and goes on behind that."""
