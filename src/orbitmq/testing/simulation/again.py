@@ -211,11 +211,9 @@ def _not_known_at(
         # An acting slave brought the half message to the other group.
         brought_s = _handed_on_s(history, home, told_s)
         unanswered = _unanswered(plan, home, brought_s, told_s)
-        # Of three replicas the other slave may bring it to the same group, by what it does not know.
-        if group == asking and (unanswered or plan.mode.replicas == 2):
-            return unanswered
         if group != home:
-            # Its master was not told of what its slave had called back (seed 18026).
+            # Its master was not told of what its slave had called back (seed 18026); or a slave brings it to
+            # the same group, by what another one knew, or itself before it lost power (seed 36890).
             return unanswered or forgotten(plan, history, home, brought_s, told_s, asked_s)
         if unanswered or forgotten(plan, history, home, brought_s, told_s, told_s):
             return True  # its master asked first, and knew nothing of that (seeds 4295, 1418)
