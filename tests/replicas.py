@@ -53,6 +53,11 @@ def kill(world: World, name: str = MASTER) -> None:
     world.machines[name].kill()
 
 
+def cut_off(world: World, other: str = SLAVE) -> None:
+    """The master and this machine do not reach each other; all others reach both."""
+    world.runtime.network.partition([world.machines[MASTER].host], [world.machines[other].host])
+
+
 async def send(world: World, count: int, size: int = 100, pause_s: float = 0) -> None:
     async with world.producer() as producer:
         for number in range(count):

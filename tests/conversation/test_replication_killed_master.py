@@ -18,7 +18,7 @@ from tests.conversation.test_replication_resets import (
     twenty_read,
     waits,
 )
-from tests.replicas import ACTING, MASTER, SLAVE, kill, role_of
+from tests.replicas import ACTING, MASTER, SLAVE, cut_off, kill, role_of
 
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.telling import SILENT_SECONDS
@@ -43,11 +43,6 @@ async def is_told(peer: BrokerPeer, at: int, to: int) -> None:
     moved = await peer.pull(at, sys_flag=int(OWN_FILTER))
     assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, str(to))
     await peer.pull(to, sys_flag=int(OWN_FILTER))
-
-
-def cut_off(world: World, slave: str = SLAVE) -> None:
-    """Master and slave do not reach each other; the name server reaches both."""
-    world.runtime.network.partition([world.machines[MASTER].host], [world.machines[slave].host])
 
 
 async def leads_again(world: World) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, kill, online
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, cut_off, kill, online
 
 from orbitmq.broker.role import Role
+from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.membership import YIELD_S
+from orbitmq.replication.members.probe import PERIOD_S, Probe
+from orbitmq.replication.members.view import Port, Sightings
 from orbitmq.testing import World
+from orbitmq.transport.client import RemotingClient
 
 
 async def returns_by_lease(world: World, watch: Watch) -> None:
@@ -22,22 +26,16 @@ async def returns_by_lease(world: World, watch: Watch) -> None:
     await world.sleep(1)
     starting = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
     await world.until(lambda: watch.role(MASTER) is Role.FENCED and watch.role(SLAVE) is Role.SLAVE)
-    cut(world, "nameserver")
+    cut_off(world, "nameserver")
     await starting
     await world.until(lambda: watch.leaders() == [MASTER])
 
 
 async def is_cut_off(world: World, watch: Watch) -> None:
     """Name server and slave notice it at once; the master's right lasts for some seconds more."""
-    cut(world, "nameserver", SLAVE)
+    world.partition(MASTER)
     world.disconnect(MASTER)
     await world.until(lambda: watch.leaders() == [SLAVE])
-
-
-def cut(world: World, *names: str) -> None:
-    """Let nothing pass between the master and these."""
-    hosts = [world.machines[name].host for name in names]
-    world.runtime.network.partition(hosts, [world.machines[MASTER].host])
 
 
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
@@ -64,9 +62,31 @@ async def test_a_release_counts_for_one_loss(orbitmq_world: World) -> None:
         released_s = world.clock.monotonic()
         await world.until(lambda: watch.leaders() == [SLAVE])
         # The slave sees its master at the name server, and is not told of its return.
-        cut(world, SLAVE)
+        cut_off(world)
         await world.start_broker(MASTER)
         await world.until(lambda: watch.leaders() == [MASTER])
         assert world.clock.monotonic() < released_s + YIELD_S - 1
         await is_cut_off(world, watch)
         assert watch.both == []
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["later", "a leader is heard of meanwhile"])
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("MB-13")
+async def test_what_a_port_showed_counts_for_a_second(orbitmq_world: World, *, heard: bool) -> None:
+    world = orbitmq_world
+    master = world.brokers[MASTER].address
+    await world.stop_broker(MASTER)
+    client = RemotingClient(world.runtime)
+    probe = Probe(world.clock, client, Sightings(1, world.brokers[SLAVE].address, Terms(4, 1), []))
+    looks = asyncio.ensure_future(probe.look(master))
+    if heard:
+        await asyncio.sleep(0)  # the look is under way
+        probe.forget()
+    await looks
+    assert probe.port is (Port.UNKNOWN if heard else Port.REFUSES)
+    await world.sleep(PERIOD_S)
+    assert probe.port is Port.UNKNOWN
+    await probe.look(master)
+    assert probe.port is Port.REFUSES
+    await client.close()

@@ -138,6 +138,13 @@ def test_a_slave_whose_masters_port_refuses_acts_at_once() -> None:
     """)
 
 
+@pytest.mark.behaviour("MB-13")
+def test_a_slave_asks_over_a_link_that_lives_whatever_a_port_showed() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("4.0 n1:1 hb1 refuses -> ask, slave, h0:1")
+
+
 def test_a_master_that_returns_at_another_address_is_followed_there_before_name_servers_show_it() -> None:
     slave = Script(1, Role.SLAVE)
     slave.play(ONLINE_SLAVE)

@@ -338,7 +338,7 @@ def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, 
         # Seed 18026: the other group's master was frozen, and took it when its slave had called it back.
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(4.5, 3.0, Kind.FREEZE, "broker-a"), WITH, True),
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(3.5, 1.0, Kind.FREEZE, "broker-a"), WITH, False),
-        # Seed 36890: it lost power before that it had brought it there was on its disk.
+        # Seed 36890: it lost power before its disk had that it was brought there.
         ([(7.8, "broker-a"), (9.0, "broker-a")], Fault(8.2, 0.1, Kind.POWER, "broker-b-1"), WITH, True),
         ([(7.8, "broker-a"), (9.0, "broker-a")], Fault(5.0, 0.1, Kind.POWER, "broker-b-1"), WITH, False),
         # Seed 344: it began anew, and its disk had refused to note what it had handed on.

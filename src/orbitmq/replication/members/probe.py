@@ -50,25 +50,23 @@ class Probe:
     @property
     def port(self) -> Port:
         """What the master's showed a moment ago."""
-        return self._port if self._is_new(self._looked_s) else Port.UNKNOWN
+        return self._port if self._has_just_looked() else Port.UNKNOWN
 
     def forget(self) -> None:
-        """A leader was heard of: what was seen before says nothing of its next loss."""
-        self._looked_s, self._port = -math.inf, Port.UNKNOWN
+        """A leader was heard of: what was seen, or a look under way sees, says nothing of its next loss."""
+        self._looked_s = -math.inf
 
     async def look(self, master: str | None) -> None:
         """Look at them, unless that was a moment ago."""
-        if self._is_new(self._looked_s):
+        if self._has_just_looked():
             return
         self._looked_s = now = self._clock.monotonic()
         self._port = Port.UNKNOWN
         asked = [*self._seen.stand_ins(now), *([] if master is None else [master])]
         gone = await refusing(self._client, asked)
-        if self._looked_s != now:
-            return  # forgotten meanwhile
         for address in gone:
             self._seen.is_gone(address)
         self._port = Port.REFUSES if master in gone else Port.SILENT
 
-    def _is_new(self, at_s: float) -> bool:
-        return self._clock.monotonic() - at_s < PERIOD_S
+    def _has_just_looked(self) -> bool:
+        return self._clock.monotonic() - self._looked_s < PERIOD_S
