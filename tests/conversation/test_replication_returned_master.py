@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, cut_off, kill, online
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, cut_off, kill, online, shown
 
 from orbitmq.broker.role import Role
 from orbitmq.replication.members.fence import Terms
-from orbitmq.replication.members.membership import YIELD_S
+from orbitmq.replication.members.membership import YIELD_S, Membership
 from orbitmq.replication.members.probe import PERIOD_S, Probe
 from orbitmq.replication.members.view import Port, Sightings
 from orbitmq.testing import World
@@ -54,7 +54,7 @@ async def test_a_port_that_refused_before_its_master_returned_is_looked_at_again
 
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("MB-13")
-async def test_a_release_counts_for_one_loss(orbitmq_world: World) -> None:
+async def test_a_release_says_nothing_of_a_master_that_returned(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -66,6 +66,24 @@ async def test_a_release_counts_for_one_loss(orbitmq_world: World) -> None:
         await world.start_broker(MASTER)
         await world.until(lambda: watch.leaders() == [MASTER])
         assert world.clock.monotonic() < released_s + YIELD_S - 1
+        await is_cut_off(world, watch)
+        assert watch.both == []
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("MB-13")
+async def test_a_release_behind_the_word_of_the_return_is_of_before(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await world.stop_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        starting = asyncio.ensure_future(world.start_broker(MASTER))
+        await world.until(lambda: watch.role(SLAVE) is Role.SLAVE)
+        world.brokers[SLAVE].part(Membership).master_releases()  # from a link that is slow
+        await starting
+        await world.until(lambda: shown(world) == BOTH and watch.leaders() == [MASTER])
+        await world.sleep(1.5)  # the slave has seen it too
         await is_cut_off(world, watch)
         assert watch.both == []
 

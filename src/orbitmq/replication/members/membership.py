@@ -196,8 +196,13 @@ class Membership(Component):
         self._looking.at_once()
 
     def master_releases(self) -> None:
-        """The master says that it leads no more: as soon as the name servers do not show it, we may."""
-        self._released_s = self._clock.monotonic()
+        """The master says that it leads no more: as soon as the name servers do not show it, we may.
+
+        Behind the word of its return (906) this one is late: it is of before.
+        """
+        now = self._clock.monotonic()
+        if now >= self._yielded_until:
+            self._released_s = now
         self.look_now()
 
     def may_take_over(self) -> bool:
@@ -235,7 +240,8 @@ class Membership(Component):
         self._probe.forget()
 
     def _is_released(self, now_s: float) -> bool:
-        return now_s - self._released_s < YIELD_S
+        """No master that came back since, and could not tell us, leads before that time has passed."""
+        return now_s - self._released_s < self.terms.patience_s
 
     def lease_given(self, broker_id: int, number: int) -> None:
         """A slave leaves the background work to us, in answer to a question."""
@@ -294,9 +300,6 @@ class Membership(Component):
     def _master_shown(self) -> None:
         self._yielded_until = 0.0  # its next loss is a new one
         self._probe.forget()
-        # Of a master that leaves this may be the last sight of before.
-        if self._clock.monotonic() - self._released_s > self.terms.gap_s:
-            self._released_s = -math.inf
         if self._stood_in and self._role.role is Role.SLAVE:
             self._stood_in = False
             self._around.master_back()
@@ -421,7 +424,6 @@ class Membership(Component):
                 self._met = frozenset()
             if role is Role.ACTING_MASTER:
                 self._stood_in = True
-                self._released_s = -math.inf  # it counts for one loss
             if role not in LEADING:
                 self.fence.withdraw()
             acted = self._role.role is Role.ACTING_MASTER
