@@ -454,8 +454,8 @@ async def test_when_both_began_anew_the_master_waits(orbitmq_world: World) -> No
 async def test_a_master_that_serves_before_it_has_asked_takes_locks_of_its_slave(
     orbitmq_world: World,
 ) -> None:
-    """A name server that just began showed no slave: it served fenced, and told its slave, whom the link
-    brought, that there are no locks (seed 215). The slave tells what it knows first."""
+    """A name server that just began showed no slave, and none came in the time for it: it served fenced, and
+    told its slave, whom the link brought, of no locks (seed 215). The slave tells what it knows first."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -463,10 +463,14 @@ async def test_a_master_that_serves_before_it_has_asked_takes_locks_of_its_slave
         await world.sleep(2)
         world.crash(MASTER)
         await world.stop_name_server()
-        heals = world.runtime.network.partition(["10.0.0.1"], [world.machines[SLAVE].host])
+        hosts = {name: machine.host for name, machine in world.machines.items()}
+        heals = world.runtime.network.partition(["10.0.0.1"], [hosts[SLAVE]])
+        links = world.runtime.network.partition([hosts[MASTER]], [hosts[SLAVE]])
         serves = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
         begin = world.clock.monotonic()
-        await world.until(lambda: watch.role(MASTER) is Role.FENCED and following(world).transferring)
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+        links()
+        await world.until(lambda: following(world).transferring)
         await world.sleep(0.2)
         heals()
         await serves

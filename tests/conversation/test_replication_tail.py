@@ -331,3 +331,58 @@ async def test_a_master_with_an_empty_disk_takes_nothing_before_its_slave_can_be
         await world.until(lambda: ends(world)[0] == ends(world)[1])
         kept = {int(body.rstrip(b"\0")) for body in bodies(world, MASTER) if body != b"x"}
         assert {*range(20), *acknowledged} - kept == set()
+
+
+QUORUM = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "allAckInSyncStateSet": "true"}
+
+
+@pytest.mark.orbitmq(replicas=2, settings={**LOSES, **QUORUM})
+@pytest.mark.behaviour("PO-46")
+async def test_a_master_that_crashed_takes_nothing_before_its_slave_can_be_shown(
+    orbitmq_world: World,
+) -> None:
+    """What its slave alone had was set aside, behind what it took 20 ms after its return (seed 43751)."""
+    world = orbitmq_world
+    async with Watch(world) as watch, world.producer(retries=0, timeout_ms=500) as producer:
+        await online(world, watch)
+        await send(world, 0, 10)
+        await world.brokers[MASTER].services.store.flush()
+        await send(world, 10, 10)
+        world.crash(MASTER)
+        await world.stop_name_server()
+        starting = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
+        acknowledged = set[int]()
+        for number in range(100, 400):
+            with suppress(SendError):
+                if (await producer.send(Message("t", b"%d" % number))).status is SendStatus.SEND_OK:
+                    acknowledged.add(number)
+            await world.sleep(0.01)
+        await starting
+        assert acknowledged
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        assert aside(world) == []
+        kept = {int(body.rstrip(b"\0")) for body in bodies(world, MASTER) if body != b"x"}
+        assert {*range(20), *acknowledged} - kept == set()
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("PO-46")
+@pytest.mark.parametrize("crashed", [True, False])
+async def test_a_master_whose_slave_is_gone_waits_for_it_only_behind_a_crash(
+    orbitmq_world: World, *, crashed: bool
+) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await send(world, 0, 1)
+        world.crash(SLAVE)
+        if crashed:
+            world.crash(MASTER)
+        else:
+            await world.stop_broker(MASTER)
+        await world.sleep(10)
+        begin = world.clock.monotonic()
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+        waited = world.clock.monotonic() - begin
+        assert (2.5 <= waited < 3.5) if crashed else waited < 1

@@ -201,6 +201,7 @@ def _membership(
             lambda: s.store.max_commit_log_offset,
             s.store.record_at,
             term,
+            lambda: s.store.crashed,
         ),
         client,
         NameServerQueries(client, s.config, s.address, lambda: s.topics.version),

@@ -102,6 +102,7 @@ class Membership(Component):
         self._stale_s = -math.inf  # when our own right was last seen not to be renewed
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
         self._began_empty = False  # had no log then
+        self._crashed = False  # the last stop was not a clean one, and it took no messages since
         self._stood_in = False
         self._asked_s = 0.0
         self._asked = False
@@ -129,6 +130,7 @@ class Membership(Component):
             StartError: another broker has our id.
         """
         await self._rivals.refuse_a_taken_id(self._looking.servers)
+        self._crashed = self._own.crashed()
         if not self._config.enable_slave_acting_master:
             return
         if self._role.role in LEADING:
@@ -312,14 +314,15 @@ class Membership(Component):
     def _knows_others(self) -> bool:
         """Whether enough name servers tell who else is there, or everybody else has come by himself.
 
-        A master without a log may have lost it, and name servers that just began anew do not show yet who has
-        it: the others get the time in which they register before it takes messages of its own.
+        A master that crashed, or has no log, may have lost what a slave has, and name servers that just began
+        anew do not show that one yet: the others get the time in which they register before it takes messages
+        of its own, behind which theirs would not fit.
         """
         now, needed = self._clock.monotonic(), self._config.total_replicas - 1
         if 0 < needed <= len(self._came):
             return True
-        emptied = self._config.broker_id == MASTER_ID and not self._own.log_end()
-        if emptied and len(self._others()) < needed and now < self._isolated_s + self.terms.gap_s:
+        may_lack = self._config.broker_id == MASTER_ID and (self._crashed or not self._own.log_end())
+        if may_lack and len(self._others()) < needed and now < self._isolated_s + self.terms.gap_s:
             return False
         return self.seen.told(now)
 
@@ -497,6 +500,7 @@ class Membership(Component):
         self._isolated_s, self._began_empty = self._clock.monotonic(), not self._own.log_end()
         self.look_now()
         silent = await self._going_online.run()
+        self._crashed = False
         agreed, misses_others = silent is not None and not silent, self._misses_others()
         self._came.clear()
         self._elders.went_online(empty=misses_others and not self._others() and not self._own.log_end())

@@ -130,6 +130,7 @@ class OwnState:
         log_end: gives the end of its log.
         record_at: gives a record of its log by its place, ``None``: there is none.
         term: gives the state version of its tables, which grows when a broker takes the lead.
+        crashed: tells whether the stop before its start was not a clean one.
     """
 
     address: str
@@ -137,6 +138,7 @@ class OwnState:
     log_end: Callable[[], int]
     record_at: Callable[[int], bytes | None]
     term: Callable[[], int]
+    crashed: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
