@@ -69,6 +69,30 @@ def test_a_quorum_that_goes_on_alone_promises_less_when_its_slave_was_away(need:
     assert may_be_lost(replace(plan, faults=(frozen, power)), history(), sent) is bool(need)
 
 
+@pytest.mark.parametrize(
+    ("acked_s", "stop", "excused"),
+    [
+        (3.5, Fault(5.0, 9.0, Kind.STOP, "broker-b"), True),
+        (2.9, Fault(5.0, 9.0, Kind.STOP, "broker-b"), False),
+        (5.5, Fault(6.0, 9.0, Kind.STOP, "broker-b"), False),
+        (3.5, Fault(5.0, 4.0, Kind.STOP, "broker-b"), False),
+        (3.5, Fault(16.0, 3.0, Kind.STOP, "broker-b"), False),
+        (3.5, Fault(5.0, 9.0, Kind.NAME_SERVER, "nameserver"), True),
+    ],
+)
+def test_a_slave_that_lost_it_copies_it_again_before_its_master_loses_its_disk(
+    acked_s: float, stop: Fault, *, excused: bool
+) -> None:
+    """Seed 44724: a slave lost power, then its master was away until its disk went."""
+    faults = (Fault(5.0, 0.2, Kind.POWER, "broker-b-1"), stop, Fault(20.0, 3.0, Kind.LOSE_DISK, "broker-b"))
+    sent = Sent(b"plain-1", "plain", "plain", acked_s, acked_s=acked_s, queue=QUEUE)
+    made = history()
+    made.roles = [(25.0, "broker-b", Role.MASTER)]
+    assert may_be_lost(replace(PLAN, faults=faults), made, sent) is excused
+    flushes = replace(PLAN, mode=replace(PLAN.mode, sync_flush=True), faults=faults)
+    assert not may_be_lost(flushes, made, sent)
+
+
 @pytest.mark.parametrize("retried", [(b"plain-1", b"plain-2"), (b"plain-1",), (b"other", b"plain-2")])
 def test_another_copy_may_not(retried: tuple[bytes, ...]) -> None:
     missing = [(group, one.body) for group, one in not_handled(PLAN, history(*retried))]

@@ -68,6 +68,11 @@ def _meets(fault: Fault, master: str, slave: str) -> bool:
     return bool({master, slave} & set(fault.machines))
 
 
+def _reaches(fault: Fault, master: str, slave: str) -> bool:
+    """Whether a fault is about one of the two, or a name server, which shows them each other."""
+    return _meets(fault, master, slave) or fault.target in NAME_SERVERS or fault.other in NAME_SERVERS
+
+
 def _given_back(plan: Plan, history: History, fault: Fault, acked_s: float) -> bool:
     """Whether the slaves of the group could give back what its master has lost.
 
@@ -75,7 +80,11 @@ def _given_back(plan: Plan, history: History, fault: Fault, acked_s: float) -> b
     sync when it was acknowledged, and has it soon, whoever else has it.
     """
     slaves = plan.mode.slaves(fault.target)
-    able = [slave for slave in slaves if _gives(plan, history, fault, slave)]
+    able = [
+        slave
+        for slave in slaves
+        if _gives(plan, history, fault, slave) and not _lost_before(plan, fault, slave, acked_s)
+    ]
     return len(able) == len(slaves) or any(
         acked_s + COPIED_S <= fault.at_s
         and not _disturbed(plan, fault, slave, acked_s - IN_SYNC_S, fault.at_s)
@@ -89,10 +98,37 @@ def _gives(plan: Plan, history: History, fault: Fault, slave: str) -> bool:
     for other in plan.faults:
         if other is fault:
             continue
-        meets = _meets(other, fault.target, slave)
-        reaches = meets or other.target in NAME_SERVERS or other.other in NAME_SERVERS
+        reaches, meets = _reaches(other, fault.target, slave), _meets(other, fault.target, slave)
         if reaches and other.kind in _PARTS and other.at_s <= back_s and other.end_s >= fault.end_s:
             return False
         if meets and other.kind in FORGETS and other.end_s >= unsynced_since_s(plan, fault):
             return False
     return True
+
+
+def _lost_before(plan: Plan, fault: Fault, slave: str, acked_s: float) -> bool:
+    """Whether this slave had lost it before the master lost its disk, and may not have copied it again.
+
+    What loses less than a disk takes from a master nothing that is so old, see :func:`unsynced_since_s`.
+    """
+    if fault.kind is not Kind.LOSE_DISK or plan.mode.sync_flush:
+        return False
+    return any(
+        other.kind in FORGETS
+        and other.target == slave
+        and other.at_s < fault.at_s
+        and (acked_s == inf or unsynced_since_s(plan, other) <= acked_s <= other.end_s)
+        and not _copies_again(plan, fault, slave, other.end_s)
+        for other in plan.faults
+    )
+
+
+def _copies_again(plan: Plan, fault: Fault, slave: str, free_s: float) -> bool:
+    """Whether nothing comes between master and slave for so long that the slave is surely in sync."""
+    for other in sorted(plan.faults, key=lambda each: each.at_s):
+        if other is fault or not _reaches(other, fault.target, slave):
+            continue
+        if free_s + IN_SYNC_S <= min(other.at_s, fault.at_s):
+            return True
+        free_s = max(free_s, other.end_s)
+    return free_s + IN_SYNC_S <= fault.at_s
