@@ -303,6 +303,24 @@ async def test_what_all_replicas_acknowledged_comes_back_to_a_master_that_delive
         assert await received(world, 22) == {-1, *range(20), 50}
 
 
+async def keeps_all_behind_a_new_name_server(world: World) -> None:
+    """The lost master starts with a name server under load: what it takes, and the first 20, stay."""
+    await world.stop_name_server()
+    starting = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
+    acknowledged = set[int]()
+    async with world.producer(retries=0, timeout_ms=500) as producer:
+        for number in range(100, 400):
+            with suppress(SendError):
+                if (await producer.send(Message("t", b"%d" % number))).status is SendStatus.SEND_OK:
+                    acknowledged.add(number)
+            await world.sleep(0.01)
+    await starting
+    assert acknowledged
+    await world.until(lambda: ends(world)[0] == ends(world)[1])
+    kept = {int(body.rstrip(b"\0")) for body in bodies(world, MASTER) if body != b"x"}
+    assert {*range(20), *acknowledged} - kept == set()
+
+
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("PO-24")
 async def test_a_master_with_an_empty_disk_takes_nothing_before_its_slave_can_be_shown(
@@ -310,27 +328,14 @@ async def test_a_master_with_an_empty_disk_takes_nothing_before_its_slave_can_be
 ) -> None:
     """What it took on an empty log was set aside when its slave was there, though it was acknowledged."""
     world = orbitmq_world
-    async with Watch(world) as watch, world.producer(retries=0, timeout_ms=500) as producer:
+    async with Watch(world) as watch:
         await online(world, watch)
         await send(world, 0, 20)
         await world.until(lambda: ends(world)[0] == ends(world)[1])
         world.crash(MASTER)
         world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
         await world.until(lambda: watch.leaders() == [SLAVE])
-        await world.stop_name_server()
-        servers = [world.start_name_server(), world.start_broker(MASTER)]
-        starting = asyncio.gather(*servers)
-        acknowledged = set[int]()
-        for number in range(100, 400):
-            with suppress(SendError):
-                if (await producer.send(Message("t", b"%d" % number))).status is SendStatus.SEND_OK:
-                    acknowledged.add(number)
-            await world.sleep(0.01)
-        await starting
-        assert acknowledged
-        await world.until(lambda: ends(world)[0] == ends(world)[1])
-        kept = {int(body.rstrip(b"\0")) for body in bodies(world, MASTER) if body != b"x"}
-        assert {*range(20), *acknowledged} - kept == set()
+        await keeps_all_behind_a_new_name_server(world)
 
 
 QUORUM = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "allAckInSyncStateSet": "true"}
@@ -343,26 +348,14 @@ async def test_a_master_that_crashed_takes_nothing_before_its_slave_can_be_shown
 ) -> None:
     """What its slave alone had was set aside, behind what it took 20 ms after its return (seed 43751)."""
     world = orbitmq_world
-    async with Watch(world) as watch, world.producer(retries=0, timeout_ms=500) as producer:
+    async with Watch(world) as watch:
         await online(world, watch)
         await send(world, 0, 10)
         await world.brokers[MASTER].services.store.flush()
         await send(world, 10, 10)
         world.crash(MASTER)
-        await world.stop_name_server()
-        starting = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
-        acknowledged = set[int]()
-        for number in range(100, 400):
-            with suppress(SendError):
-                if (await producer.send(Message("t", b"%d" % number))).status is SendStatus.SEND_OK:
-                    acknowledged.add(number)
-            await world.sleep(0.01)
-        await starting
-        assert acknowledged
-        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        await keeps_all_behind_a_new_name_server(world)
         assert aside(world) == []
-        kept = {int(body.rstrip(b"\0")) for body in bodies(world, MASTER) if body != b"x"}
-        assert {*range(20), *acknowledged} - kept == set()
 
 
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
