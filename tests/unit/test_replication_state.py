@@ -25,7 +25,7 @@ from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.acted import Acted
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TravellingTables
-from orbitmq.replication.state.exchange import StateExchange
+from orbitmq.replication.state.exchange import SLICE, StateExchange
 from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
 from orbitmq.replication.state.kept import Kept
@@ -293,6 +293,55 @@ async def test_what_the_leader_told_counts_when_it_is_gone(runtime: SimulatedRun
         assert pair.slave.tables.offsets.query("g", "T", 0) == 9
 
 
+@pytest.mark.behaviour("PO-47")
+@pytest.mark.parametrize("event", ["the link ends", "the slave acts"])
+@pytest.mark.parametrize("newer", ["waits for the log", "is ready too"])
+@pytest.mark.parametrize("orbitmq_seed", range(3))
+async def test_an_older_change_is_never_made_behind_a_newer_one(
+    runtime: SimulatedRuntime, event: str, newer: str, orbitmq_seed: int
+) -> None:
+    """Changes are made in slices, and the leader is lost after the first one."""
+    choice = random.Random(orbitmq_seed)
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        links = connect(master, slave)
+        await pair.sleep(0.2)
+        for number in range(SLICE):
+            master.tables.offsets.commit("g", f"T{number}", 0, 1)
+        master.tables.offsets.commit("g", "moves on", 0, 10)
+        for _ in range(100):
+            change_something(master.tables, choice)
+        master.tables.topics.update(TopicConfig("told at once"))
+        await pair.sleep(0.0005)  # the frames of before and of after arrive together
+        master.tables.log_end = 1000
+        master.tables.offsets.commit("g", "moves on", 0, 99)
+        for _ in range(100):
+            change_something(master.tables, choice)
+        master.tables.topics.update(TopicConfig("told at once", 2, 2))
+        if newer == "is ready too":
+            slave.tables.log_end = 1000
+        lost: list[int] = []
+
+        def lose() -> None:
+            cut(*links)
+            if event == "the slave acts":
+                slave.become(Role.ACTING_MASTER)
+
+        def count(_table: str, _key: str, _value: object) -> None:
+            lost.append(0)
+            if len(lost) == SLICE:
+                asyncio.get_running_loop().call_soon(lose)
+
+        slave.tables.feed.subscribe(count)
+        await pair.sleep(1)
+        assert slave.tables.offsets.query("g", "moves on", 0) == 99
+        there, here = slave.content(), master.content()
+        for content in (there, here):  # one that acts begins a term of its own
+            for table in ("topics", "groups", "offsets"):
+                content[table]["dataVersion"]["stateVersion"] = 0
+        assert there == here
+
+
 async def test_many_tables_are_told_in_pieces_that_the_other_side_takes(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:
         count = MAX_ENTRIES * (WINDOW + 3)
@@ -510,6 +559,38 @@ async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
         await pair.sleep(0.3)
         assert master.delivered == slave.delivered == ([], 5, {0: 25, 1: 30})
         assert master.exchange.terms.term == slave.exchange.terms.term == terms + 1
+
+
+@pytest.mark.behaviour("PO-47")
+async def test_what_a_slave_did_is_older_than_what_its_master_changed_before_it_was_made(
+    runtime: SimulatedRuntime,
+) -> None:
+    """The master serves while it makes, in slices, what the slave that acted tells it."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        slave.become(Role.ACTING_MASTER)
+        for number in range(SLICE):
+            slave.tables.offsets.commit("g", f"T{number}", 0, 1)
+        for queue_id in range(2):
+            slave.tables.offsets.commit("g", "T", queue_id, 25)
+        slave.become(Role.SLAVE)
+        changes: list[str] = []
+
+        def serve() -> None:
+            master.tables.offsets.commit("g", "T", 0, 20)
+            master.tables.offsets.commit("g", "T", 1, 40)
+
+        def count(table: str, key: str, _value: object) -> None:
+            changes.append(key)
+            if len(changes) == SLICE:
+                asyncio.get_running_loop().call_soon(serve)
+
+        master.tables.feed.subscribe(count)
+        connect(master, slave)
+        await pair.sleep(0.5)
+        for side in (master, slave):
+            assert side.tables.offsets.query("g", "T0", 0) == 1
+            assert side.tables.offsets.queues("g", "T") == {0: 25, 1: 40}
 
 
 @pytest.mark.behaviour("PO-32")

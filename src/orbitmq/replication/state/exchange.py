@@ -116,6 +116,7 @@ class StateExchange(Component):
         self._handed_out = HandedOut()
         self._started = False
         self._ends_to_act = False
+        self._applies = False  # what changes now was told by a peer
         self._was_told = False  # our leader has told us, since the start, all that its tables hold
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
@@ -221,6 +222,9 @@ class StateExchange(Component):
             self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
             self._alone.changed(table, key)
         self._telling.changed(table, key, value)
+        if self._role.takes_messages and not self._applies:
+            for inbox in self._inboxes.values():
+                inbox.changed_here(table, key)
 
     def _reset_heard(self, _event: ResetHeard) -> None:
         """Followers that have not heard it would undo it, if we were killed now."""
@@ -277,22 +281,28 @@ class StateExchange(Component):
         while True:
             self._news.clear()
             for link, inbox in list(self._inboxes.items()):
-                before, ready = inbox.applied, inbox.ready(self._store.max_commit_log_offset)
-                for at, action in enumerate(ready, start=1):
-                    self._do(link, action)
-                    if at % SLICE == 0:
-                        await asyncio.sleep(0)
-                if has_metadata(ready) and not await self._keep_what(link):
-                    continue
-                inbox.made()
-                if inbox.applied != before and link in self._inboxes:
-                    link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
+                await self._make_ready(link, inbox)
             waits = any(len(inbox) for inbox in self._inboxes.values())
             try:
                 async with asyncio.timeout(LOOK_SECONDS if waits else None):
                     await self._news.wait()
             except TimeoutError:
                 pass
+
+    async def _make_ready(self, link: PeerLink, inbox: Inbox) -> None:
+        """Make what the log has come to, in slices; what is left when the link ends is made then."""
+        before, ready = inbox.applied, inbox.ready(self._store.max_commit_log_offset)
+        made = 0
+        while (action := inbox.take_next()) is not None:
+            self._do(link, inbox, action)
+            made += 1
+            if made % SLICE == 0:
+                await asyncio.sleep(0)
+        if has_metadata(ready) and not await self._keep_what(link):
+            return
+        inbox.made()
+        if inbox.applied != before and link in self._inboxes:
+            link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
 
     async def _keep_what(self, link: PeerLink) -> bool:
         """Bring what was made to the disk; ``False``: it refuses what our leader told.
@@ -309,8 +319,10 @@ class StateExchange(Component):
             return False
         return True
 
-    def _do(self, link: PeerLink, action: Action) -> None:
+    def _do(self, link: PeerLink, inbox: Inbox, action: Action) -> None:
         if isinstance(action, Entry):
+            if inbox.is_outdated(action) and not self._is_news_yet(action):
+                return
             self._kept.owes_progress |= not link.is_master
             self._apply(self._accepts.with_our_version(link, action))
             return
@@ -329,7 +341,12 @@ class StateExchange(Component):
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
             asked.set_result(action.locks_in_s)
 
+    def _is_news_yet(self, entry: Entry) -> bool:
+        """Whether a change counts though this broker has changed the same key since it came."""
+        return self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
+
     def _apply(self, entry: Entry) -> None:
+        self._applies = True
         try:
             self._feed.apply(entry)
         except ValueError as error:
@@ -337,6 +354,8 @@ class StateExchange(Component):
             self._limiter.write(
                 logging.WARNING, "a change that is left out", "a change is left out: %s", error
             )
+        finally:
+            self._applies = False
 
     def _remove_others(self, complete: Complete, *, acted: int | None = None) -> None:
         """Remove what the leader's tables do not have.
@@ -416,6 +435,6 @@ class StateExchange(Component):
         """What the leader told counts, though the log may not come as far."""
         rest = inbox.rest()
         for action in rest:
-            self._do(link, action)
+            self._do(link, inbox, action)
         if self._background is not None and has_metadata(rest):
             self._spawn(self._kept.tried(), "save what was told last")

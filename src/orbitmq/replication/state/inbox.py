@@ -44,6 +44,9 @@ Action: TypeAlias = Entry | Complete
 class Inbox:
     """Frames of one link, in order.
 
+    What :meth:`ready` found stays here until :meth:`take_next` takes it: who needs all at once, in the middle
+    of that, gets the older changes before the newer ones.
+
     Attributes:
         received: number of the last frame.
         applied: sequence up to which changes were made.
@@ -51,6 +54,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, int, Action | None]] = deque()
+        self._ready: deque[Action] = deque()
+        self._changed_here: set[tuple[str, str]] = set()
         self._keys: dict[str, set[str]] | None = None
         self._given = 0
         self.received = 0
@@ -101,15 +106,33 @@ class Inbox:
             else:
                 found.append(action)
         last = {(each.table, each.key): each for each in found if isinstance(each, Entry)}
-        return [each for each in found if not isinstance(each, Entry) or last[each.table, each.key] is each]
+        found = [each for each in found if not isinstance(each, Entry) or last[each.table, each.key] is each]
+        self._ready.extend(found)
+        return found
+
+    def take_next(self) -> Action | None:
+        """The oldest of what is ready, to be made within this turn of the event loop; ``None``: all is."""
+        return self._ready.popleft() if self._ready else None
+
+    def changed_here(self, table: str, key: str) -> None:
+        """This broker, which serves, has changed a key itself: what waits was judged before that."""
+        if self._ready or self._waiting:
+            self._changed_here.add((table, key))
+        elif self._changed_here:
+            self._changed_here.clear()
+
+    def is_outdated(self, entry: Entry) -> bool:
+        """Whether this broker has changed the same key since the change came."""
+        return (entry.table, entry.key) in self._changed_here
 
     def made(self) -> None:
         """All that was given out is made."""
         self.applied = self._given
 
     def rest(self) -> list[Action]:
-        """All that waits, though the log will not come so far: its sender is gone."""
-        found = [action for _, _, action in self._waiting if action is not None]
+        """All that is not made yet, though the log will not come so far: its sender is gone."""
+        found = [*self._ready, *(action for _, _, action in self._waiting if action is not None)]
+        self._ready.clear()
         self._waiting.clear()
         self._keys = None
         return found
