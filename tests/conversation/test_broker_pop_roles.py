@@ -236,6 +236,43 @@ async def test_what_the_acting_slave_saw_done_does_not_come_again_from_the_retur
         assert await consumer.receive(8, wait_s=40) == []
 
 
+@pytest.mark.behaviour("PE-02")
+@pytest.mark.parametrize("end", ["acknowledged", "made invisible for longer", "redelivered again"])
+@pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true", "slaveReadEnable": "true"})
+async def test_the_end_of_a_popped_redelivery_is_told_to_the_slave(orbitmq_world: World, end: str) -> None:
+    world = orbitmq_world
+    await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+    async with world.producer() as producer:
+        await producer.send(Message("orders", b"one"))
+    slave = world.brokers["broker-a-1"]
+    async with world.simple_consumer("billing") as consumer:
+        consumer.subscribe("orders")
+        await taken(consumer, 1)
+        [again] = await taken(consumer, 1)
+        assert again.reconsume_times == 1
+        await world.sleep(1)
+        assert len(slave.part(PopRevive).state.in_flight) == 1
+        if end == "acknowledged":
+            await consumer.ack(again)
+        elif end == "made invisible for longer":
+            await consumer.change_invisible(again, 40)
+            await world.sleep(1)
+            await consumer.ack(again)
+        else:
+            [third] = await taken(consumer, 1)
+            assert third.reconsume_times == 2
+            await world.sleep(1)
+            await consumer.ack(third)
+        await world.sleep(1)
+        assert len(slave.part(PopRevive).state.in_flight) == 0
+        world.crash("broker-a", keep=Keep.NOTHING)
+        world.machines["broker-a"].disk.remove_tree("/")
+        await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER)
+        await world.start_broker("broker-a")
+        await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+        assert await consumer.receive(8, wait_s=90) == []
+
+
 @pytest.mark.behaviour("PE-09")
 @pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true", "slaveReadEnable": "true"})
 async def test_a_slave_passes_acknowledgements_on_to_its_master(
