@@ -315,7 +315,8 @@ async def test_a_slave_whose_disk_refuses_to_empty_the_queues_does_it_when_it_is
         delete(world)
         make(world)
         disk = world.machines[SLAVE].disk
-        disk.fail("*", f"consumequeue/{TOPIC}", times=-1)
+        for refused in ("open_segment", "pwrite", "sync", "remove"):
+            disk.fail(refused, f"consumequeue/{TOPIC}", times=-1)
         await world.start_broker(SLAVE)
         await world.sleep(5)
         disk.heal()

@@ -153,20 +153,103 @@ async def test_a_dropped_topic_is_in_no_later_positions() -> None:
         await store.stop()
 
 
-async def test_queue_files_that_somebody_removed_cost_their_messages_only() -> None:
-    runtime = simulated_runtime(1)
-    store = await opened(runtime, "a")
-    await fill(store, "a", 40)
+async def damaged_store(runtime: SimulatedRuntime, files: int) -> list[str]:
+    """A stopped store of a topic with ``files`` files in its queue 2; their paths."""
+    store = await opened(runtime, "a", "b")
+    await fill(store, "b", 4)
+    await fill(store, "a", 4 * (100 * files - 50))
     await store.stop()
-    runtime.files.remove_tree(f"{ROOT}/consumequeue/a/2")
-    store = await opened(runtime, "a")
+    folder = f"{ROOT}/consumequeue/a/2"
+    return [f"{folder}/{name}" for name in runtime.files.list_dir(folder)]
+
+
+def damage(files: MemoryFiles, path: str, how: str) -> None:
+    data = files.read_bytes(path)
+    if how == "removed":
+        files.remove(path)
+        return
+    shapes = {
+        "empty": b"",
+        "zeroed": bytes(len(data)),
+        "cut": data[:50],
+        "longer": data + b"x",
+        "first entry": bytes(20) + data[20:],
+    }
+    files.write_atomic(path, shapes[how])
+
+
+HOW = ("removed", "empty", "zeroed", "cut", "longer", "first entry")
+# Which of how many files, how it was damaged, whether positions tell how far the queue reaches. Without them
+# the queue begins with its first file and ends with its last one.
+DAMAGES = [(which, how, True) for which in ((0, 1), (0, 3), (1, 3), (2, 3)) for how in HOW]
+DAMAGES += [((0, 3), "zeroed", False), ((0, 3), "first entry", False)]
+DAMAGES += [((1, 3), "zeroed", False), ((1, 3), "first entry", False), ((1, 3), "removed", False)]
+
+
+@pytest.mark.behaviour("ST-16")
+@pytest.mark.parametrize(("which", "how", "positions"), DAMAGES)
+async def test_queue_files_that_were_damaged_are_made_anew(
+    which: tuple[int, int], how: str, positions: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = simulated_runtime(1)
+    number, count = which
+    paths = await damaged_store(runtime, count)
+    assert len(paths) == count
+    damage(runtime.files, paths[number], how)
+    if not positions:
+        for name in NAMES:
+            runtime.files.remove(f"{ROOT}/{name}")
+    for _ in range(2):
+        store = await opened(runtime, "a", "b")
+        messages = 100 * count - 50
+        assert ends(store, "a") == [(0, messages)] * 4
+        for queue in range(4):
+            offset = 0
+            while (found := store.get("a", queue, offset, 32)).count:
+                offset = found.next_offset
+            assert offset == messages
+        assert store.get("b", 2, 0, 32).count == 1
+        await store.stop()
+    assert paths[number] in caplog.text
+
+
+@pytest.mark.behaviour("ST-16")
+async def test_a_whole_folder_of_a_queue_that_was_removed_is_made_anew() -> None:
+    runtime = simulated_runtime(1)
+    await damaged_store(runtime, 2)
+    runtime.files.remove_tree(f"{ROOT}/consumequeue/a")
+    store = await opened(runtime, "a", "b")
     await fill(store, "a", 8)
     await asyncio.sleep(6)
-    assert ends(store, "a") == [(0, 12), (0, 12), (10, 12), (0, 12)]
-    assert store.get("a", 2, 10, 32).count == 2
+    assert ends(store, "a") == [(0, 152)] * 4
     await store.stop()
-    store = await opened(runtime, "a")
-    assert ends(store, "a") == [(0, 12), (0, 12), (10, 12), (0, 12)]
+
+
+@pytest.mark.behaviour("ST-16")
+async def test_files_that_cleaning_removed_behind_the_last_positions_are_not_missed() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", file_reserved_ms=1000, commit_log_file_bytes=1 << 14)
+    await fill(store, "a", 4 * 250)
+    await asyncio.sleep(6)
+    kept = {
+        name: runtime.files.read_bytes(f"{ROOT}/{name}")
+        for name in runtime.files.list_dir(ROOT)
+        if name in NAMES
+    }
+    checkpoint = runtime.files.read_bytes(f"{ROOT}/checkpoint")
+    await asyncio.sleep(10)
+    store.clean()
+    assert store.min_offset("a", 0) > 100
+    low = store.min_offset("a", 0)
+    await store.stop()
+    # As a kill before the next checkpoint leaves it.
+    for name, data in kept.items():
+        runtime.files.write_atomic(f"{ROOT}/{name}", data)
+    runtime.files.write_atomic(f"{ROOT}/checkpoint", checkpoint)
+    store = await opened(runtime, "a", commit_log_file_bytes=1 << 14)
+    assert store.recovered is not None
+    assert not store.recovered.rebuilt
+    assert ends(store, "a")[0] == (low, 250)
     await store.stop()
 
 

@@ -343,6 +343,10 @@ class MemoryFiles:
         self.check_fault("read_bytes", path)
         return bytes(self._file(path).content)
 
+    def read_at(self, path: str, offset: int, count: int) -> bytes:
+        self.check_fault("read_bytes", path)
+        return bytes(self._file(path).content[offset : offset + count])
+
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         path = _clean(path)
         self.check_fault("write_atomic", path)

@@ -136,6 +136,10 @@ class Files(Protocol):
 
     def read_bytes(self, path: str) -> bytes: ...
 
+    def read_at(self, path: str, offset: int, count: int) -> bytes:
+        """``count`` bytes of a file from ``offset`` on, fewer where it ends."""
+        ...
+
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Replace ``path`` as a whole: temporary file, fsync, rename, fsync of the folder."""
         ...

@@ -200,6 +200,13 @@ class SystemFiles:
         with open(path, "rb") as file:
             return file.read()
 
+    def read_at(self, path: str, offset: int, count: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, count, offset)
+        finally:
+            os.close(fd)
+
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         folder = os.path.dirname(os.path.abspath(path))
         self.make_dirs(folder)

@@ -47,7 +47,8 @@ class ConsumeQueue:
                 if rest or size not in (0, self.file_bytes):
                     raise StoreError(
                         f"{self.folder}/{name} has {size} bytes, expected {self.file_bytes}: "
-                        "set mappedFileSizeConsumeQueue to the size the folder was written with"
+                        "set mappedFileSizeConsumeQueue to the size the folder was written with; if that is "
+                        "its size, the file is damaged: delete the folder consumequeue, a start makes it anew"
                     )
                 numbers.add(number)
         return numbers
@@ -139,6 +140,11 @@ class ConsumeQueue:
             else:
                 high = middle
         return low
+
+    @property
+    def first_of_files(self) -> int:
+        """The first offset that the files have room for."""
+        return min(self._numbers) * self.entries_per_file if self._numbers else 0
 
     @property
     def end_of_files(self) -> int:

@@ -18,6 +18,7 @@ from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.checking import QueueFiles
 from orbitmq.store.queues.consume_queue import ConsumeQueue
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.positions import QueuePositions
@@ -213,8 +214,11 @@ class Queues:
         files, root = self._runtime.files, self._config.consume_queue_path
         return [name for name in files.list_dir(root) if files.is_dir(f"{root}/{name}")]
 
-    def load_folder(self, topic: str, border: int, *, cut: bool, is_stored: IsStored) -> None:
-        """Find out from its files how far each queue of a topic reaches with records below ``border``.
+    def load_folder(
+        self, topic: str, border: int, *, cut: bool, is_stored: IsStored, files: QueueFiles
+    ) -> str | None:
+        """Find out from its files how far each queue of a topic reaches with records below ``border``; which
+        file lacks what is between the ends of its queue, ``None``: none does.
 
         Args:
             cut: remove what is behind.
@@ -224,6 +228,7 @@ class Queues:
             StoreError: a file of another size.
         """
         root = self._config.consume_queue_path
+        fault = None
         for name in self._runtime.files.list_dir(f"{root}/{topic}"):
             if not name.isdigit() or (slot := self.register(topic, int(name))) < 0:
                 continue
@@ -238,6 +243,19 @@ class Queues:
                     self._note(slot, queue, queue.cut(following))
                 self._appender.reset_slot(slot, following, min(low, following))
                 self._close(slot)
+                end = following if cut else high
+                if low < end:
+                    fault = fault or files.fault(queue.folder, low, end)
+        return fault
+
+    def forget_all(self) -> list[tuple[int, int]]:
+        """Let every queue be empty; the slots of those that had messages and where they ended."""
+        ends = [(slot, end) for slot, end in enumerate(self._appender.column(table.Q_NEXT)) if end]
+        with self._mutex:
+            for slot, _ in ends:
+                self._close(slot)
+                self._appender.reset_slot(slot, 0, 0)
+        return ends
 
     # -- files -----------------------------------------------------------------------------------------
 
@@ -489,7 +507,9 @@ class Queues:
         self._lookup.drop_entry_map(slot)
         appender, queue = self._appender, self._queue(slot)
         saved = appender.get(slot, table.Q_SAVED)
-        low = queue.end_below(physical_offset, appender.get(slot, table.Q_MIN), saved)
+        # Files before the first one were removed already, by a cleaning that no positions tell of.
+        low = min(max(appender.get(slot, table.Q_MIN), queue.first_of_files), saved)
+        low = queue.end_below(physical_offset, low, saved)
         appender.set(slot, table.Q_MIN, low)
         appender.set(slot, table.Q_MIN_PLACE, queue.entry(low)[0] if low < saved else -1)
         queue.remove_files_below(low)

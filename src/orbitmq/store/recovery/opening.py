@@ -15,6 +15,7 @@ from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles, place_in
 from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.checking import QueueFiles
 from orbitmq.store.queues.positions import QueuePositions, read_positions
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reput import TagsCodeOf
@@ -97,6 +98,9 @@ class Opening:
         self._appender = appender
         self._codes = codes
         self.cancelled = False
+        # Slots and next offsets of queues as damaged files had them.
+        self._ends: list[tuple[int, int]] = []
+        self._positions: tuple[QueuePositions, int, int] | None = None
         self._positions_name = -1
         self._positions_bytes = 0
 
@@ -112,13 +116,14 @@ class Opening:
         crashed = self._runtime.files.exists(f"{root}/abort")
         self._files.load()
         checkpoint = read_checkpoint(self._runtime, f"{root}/checkpoint")
-        lost = self._queues_lost(checkpoint)
+        self._positions = self._named_positions(checkpoint)
+        lost = self._queues_lost(checkpoint) or self._queues_damaged(checkpoint)
         start = -1 if lost else self._load_positions(checkpoint)
         if start < 0:
             start = self._start(checkpoint, crashed)
             self._make_room(start)
             self._note_start(checkpoint, start)
-            self._load_folders(start, crashed)
+            lost |= self._load_folders(start, crashed)
         else:
             self._make_room(start)
         self._bring_to_device(self._durable(checkpoint, start), again=crashed)
@@ -134,7 +139,7 @@ class Opening:
         outcome = recovery.run(start, rebuild=lost)
         self._queues.drop_below(self._files.first)
         if lost:
-            self._keep_ends(checkpoint)
+            self._keep_ends()
         return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
 
     def _queues_lost(self, checkpoint: Checkpoint) -> bool:
@@ -148,6 +153,29 @@ class Opening:
             return True
         # A Java broker with enableConsumeQueueExt keeps the tags' codes in files of their own.
         return checkpoint.safe_offset < 0 and files.is_dir(f"{root}/consumequeue_ext")
+
+    def _queues_damaged(self, checkpoint: Checkpoint) -> bool:
+        """Whether a file lacks what the positions say of it; then all are deleted, to be made anew."""
+        if self._positions is None:
+            return False
+        fault = self._queue_files(checkpoint.positions_offset).first_fault(self._positions[0])
+        if fault is not None:
+            self._delete_queues(fault)
+        return fault is not None
+
+    def _queue_files(self, log_end: int) -> QueueFiles:
+        config = self._config
+        return QueueFiles(
+            self._runtime.files,
+            config.consume_queue_path,
+            config.consume_queue_file_bytes,
+            self._files.first,
+            log_end,
+        )
+
+    def _delete_queues(self, fault: str) -> None:
+        logger.warning("%s: the consume queues are made anew from the log", fault)
+        self._runtime.files.remove_tree(self._config.consume_queue_path)
 
     def _note_rebuild(self, checkpoint: Checkpoint) -> None:
         """Write down that the queues are not complete until the next checkpoint.
@@ -168,12 +196,13 @@ class Opening:
             lowered = replace(checkpoint, safe_offset=start, positions_offset=-1)
             write_checkpoint(self._runtime, f"{self._config.root}/checkpoint", lowered)
 
-    def _keep_ends(self, checkpoint: Checkpoint) -> None:
+    def _keep_ends(self) -> None:
         """Let rebuilt queues without a message go on where they ended: no record of the log says it."""
-        found = self._named_positions(checkpoint)
-        if found is None:
+        for slot, following in self._ends:
+            self._queues.go_on_at(slot, following)
+        if self._positions is None:
             return
-        positions = found[0].without_dropped()
+        positions = self._positions[0].without_dropped()
         for owner, queue_id, following in zip(positions.owners, positions.ids, positions.nexts, strict=True):
             slot = self._queues.register(positions.topics[owner], queue_id)
             if slot >= 0:
@@ -219,10 +248,9 @@ class Opening:
     def _load_positions(self, checkpoint: Checkpoint) -> int:
         """Take the queues' positions from the file that the checkpoint names; the log offset up to which they
         count, -1: there is no such file, or it does not fit the log."""
-        found = self._named_positions(checkpoint)
-        if found is None:
+        if self._positions is None:
             return -1
-        positions, self._positions_name, self._positions_bytes = found
+        positions, self._positions_name, self._positions_bytes = self._positions
         self._queues.load_positions(positions)
         return checkpoint.positions_offset
 
@@ -238,11 +266,21 @@ class Opening:
             queue_file_bytes=self._config.consume_queue_file_bytes,
         )
 
-    def _load_folders(self, border: int, crashed: bool) -> None:
+    def _load_folders(self, border: int, crashed: bool) -> bool:
+        """Find out from their files how far the queues reach; whether one lacks what is between its ends."""
+        fault = None
+        files = self._queue_files(self._files.end)
         for topic in self._queues.folders():
             if self.cancelled:
                 raise StartCancelledError
-            self._queues.load_folder(topic, border, cut=crashed, is_stored=self._is_stored)
+            found = self._queues.load_folder(
+                topic, border, cut=crashed, is_stored=self._is_stored, files=files
+            )
+            fault = fault or found
+        if fault is not None:
+            self._ends = self._queues.forget_all()
+            self._delete_queues(fault)
+        return fault is not None
 
     def _is_stored(self, entry: tuple[int, int, int], queue_id: int, offset: int) -> bool:
         """Whether the log has the record that a consume queue entry names, as far as it reaches back."""

@@ -1,0 +1,79 @@
+"""Whether consume queue files hold what a start believes of them, before anything relies on it.
+
+A file may be gone, empty, cut or full of zeros: somebody deleted it, or a copy or a disk lost it. A start has
+many queues, so it looks at the size of each file and at its first and last entry, no more.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from orbitmq.runtime.seam import Files
+from orbitmq.store.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from orbitmq.store.log.files import file_name
+from orbitmq.store.queues.positions import QueuePositions
+
+_PLACE_AND_SIZE = struct.Struct(">qi")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """Looks at the files of queues.
+
+    Attributes:
+        root: the folder of all consume queues.
+        file_bytes: the size of each file, whole entries.
+        log_first: the log begins there: files with older entries only may be gone.
+        log_end: no entry names a record there or behind.
+    """
+
+    files: Files
+    root: str
+    file_bytes: int
+    log_first: int
+    log_end: int
+
+    def first_fault(self, positions: QueuePositions) -> str | None:
+        """The first file that does not hold what the positions say, and why; ``None``: all do."""
+        rows = zip(positions.owners, positions.ids, positions.mins, positions.nexts, strict=True)
+        for owner, queue_id, low, following in rows:
+            if low < following and positions.topics[owner]:
+                folder = f"{self.root}/{positions.topics[owner]}/{queue_id}"
+                if (fault := self.fault(folder, low, following)) is not None:
+                    return fault
+        return None
+
+    def fault(self, folder: str, low: int, following: int) -> str | None:
+        """The first file of a queue that lacks its part of the offsets ``low`` to ``following`` - 1."""
+        per_file = self.file_bytes // ENTRY_BYTES
+        gone = ""
+        any_there = False
+        for number in range(low // per_file, (following - 1) // per_file + 1):
+            path = f"{folder}/{file_name(number * self.file_bytes)}"
+            begin = number * per_file
+            first, last = max(low, begin), min(following, begin + per_file) - 1
+            try:
+                size = self.files.size_bytes(path)
+            except FileNotFoundError:
+                if any_there:
+                    return f"{path} is missing"
+                gone = gone or path
+                continue
+            if size != self.file_bytes:
+                return f"{path} has {size} bytes, not {self.file_bytes}"
+            if gone and not any_there and self._place(path, first - begin) >= self.log_first:
+                # Cleaning removes only files whose entries are all below the log's first file.
+                return f"{gone} is missing"
+            any_there = True
+            for offset in {first, last}:
+                if not -1 < self._place(path, offset - begin) < self.log_end:
+                    return f"{path} has no entry for offset {offset}"
+        return None if any_there else f"{gone} is missing"
+
+    def _place(self, path: str, entry: int) -> int:
+        """Where an entry's record lies in the log, -1: the entry was never written."""
+        place, size = _PLACE_AND_SIZE.unpack(
+            self.files.read_at(path, entry * ENTRY_BYTES, _PLACE_AND_SIZE.size)
+        )
+        return place if size > 0 else -1
