@@ -445,6 +445,63 @@ async def test_a_broker_that_comes_back_goes_on_being_read(world: Any) -> None:
         assert await until(world, lambda: seen.got) < 3.5
 
 
+@pytest.mark.parametrize("failure", ["link", "code", "unforeseen"])
+@pytest.mark.parametrize("ordered", [False, True], ids=["plain", "ordered"])
+async def test_a_failed_pull_gives_nothing_again_that_is_held_or_in_hand(
+    world: Any, ordered: bool, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is asked next fails: what was pulled before stays here, once."""
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for number in range(40):
+        broker.store("t", b"%d" % number)
+    gate, pull = asyncio.Event(), BrokerCalls.pull
+    got: list[bytes] = []
+    failing = failed = 0
+
+    async def handler(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        await gate.wait()
+
+    def script(command: Command) -> Any:
+        nonlocal failed
+        if command.code == RequestCode.PULL_MESSAGE and failing > failed and failure == "code":
+            failed += 1
+            return command.reply(1, "a disk error")
+        return "default"
+
+    async def breaks(calls: BrokerCalls, *arguments: Any, **options: Any) -> Any:
+        nonlocal failed
+        if failing > failed and failure == "unforeseen":
+            failed += 1
+            raise RuntimeError("a bug of the client")
+        return await pull(calls, *arguments, **options)
+
+    broker.script = script
+    monkeypatch.setattr(BrokerCalls, "pull", breaks)
+    async with running(consumer_of(world, ordered=ordered, concurrency=4), handler) as consumer:
+        held = 1 if ordered else 4
+        await until(world, lambda: len(got) == held)
+        if failure == "link":
+            await broker.stop()
+            await world.runtime.clock.sleep(3)
+            await broker.start()
+        else:
+            failing = 3
+            # The pull that waits at the broker ends with this one; the next ones fail.
+            broker.store("t", b"40")
+            await until(world, lambda: failed == failing, seconds=60)
+            await world.runtime.clock.sleep(3)
+        broker.store("t", b"last")
+        assert len(got) == held
+        gate.set()
+        await until(world, lambda: b"last" in got)
+        queue = MessageQueue("t", "a", 0)
+        stored = 42 - (failure == "link")
+        await until(world, lambda: consumer._offsets.get(queue) == stored)
+    assert len(got) == len(set(got)) == stored
+
+
 async def test_an_offset_outside_the_queue_is_corrected(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -221,3 +222,64 @@ def test_what_is_made_in_a_folder_that_is_not_synced_is_made_anew(
     with pytest.raises(OSError):
         files.open_segment(f"{root}/log/1", 1 << 62, create=True)
     assert files.list_dir(f"{root}/log") == ["0"]
+
+
+class Disk:
+    """What reaches the disk, in order: the names under which files and folders are synced and moved."""
+
+    def __init__(self, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[str] = []
+        self._root = root
+        fsync, replace, rename = os.fsync, os.replace, os.rename
+
+        def note_sync(descriptor: int) -> None:
+            fsync(descriptor)
+            path = self._short(os.readlink(f"/proc/self/fd/{descriptor}"))
+            folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            size = "" if folder else f", {os.fstat(descriptor).st_size} bytes"
+            self.steps.append(f"sync {path}{size}")
+
+        def note_replace(source: str, target: str) -> None:
+            replace(source, target)
+            self.steps.append(f"replace {self._short(target)}")
+
+        def note_rename(source: str, target: str) -> None:
+            rename(source, target)
+            self.steps.append(f"rename {self._short(target)}")
+
+        monkeypatch.setattr(os, "fsync", note_sync)
+        monkeypatch.setattr(os, "replace", note_replace)
+        monkeypatch.setattr(os, "rename", note_rename)
+
+    def _short(self, path: str) -> str:
+        return os.path.relpath(path, self._root)
+
+
+def test_each_change_of_a_file_or_a_name_is_synced_before_the_call_returns(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut takes a table, a checkpoint or a renamed file that the caller counts on."""
+    files = system_runtime().files
+    for folder in ("a", "b"):
+        files.make_dirs(f"{root}/{folder}")
+    disk = Disk(root, monkeypatch)
+    # The content before the name, or the name may stand for an empty file.
+    files.write_atomic(f"{root}/a/x.json", b"12345")
+    assert disk.steps == ["sync a/x.json.tmp, 5 bytes", "replace a/x.json", "sync a"]
+    disk.steps.clear()
+    files.write_atomic(f"{root}/c/x.json", b"1")
+    assert disk.steps == ["sync .", "sync c/x.json.tmp, 1 bytes", "replace c/x.json", "sync c"]
+    disk.steps.clear()
+    files.write_atomic(f"{root}/a/x.json", b"12345", sync=False)
+    assert disk.steps == ["replace a/x.json"]
+    disk.steps.clear()
+    files.rename(f"{root}/a/x.json", f"{root}/a/y.json")
+    assert disk.steps == ["rename a/y.json", "sync a"]
+    disk.steps.clear()
+    files.rename(f"{root}/a/y.json", f"{root}/b/y.json")
+    assert [disk.steps[0], *sorted(disk.steps[1:])] == ["rename b/y.json", "sync a", "sync b"]
+    disk.steps.clear()
+    files.remove(f"{root}/b/y.json")
+    files.remove_tree(f"{root}/c")
+    files.make_dirs(f"{root}/d/e")
+    assert disk.steps == ["sync b", "sync .", "sync d", "sync ."]

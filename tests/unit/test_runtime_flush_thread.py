@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from orbitmq.runtime import system_runtime
-from orbitmq.runtime.flush_thread import FlushThread
+from orbitmq.runtime.flush_thread import Done, FlushThread
 
 
 @pytest.fixture
@@ -72,6 +72,58 @@ def test_one_loop_after_the_other(thread: FlushThread, tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         for _ in range(3):
             assert asyncio.run(outcome(thread, file.fileno())) is None
+
+
+def test_a_flush_of_several_files_brings_each_of_them_to_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush over the end of a log file: the end of the one and the beginning of the next."""
+    runtime, synced = system_runtime(), list[int]()
+
+    def sync(self: FlushThread, descriptors: Sequence[int], done: Done) -> None:
+        synced.extend(descriptors)
+        forward(self, descriptors, done)
+
+    forward = FlushThread.sync
+    monkeypatch.setattr(FlushThread, "sync", sync)
+
+    async def main() -> None:
+        paths = [str(tmp_path / name) for name in ("0", "1", "2")]
+        segments = [runtime.files.open_segment(path, 4096, create=True) for path in paths]
+        told: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        runtime.threads.sync(segments, told.set_result)
+        assert await told is None
+        assert synced == [segment.descriptor for segment in segments]
+        runtime.threads.close()
+        for segment in segments:
+            segment.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_failure_of_any_of_several_files_is_the_failure_of_the_flush(place: int, tmp_path: Path) -> None:
+    runtime = system_runtime()
+
+    async def main() -> None:
+        segments = [
+            runtime.files.open_segment(str(tmp_path / f"{number}"), 4096, create=True) for number in range(3)
+        ]
+        # A pipe cannot be synced; the segment's number stands for it now.
+        reading, writing = os.pipe()
+        os.dup2(writing, segments[place].descriptor)
+        told: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        runtime.threads.sync(segments, told.set_result)
+        error = await told
+        assert isinstance(error, OSError)
+        assert error.errno == errno.EINVAL
+        runtime.threads.close()
+        for segment in segments:
+            segment.close()
+        os.close(reading)
+        os.close(writing)
+
+    asyncio.run(main())
 
 
 def test_a_closed_segment_and_a_closed_pool_are_refused(tmp_path: Path) -> None:
