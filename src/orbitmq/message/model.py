@@ -358,7 +358,7 @@ class Processing:
             return False
         if not failed_itself(error):
             return False
-        log.warning("processing of %s failed: %r", message.message_id, error)
+        log.warning("processing of %s failed", message.message_id, exc_info=error)
         settle(message, Verdict(Ending.RETRY, error=error))
         return True
 

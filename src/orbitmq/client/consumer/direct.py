@@ -37,7 +37,7 @@ async def consume_directly(
     except BaseException as error:
         if not failed_itself(error):
             raise
-        log.warning("handler failed on %s, consumed on request: %r", message.message_id, error)
+        log.warning("handler failed on %s, consumed on request", message.message_id, exc_info=error)
         result.consume_result, result.remark = CMResult.CR_THROW_EXCEPTION, repr(error)
     verdict = message.verdict
     if verdict is not None and verdict.ending is not Ending.ACK:

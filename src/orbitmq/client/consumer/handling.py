@@ -116,7 +116,7 @@ def by_topic_in_batches(handlers: Mapping[str, Call]) -> Call:
             except BaseException as error:
                 if not failed_itself(error):
                     raise
-                log.warning("handler of topic %s failed on %d messages: %r", topic, len(share), error)
+                log.warning("handler of topic %s failed on %d messages", topic, len(share), exc_info=error)
                 for message in share:
                     settle(message, Verdict(Ending.RETRY, error=error))
 
@@ -142,7 +142,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
                 delivery.give_back(process_queue, message)
                 delivery.release(process_queue)
                 raise
-            log.warning("handler failed on %s of %s: %r", message.message_id, process_queue.queue, error)
+            log.warning("handler failed on %s of %s", message.message_id, process_queue.queue, exc_info=error)
             await delivery.ended([(process_queue, message)], error)
         else:
             # delivery.ended(), without its call for the usual case.
@@ -177,7 +177,9 @@ async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
             if not failed_itself(error):
                 _let_go(delivery, held)
                 raise
-            log.warning("handler failed on a batch of %d from %s: %r", len(held), held[0][0].queue, error)
+            log.warning(
+                "handler failed on a batch of %d from %s", len(held), held[0][0].queue, exc_info=error
+            )
             await delivery.ended(held, error)
         else:
             await delivery.ended(held)
@@ -198,7 +200,7 @@ async def handle_leased(lease: Lease, call: Call, free: asyncio.Semaphore) -> No
         if not failed_itself(error):
             lease.leases.drop(lease)
             raise
-        log.warning("handler failed on %s: %r", message.message_id, error)
+        log.warning("handler failed on %s", message.message_id, exc_info=error)
         settle(message, Verdict(Ending.RETRY, error=error))
     else:
         if is_open(message):
