@@ -28,8 +28,10 @@ from benchmarks.servers import (
     ServerError,
     child_settings,
     java_program,
+    left_out,
     wait_for_route,
 )
+from benchmarks.verdict import Miss, exit_code, times_worse
 
 TOPIC = "client_speed"
 TIMEOUT_S = 300
@@ -172,7 +174,22 @@ def report(found: dict[str, list[Speed | None]], rounds: int, kind: str) -> str:
     )
 
 
-def main() -> None:
+def missed(found: dict[str, list[Speed | None]], waits: dict[str, list[float]]) -> list[Miss]:
+    """The aims that were not met."""
+    misses = []
+    for way in WAYS:
+        mine = found[way.name][0]
+        if way.per_core and mine is not None:
+            text = f"{way.title}: {mine.per_core:,.0f}/s per core, wanted {way.per_core:,}"
+            misses.append(Miss(text, times_worse(mine.per_core, least=way.per_core)))
+    for what, seconds in waits.items():
+        middle, aim = statistics.median(seconds), first_messages.AIMS[what]
+        text = f"{first_messages.TITLES[what]}: {middle:.2f} s, wanted {aim} s"
+        misses.append(Miss(text, times_worse(middle, most=aim)))
+    return [miss for miss in misses if miss.times > 1]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.client_speed", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one short run of each")
     parser.add_argument("--name", default="client", help="of the files in benchmarks/results")
@@ -194,7 +211,7 @@ def main() -> None:
                     java_program("ClientSpeed", folder), name_server.address, folder, JVM_WARMUP_S
                 )
             except PeerUnavailableError as error:
-                print(f"without Apache's client: {error}")
+                left_out(f"without Apache's client: {error}")
                 theirs = None
             found = measure(ours, theirs, messages, rounds)
             waits = first_messages.measure(name_server, broker, 2 if options.short else 5)
@@ -206,7 +223,8 @@ def main() -> None:
     print(text)
     content = {"record": taken, "machine": machine(), "speeds": found, "waits": waits}
     print(f"\nkept in {keep(options.name, text, content)}")
+    return exit_code(missed(found, waits))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

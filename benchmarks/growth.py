@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks import crowd, many_topics, recovery, timers
 from benchmarks.measure import Generator, table
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, apache_classpath
+from benchmarks.verdict import Miss, exit_code, times_worse
 
 Maker = Ours | Apache
 Found = dict[str, float]
@@ -51,10 +52,11 @@ class Line:
 
     def met(self, value: float, topics: int) -> bool | None:
         """Whether the target is met; None when there is none."""
-        most = self._most(topics)
-        if self.least is None and most is None:
-            return None
-        return (self.least is None or value >= self.least) and (most is None or value <= most)
+        return self.times(value, topics) <= 1 if self.target(topics) else None
+
+    def times(self, value: float, topics: int) -> float:
+        """How many times worse than the target the value is."""
+        return times_worse(value, least=self.least, most=self._most(topics))
 
     def _most(self, topics: int) -> float | None:
         return self.most_full if self.most_full is not None and topics >= FULL_TOPICS else self.most
@@ -123,14 +125,16 @@ def measure(maker: Maker, generator: Generator, folder: Path, topics: int) -> Fo
     return found
 
 
-def report(found: Found, topics: int) -> tuple[str, list[str]]:
+def report(found: Found, topics: int) -> tuple[str, list[Miss]]:
     """One line per figure beside its target, and the lines that miss theirs."""
-    rows, missed = [], []
+    rows: list[list[str]] = []
+    missed: list[Miss] = []
     for line in LINES:
         value = found[line.key]
         met = line.met(value, topics)
         if met is False:
-            missed.append(f"{line.title}: {line.shape.format(value)}, wanted {line.target(topics)}")
+            text = f"{line.title}: {line.shape.format(value)}, wanted {line.target(topics)}"
+            missed.append(Miss(text, line.times(value, topics)))
         rows.append(
             [
                 line.title,
@@ -161,15 +165,15 @@ def main() -> int:
         ours = measure(Ours(), generator, Path(made), options.topics)
         text, missed = report(ours, options.topics)
         print(text)
-        print("\n".join(["", *(f"missed: {line}" for line in missed)]))
+        print("\n".join(["", *(f"missed: {miss.text}" for miss in missed)]))
         if options.peer:
             try:
                 apache = Apache(apache_classpath())
             except PeerUnavailableError as error:
                 print(f"without Apache's broker: {error}")
-                return 0
-            print(compare(ours, measure(apache, generator, Path(made), options.topics), options.topics))
-    return 0
+            else:
+                print(compare(ours, measure(apache, generator, Path(made), options.topics), options.topics))
+    return exit_code(missed)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 from benchmarks.page_cache import PageCache
 from benchmarks.remoting import Client
 from benchmarks.servers import ROOT, Server, child_settings
+from benchmarks.verdict import times_worse
 
 QUEUES = 8
 _FRESH = itertools.count(1)
@@ -50,16 +52,22 @@ class Target:
     def judged(self) -> bool:
         return bool(self.text())
 
-    def met(self, figure: Figure) -> bool:
-        """Whether every bound that is set holds and no request failed."""
+    def times(self, figure: Figure) -> float:
+        """How many times worse than its goal the worst bound is: at most 1 when all hold."""
+        if figure.failed:
+            return math.inf
         pairs = (
             (self.cpu_us_max, figure.cpu_us),
             (self.p50_us_max, figure.p50_us),
             (self.p99_us_max, figure.p99_us),
             (self.p999_us_max, figure.p999_us),
         )
-        fast_enough = self.rate_min is None or figure.rate >= self.rate_min
-        return fast_enough and not figure.failed and all(b is None or v <= b for b, v in pairs)
+        bounds = [times_worse(value, most=most) for most, value in pairs]
+        return max(times_worse(figure.rate, least=self.rate_min), *bounds)
+
+    def met(self, figure: Figure) -> bool:
+        """Whether every bound that is set holds and no request failed."""
+        return self.times(figure) <= 1
 
 
 @dataclass(frozen=True)

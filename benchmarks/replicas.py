@@ -31,6 +31,7 @@ from benchmarks.page_cache import TOUCH_MIB, PageCache
 from benchmarks.ports import free_ports
 from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
 from benchmarks.servers import Apache, Ours, Server
+from benchmarks.verdict import Miss, exit_code, times_worse
 
 GET_BROKER_HA_STATUS = 907
 BROKERS = 2
@@ -337,35 +338,37 @@ def log_end(broker: Server) -> int:
     return int(table_of["commitLogMaxOffset"])
 
 
-def missed(found: Sequence[Replicated]) -> list[str]:
+def missed(found: Sequence[Replicated]) -> list[Miss]:
     """Where a slave costs more than the goals say; rates and CPU are judged with the heaviest load."""
     by_mode = {(one.mode, one.figure.title): one for one in found}
-    lines = []
+    misses = []
     for (mode, title), one in by_mode.items():
         if mode == "alone":
             continue
         alone, slave = by_mode["alone", title], by_mode["+ slave", title]
         if mode == "+ slave" and "1024 B, 16 x 16" in title:
-            lines += _missed_of_slave(title, one, alone.figure.cpu_us)
+            misses.append(_of_slave(title, one, alone.figure.cpu_us))
         elif "1024 B, 16 x 16" in title:
             rate, cpu = one.figure.rate / slave.figure.rate, one.figure.cpu_us / slave.figure.cpu_us
-            if rate < QUORUM_RATE or cpu > QUORUM_CPU:
-                lines.append(f"{title}, {mode} against + slave: {rate:.0%} of the rate, {cpu:.2f} x the CPU")
+            text = f"{title}, {mode} against + slave: {rate:.0%} of the rate, {cpu:.2f} x the CPU"
+            times = max(times_worse(rate, least=QUORUM_RATE), times_worse(cpu, most=QUORUM_CPU))
+            misses.append(Miss(text, times))
         elif mode == "quorum 2" and " 1 x 1" in title:
             more_us = one.figure.p50_us - slave.figure.p50_us
-            if more_us > (QUORUM_P50_SYNC_US if one.case.durable else QUORUM_P50_ASYNC_US):
-                lines.append(f"{title}, {mode} against + slave: p50 +{more_us:.0f} us")
-    return lines
+            most_us = QUORUM_P50_SYNC_US if one.case.durable else QUORUM_P50_ASYNC_US
+            text = f"{title}, {mode} against + slave: p50 +{more_us:.0f} us"
+            misses.append(Miss(text, times_worse(more_us, most=most_us)))
+    return [miss for miss in misses if miss.times > 1]
 
 
-def _missed_of_slave(title: str, one: Replicated, alone_us: float) -> list[str]:
+def _of_slave(title: str, one: Replicated, alone_us: float) -> Miss:
     lag_us, cpu = one.lag_us(one.lag_max), one.figure.cpu_us / alone_us
-    if cpu <= SLAVE_MASTER_CPU and one.slave_cpu_us <= SLAVE_CPU_US and lag_us <= SLAVE_LAG_US:
-        return []
-    return [
+    bounds = ((cpu, SLAVE_MASTER_CPU), (one.slave_cpu_us, SLAVE_CPU_US), (lag_us, SLAVE_LAG_US))
+    return Miss(
         f"{title}, + slave: {cpu:.2f} x the master's CPU alone, slave {one.slave_cpu_us:.1f} us, "
-        f"lag at most {microseconds(lag_us)}"
-    ]
+        f"lag at most {microseconds(lag_us)}",
+        max(times_worse(value, most=most) for value, most in bounds),
+    )
 
 
 BESIDE_HEADINGS = [
@@ -400,9 +403,10 @@ def main() -> int:
         text, found = measure(Ours(), generator, Path(folder), short=options.short)
         text += "\n\n" + copying(Ours(), generator, Path(folder), short=options.short)
     print(text)
-    for line in missed(found):
-        print(f"missed: {line}")
-    return 0
+    misses = missed(found)
+    for miss in misses:
+        print(f"missed: {miss.text}")
+    return exit_code(misses)
 
 
 if __name__ == "__main__":

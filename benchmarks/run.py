@@ -13,8 +13,9 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,10 @@ from benchmarks.measure import (
 )
 from benchmarks.page_cache import TOUCH_MIB, PageCache
 from benchmarks.servers import Ours, Server
+from benchmarks.verdict import TWICE, Miss, exit_code, times_worse
 
 DEVICE_TURNS = 3
+RETAKES = 2
 PACED_RATES = (1_000, 10_000, 50_000)
 HEADINGS = ["load", "ops/s", "messages/s", "CPU us/op", "p50", "p99", "p99.9", "errors", "target", "met"]
 
@@ -95,7 +98,7 @@ class Report:
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.content: dict[str, Any] = {}
-        self.missed: list[str] = []
+        self.missed: list[Miss] = []
 
     def note(self, line: str) -> None:
         print(line, flush=True)
@@ -108,12 +111,25 @@ class Report:
             figure, target = row.figure, row.case.target
             met = target.met(figure) if target.judged() else None
             if met is False:
-                self.missed.append(f"{figure.title} ({title}): {target.text()}")
+                self.missed.append(Miss(f"{figure.title} ({title}): {target.text()}", target.times(figure)))
             shown.append(cells(figure, target.text(), {None: "", True: "yes", False: "NO"}[met]))
             kept.append({"figure": figure, "target": target.text(), "met": met})
             print(f"  {figure.title}: {figure.rate:,.0f}/s", file=sys.stderr, flush=True)
         self.note(table(HEADINGS, shown))
         self.content[title] = kept
+
+
+def judged(target: Target, take: Callable[[], Figure]) -> Figure:
+    """Measure; a figure twice as bad as its target is taken again, and the best one counts.
+
+    So a host that stands still for a moment does not fail a run, and a change that made us slow does.
+    """
+    figure = take()
+    for _ in range(RETAKES):
+        if target.times(figure) < TWICE:
+            break
+        figure = min(figure, take(), key=target.times)
+    return figure
 
 
 def cells(figure: Figure, target: str, met: str) -> list[str]:
@@ -178,7 +194,7 @@ class Session:
         """For each case the medians of its short runs, and one long run, on which its target is judged."""
         for case in cases:
             yield Row(replace(case, target=Target()), self.bench.measure(server, case))
-            yield Row(case, self.bench.measure_long(server, case))
+            yield Row(case, judged(case.target, partial(self.bench.measure_long, server, case)))
 
     def flush_mode(self, *, durable: bool) -> None:
         """All loads on the compiled broker in one flush mode; memory before and after."""
@@ -205,7 +221,7 @@ class Session:
         for case in paced_cases(durable=durable, short=self.short):
             if case.mode == "send":
                 yield Row(Case(), self.bench.echo(case, self.server_cpus))
-            yield Row(case, self.bench.measure(broker, case))
+            yield Row(case, judged(case.target, partial(self.bench.measure, broker, case)))
 
     def process(self, mode: str, broker: Server, idle_mb: float) -> None:
         loaded, threads = broker.anonymous_mb(), broker.status("Threads")
@@ -216,7 +232,11 @@ class Session:
         process = {"ready_s": broker.ready_s, "idle_mb": idle_mb, "loaded_mb": loaded, "threads": threads}
         self.report.content[f"{mode}, process"] = process
         bounds = (("ready_s", 0.5), ("idle_mb", 60), ("loaded_mb", 120))
-        self.report.missed += [f"{mode}: {key} <= {bound}" for key, bound in bounds if process[key] > bound]
+        self.report.missed += [
+            Miss(f"{mode}: {key} {process[key]:.2f}, wanted {bound}", times_worse(process[key], most=bound))
+            for key, bound in bounds
+            if process[key] > bound
+        ]
 
     def uncompiled(self) -> None:
         name_server, broker = self.broker("uncompiled", pure=True)
@@ -278,7 +298,7 @@ class Session:
             f"\nPage cache: {TOUCH_MIB} MiB written and removed before each 1 s saturating run, at "
             f"{min(rates):,.0f} to {max(rates):,.0f} MiB/s."
         )
-        missed = self.report.missed
+        missed = [miss.text for miss in self.report.missed]
         self.report.note("\nAll targets met." if not missed else "\nMissed: " + "; ".join(missed))
 
 
@@ -297,7 +317,7 @@ def main() -> int:
         session.run()
     page = keep(options.name, "\n".join(session.report.parts), session.report.content)
     print(f"\nkept in {page} and {page.with_suffix('.json').name}")
-    return 0
+    return exit_code(session.report.missed)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +25,7 @@ from benchmarks.spark_cases import (
     Case,
 )
 from benchmarks.spark_sides import FOREIGN_LIMIT, Run
+from benchmarks.verdict import Miss, times_worse
 
 OURS = "OrbitMQ"
 PROTOCOL = """\
@@ -102,6 +103,27 @@ class Record:
             "sides": made,
             "failed": dict(failed or {}),
         }
+
+    def missed(self, keys: Collection[str], share: float) -> list[Miss]:
+        """The aims of these cases that were not met.
+
+        Args:
+            share: of the aimed-at rate that counts as met; a query over few rows is mostly its start.
+        """
+        misses = []
+        for case in (*CASES, *DURABLE_CASES, *SMALL_CASES):
+            if case.key not in keys or case.key not in self.content["entries"]:
+                continue
+            ours = _runs(self.content["entries"][case.key], OURS)
+            rate, cores, memory = (_median(ours, name) for name in ("rate", "cores", "rss_mb"))
+            times = max(
+                times_worse(rate, least=case.rate * share or None),
+                times_worse(cores, most=case.cores / share or None),
+                times_worse(memory, most=case.memory_mb / share or None),
+            )
+            text = f"{case.title}: {rate:,.0f} rows/s, {cores:.2f} core-s/M, {memory:,.0f} MB"
+            misses.append(Miss(text, times))
+        return [miss for miss in misses if miss.times > 1]
 
     def page(self) -> str:
         """As Markdown."""

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.growth import LINES, Line, compare, report
 from benchmarks.measure import Case, Figure, Target, keep, microseconds, record, summary, table
 from benchmarks.peer import in_turn
+from benchmarks.run import judged
+from benchmarks.verdict import Miss, exit_code, slower, times_worse
 
 
 def run_of(rate: float, *, failed: int = 0) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def test_growth_is_judged_by_the_number_of_topics() -> None:
     found = {line.key: 0.25 for line in LINES}
     text, missed = report(found, 2_000)
     assert len(text.splitlines()) == 2 + len(LINES)
-    assert [line for line in missed if "at a time" in line and "create" in line] == [
+    assert [miss.text for miss in missed if "at a time" in miss.text and "create" in miss.text] == [
         "create topics of 8 queues, 16 at a time: 0/s, wanted >= 1,000/s"
     ]
     lines = compare(found, dict.fromkeys(found, 0.5), 2_000).splitlines()
@@ -75,3 +77,43 @@ def test_a_short_record_replaces_no_full_one(monkeypatch: pytest.MonkeyPatch, tm
 def test_the_side_that_begins_changes() -> None:
     sides = ["ours", "apache"]
     assert [in_turn(sides, number)[0] for number in range(4)] == ["ours", "apache", "ours", "apache"]
+
+
+def test_a_goal_missed_by_a_factor_of_two_fails_the_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.verdict.slower", lambda: 1.0)
+    assert exit_code([]) == 0
+    assert exit_code([Miss("sends: 160,000/s", 1.9)]) == 0
+    assert exit_code([Miss("sends: 160,000/s", 1.9), Miss("pulls: 70,000/s", 2.1)]) == 1
+    assert (
+        capsys.readouterr().out
+        == "FAILED: pulls: 70,000/s: 2.1 times worse than the goal; the limit is 2.0\n"
+    )
+    # A machine of half the speed.
+    monkeypatch.setattr("benchmarks.verdict.slower", lambda: 2.0)
+    assert exit_code([Miss("pulls: 70,000/s", 3.9)]) == 0
+    assert exit_code([Miss("pulls: 70,000/s", 4.1)]) == 1
+
+
+def test_how_many_times_worse_than_its_bounds_a_figure_is() -> None:
+    assert times_worse(50, least=100) == 2
+    assert times_worse(3, most=1.5) == 2
+    assert times_worse(200, least=100, most=100) == 2
+    assert times_worse(1) == 0
+    assert (times_worse(0, most=0), times_worse(1, most=0)) == (1, float("inf"))
+    assert times_worse(0, least=1) == float("inf")
+    assert Target(rate_min=200, p99_us_max=10).times(summary("x", [run_of(100)])) == 2
+    assert Target(rate_min=1).times(summary("x", [run_of(100, failed=1)])) == float("inf")
+    assert slower() >= 1
+
+
+def test_a_figure_twice_as_bad_as_its_target_is_taken_again() -> None:
+    rates = iter([40.0, 45.0, 99.0, 100.0])
+
+    def take() -> Figure:
+        return summary("x", [run_of(next(rates))])
+
+    assert judged(Target(rate_min=100), take).rate == 99
+    assert judged(Target(rate_min=100), take).rate == 100
+    assert list(rates) == []

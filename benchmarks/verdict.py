@@ -1,0 +1,67 @@
+"""When a benchmark fails: a goal is missed by a factor of two.
+
+The goals are absolute, so a slower machine gets as much more as it is slower than that of the records.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TWICE = 2.0
+REFERENCE_S = 0.025
+"""Seconds of :func:`_work` on the machine that most records were taken on."""
+WORK_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A goal that was not met.
+
+    Attributes:
+        text: which one, with the figure.
+        times: how many times worse than the goal the figure is; infinite when something failed.
+    """
+
+    text: str
+    times: float
+
+
+def times_worse(value: float, *, least: float | None = None, most: float | None = None) -> float:
+    """How many times worse than its bounds a figure is; at most 1 when it keeps them."""
+    worse = 0.0
+    if least is not None:
+        worse = max(worse, least / value if value > 0 else math.inf)
+    if most is not None:
+        worse = max(worse, value / most if most > 0 else (math.inf if value > most else 1.0))
+    return worse
+
+
+def slower() -> float:
+    """How many times slower than the machine of the records this machine is; at least 1."""
+    return max(1.0, min(_work() for _ in range(WORK_RUNS)) / REFERENCE_S)
+
+
+def _work() -> float:
+    """Seconds of processor time for a fixed piece of Python and C."""
+    begin = time.process_time()
+    block, total = bytes(1 << 20), 0
+    for number in range(400_000):
+        total = (total * 31 + number) & 0xFFFF_FFFF
+    for _ in range(24):
+        total = zlib.crc32(block, total)
+    return time.process_time() - begin
+
+
+def exit_code(missed: Sequence[Miss]) -> int:
+    """1 when a goal was missed by a factor of two; says which, and by how much."""
+    if not any(miss.times >= TWICE for miss in missed):
+        return 0
+    allowed = TWICE * slower()
+    red = [miss for miss in missed if miss.times >= allowed]
+    for miss in red:
+        print(f"FAILED: {miss.text}: {miss.times:.1f} times worse than the goal; the limit is {allowed:.1f}")
+    return 1 if red else 0
