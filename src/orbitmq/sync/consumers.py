@@ -177,7 +177,11 @@ class Consumer(_Member):
         return message.process()
 
     def commit(self) -> None:
-        """Commit what is done, now."""
+        """Commit what is done, now.
+
+        Raises:
+            OrbitError: the offset of a queue is not committed.
+        """
         self._running().wait(self._core.commit())
 
 
@@ -261,7 +265,11 @@ class PullConsumer(_Member, _Polled):
         return self._running().wait(self._core.poll(max_messages, timeout_ms=timeout_ms))
 
     def commit(self) -> None:
-        """What :meth:`poll` gave is done; commit that now."""
+        """What :meth:`poll` gave is done; commit that now.
+
+        Raises:
+            OrbitError: the offset of a queue is not committed.
+        """
         self._running().wait(self._core.commit())
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -301,7 +309,11 @@ class AssignedConsumer(_Polled):
         self._running().call(self._core.seek, queue, offset)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit these offsets, or the positions of all assigned queues."""
+        """Commit these offsets, or the positions of all assigned queues.
+
+        Raises:
+            OrbitError: the offset of a queue is not committed; those of others may be.
+        """
         self._running().wait(self._core.commit(offsets))
 
     def min_offset(self, queue: MessageQueue) -> int:

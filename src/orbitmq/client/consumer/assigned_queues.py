@@ -166,7 +166,7 @@ class AssignedQueues:
                 puller, task = found
                 task.cancel()
                 self._run(self._anew(puller.process_queue, offset))
-        await self._offsets.commit(offsets)
+        await self._offsets.commit_unasked(offsets)
 
     def pauses_changed(self) -> None:
         """The intake wants other topics now."""
@@ -177,7 +177,7 @@ class AssignedQueues:
         """The pull loops are stopped: commit, and give the locks back."""
         for process_queue in self.process_queues().values():
             process_queue.drop(released=True)
-        await self._offsets.commit()
+        await self._offsets.commit_unasked()
         if self._locks is not None:
             await self._locks.unlock_all()
 
@@ -249,7 +249,7 @@ class AssignedQueues:
             while process_queue.in_flight and clock.monotonic() < until:
                 await clock.sleep(0.005)
             process_queue.drop(released=True)
-            await self._offsets.commit([queue])
+            await self._offsets.commit_unasked([queue])
             route = self._client.route(queue.topic)
             away = route is not None and queue.broker_name not in route.addresses
             self._offsets.release(queue, away=away)

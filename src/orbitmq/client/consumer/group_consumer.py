@@ -300,7 +300,12 @@ class GroupConsumer(InBlock):
     # -- offsets ---------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit what is done, now; it is done every 5 s and at close anyway. Failures are logged."""
+        """Commit what is done, now. It is committed every 5 s and at close anyway; failures are logged there.
+
+        Raises:
+            OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. In
+                broadcasting: the file cannot be written. It stays to be committed.
+        """
         await self._offsets.commit()
 
     def assignment(self) -> list[MessageQueue]:

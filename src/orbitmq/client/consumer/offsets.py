@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from orbitmq.client.core.broker_calls import BrokerCalls
@@ -60,11 +61,19 @@ class Offsets(Protocol):
         ...
 
     async def commit_periodically(self) -> None:
-        """Make progress safe, now and then."""
+        """Make progress safe, now and then; a failure is logged."""
         ...
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Make the progress of these queues, or of all, safe now."""
+    async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Make the progress of these queues, or of all, safe now; a failure is logged."""
+        ...
+
+    async def commit(self) -> None:
+        """Make all progress safe now, as the user asks.
+
+        Raises:
+            OrbitError: of one queue. The others are committed all the same, or logged.
+        """
         ...
 
 
@@ -102,6 +111,15 @@ class _Known:
         """Take note of the progress of all queues that are followed."""
         for queue in self._followed:
             self.get(queue)
+
+
+@dataclass(frozen=True, slots=True)
+class _NotCommitted:
+    """An offset that a broker did not take."""
+
+    queue: MessageQueue
+    offset: int
+    error: OrbitError
 
 
 class OffsetStore(_Known):
@@ -150,21 +168,34 @@ class OffsetStore(_Known):
         self._look()
         self._round += 1
         wanted = self._offsets if self._round % _FULL_EVERY == 0 else self._changed
-        await self._commit(list(wanted), wait=False)
+        _log_failures(await self._commit(list(wanted), wait=False))
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Commit and wait for the brokers. What cannot be committed is logged and stays to be committed."""
         self._look()
         wanted = list(self._offsets) if queues is None else [q for q in queues if q in self._offsets]
-        await self._commit(wanted, wait=True)
+        _log_failures(await self._commit(wanted, wait=True))
 
-    async def _commit(self, queues: list[MessageQueue], *, wait: bool) -> None:
-        await asyncio.gather(*(self._commit_one(queue, wait) for queue in sorted(queues)))
+    async def commit(self) -> None:
+        """Commit everything and wait for the brokers. What cannot be committed stays to be committed.
 
-    async def _commit_one(self, queue: MessageQueue, wait: bool) -> None:
+        Raises:
+            OrbitError: of one queue. The others are committed all the same, or logged.
+        """
+        self._look()
+        failures = await self._commit(list(self._offsets), wait=True)
+        if failures:
+            _log_failures(failures[1:])
+            raise failures[0].error
+
+    async def _commit(self, queues: list[MessageQueue], *, wait: bool) -> list[_NotCommitted]:
+        ended = await asyncio.gather(*(self._commit_one(queue, wait) for queue in sorted(queues)))
+        return [failure for failure in ended if failure is not None]
+
+    async def _commit_one(self, queue: MessageQueue, wait: bool) -> _NotCommitted | None:
         offset = self._offsets.get(queue)
         if offset is None:
-            return  # released meanwhile
+            return None  # released meanwhile
         self._changed.discard(queue)
         try:
             await self._calls.commit(self._group, queue, offset, wait=wait)
@@ -174,7 +205,13 @@ class OffsetStore(_Known):
                 self._changed.add(queue)
                 if isinstance(error, ConnectError | TopicNotFoundError):
                     self._unreached.add(queue)
-            log.warning("offset %d of %s is not committed yet: %s", offset, queue, error)
+            return _NotCommitted(queue, offset, error)
+        return None
+
+
+def _log_failures(failures: Iterable[_NotCommitted]) -> None:
+    for failure in failures:
+        log.warning("offset %d of %s is not committed yet: %s", failure.offset, failure.queue, failure.error)
 
 
 class OffsetsByHand(OffsetStore):
@@ -187,12 +224,8 @@ class OffsetsByHand(OffsetStore):
     async def commit_periodically(self) -> None:
         """Nothing."""
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Nothing."""
-
-    async def commit_by_hand(self) -> None:
-        """Commit everything and wait for the brokers. What cannot be committed is logged."""
-        await super().commit()
 
 
 def offsets_path(host: Host, group: str, folder: str | None = None) -> str:
@@ -259,10 +292,21 @@ class LocalOffsets(_Known):
 
     async def commit_periodically(self) -> None:
         """Write the file when something changed."""
-        await self.commit()
+        await self.commit_unasked()
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Write the file, whole; what cannot be written is logged and tried again next time."""
+        try:
+            await self.commit()
+        except OrbitError as error:
+            log.warning("%s", error)
+
+    async def commit(self) -> None:
+        """Write the file, whole; what cannot be written is tried again next time.
+
+        Raises:
+            OrbitError: it cannot be written.
+        """
         self._look()
         if not self._changed:
             return
@@ -273,7 +317,10 @@ class LocalOffsets(_Known):
             await self._runtime.threads.run(self._write, data, self._begun)
         except OSError as error:
             self._changed |= changed
-            log.warning("offsets cannot be written to %s: %s", self._path, error)
+            raise OrbitError(
+                f"offsets cannot be written to {self._path}: {error}; "
+                "free or correct that place, or name another one by offsets_folder"
+            ) from error
         except asyncio.CancelledError:
             self._changed |= changed  # as consumers close: the write may not have begun
             raise

@@ -8,7 +8,6 @@ from typing import Unpack
 from orbitmq.client.consumer.delivery import Held
 from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.mode import ConsumeMode
-from orbitmq.client.consumer.offsets import OffsetsByHand
 from orbitmq.client.consumer.options import PullConsumerOptions, PullKeywords
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.keywords import shows_keywords
@@ -113,14 +112,16 @@ class PullConsumer(GroupConsumer):
             await self._delivery.ended(held)
 
     async def commit(self) -> None:
-        """What :meth:`poll` gave is done; commit that now. Failures are logged."""
+        """What :meth:`poll` gave is done; commit that now.
+
+        Raises:
+            OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. It
+                stays to be committed by the next call.
+        """
         await self._finish_given()
         # Their offsets count once a broker has back what is to come again.
         await self._settling.quiet()
-        if isinstance(self._offsets, OffsetsByHand):
-            await self._offsets.commit_by_hand()
-        else:
-            await super().commit()
+        await self._offsets.commit()
 
     # -- positions -------------------------------------------------------------------------------------
 
