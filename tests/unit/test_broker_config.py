@@ -103,7 +103,7 @@ def test_settings_shown_can_be_read_again() -> None:
 
 
 def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
-    ours = {"haSlaveSilenceMillis", "strictSubscription", "syncMasterRule"}
+    ours = {"allowOpen", "haSlaveSilenceMillis", "strictSubscription", "syncMasterRule"}
     assert set(BrokerConfig().to_properties()) - KNOWN_KEYS == ours
 
 

@@ -10,6 +10,7 @@ from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
 from orbitmq.runtime.paths import expanded
+from orbitmq.settings import protection
 from orbitmq.settings.typed import (
     ConfigError,
     Settings,
@@ -149,6 +150,7 @@ class BrokerConfig(Settings):
     auto_create_subscription_group: bool = setting(True, "autoCreateSubscriptionGroup", flag, live=True)
     enable_create_sys_group: bool = setting(True, "enableCreateSysGroup", flag, live=True)
 
+    allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     region_id: str = setting("DefaultRegion", "regionId", _region, live=True)
     trace_on: bool = setting(True, "traceOn", flag, live=True)
     max_message_size: int = setting(4 * _MIB, "maxMessageSize", number(1, MAX_MESSAGE_BYTES), live=True)
@@ -274,10 +276,12 @@ class BrokerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind; it names the line of the text.
+            ConfigError: a value of the wrong kind, or protection that there is not; it names the line of the
+                text.
         """
         config, warnings = cls(broker_config_path=path).updated_by_text(conf)
         config, more = config.updated(overrides or {})
+        protection.check(conf, overrides or {}, is_open=config.allow_open)
         more += advice(config)
         if config.broker_role == "SLAVE":
             if config.broker_id == 0:
@@ -290,6 +294,8 @@ class BrokerConfig(Settings):
         return config, warnings + more
 
     def without_effect(self, key: str, value: str) -> str:
+        if (about_protection := protection.sentence(key, value)) is not None:
+            return about_protection
         if key in KNOWN_KEYS:
             return f"{key} is a RocketMQ setting that this broker does not support yet: ignored"
         from difflib import get_close_matches  # needed by a typing error only

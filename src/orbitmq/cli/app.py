@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar
 
+from orbitmq.cli import java_options
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, report
 
 try:
@@ -38,6 +39,7 @@ class Common:
 
     @property
     def addresses(self) -> str:
+        java_options.refuse_tls_of_tool()
         return self.name_servers or os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876"
 
 

@@ -79,3 +79,18 @@ def _explain_os_error(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return f"{where}the disk is full; nothing that was acknowledged is lost"
     return f"{where}{_one_line(error.strerror or str(error))}"
+
+
+def text_of(path: str) -> str:
+    """The text of a file that the user has named.
+
+    Raises:
+        UsageError: it cannot be read, or is no text in UTF-8.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a text file in UTF-8 (byte {error.start})") from error

@@ -19,7 +19,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, report
+from orbitmq.cli import java_options
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, report, text_of
 
 NAME_SERVERS = "NAMESRV_ADDR"
 # A stop hands over and flushes; one that takes longer than this is given up.
@@ -137,13 +138,13 @@ def _name_server(options: argparse.Namespace) -> int:
 
     text, path = _read(options.config)
     try:
-        config, warnings = NameServerConfig.load(text, path=path)
-        config, more = config.updated(_overrides(options))
+        config, warnings = NameServerConfig.load(text, _overrides(options), path=path)
     except ValueError as error:
         raise UsageError(f"{path or 'settings'}: {error}") from error
     if options.print_config is True:
         return _print_settings(config.to_properties())
-    _warn(warnings + more)
+    java_options.refuse_tls_of_server(is_open=config.allow_open)
+    _warn(warnings)
 
     def make() -> Server:
         from orbitmq.nameserver.server import NameServer
@@ -173,6 +174,7 @@ def _broker(options: argparse.Namespace) -> int:
         raise UsageError(f"{path or 'settings'}: {error}") from error
     if options.print_config is True:
         return _print_settings(config.to_properties())
+    java_options.refuse_tls_of_server(is_open=config.allow_open)
     if not config.namesrv_addr:
         warnings.append(
             f"no name server is known (-n, namesrvAddr or ${NAME_SERVERS}): clients cannot find it"
@@ -237,15 +239,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _read(path: str | None) -> tuple[str, str]:
-    if path is None:
-        return "", ""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(), os.path.abspath(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not a text file in UTF-8 (byte {error.start})") from error
+    return ("", "") if path is None else (text_of(path), os.path.abspath(path))
 
 
 def _print_settings(settings: Mapping[str, str]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orbitmq.runtime.paths import expanded, joined
+from orbitmq.settings import protection
 from orbitmq.settings.typed import ConfigError, Settings, flag, number, path, setting, text
 
 __all__ = ["ConfigError", "NameServerConfig"]
@@ -47,6 +48,7 @@ class NameServerConfig(Settings):
     delete_topic_with_broker_registration: bool = setting(
         False, "deleteTopicWithBrokerRegistration", flag, live=True
     )
+    allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList", text)
 
     @classmethod
@@ -63,12 +65,13 @@ class NameServerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind; it names the line.
+            ConfigError: a value of the wrong kind, or protection that there is not; it names the line.
         """
         config, warnings = cls.default_files().updated_by_text(conf)
         if path:
             config = replace(config, config_store_path=path)
         config, more = config.updated(overrides or {})
+        protection.check(conf, overrides or {}, is_open=config.allow_open)
         return config, warnings + more
 
     @classmethod
@@ -77,6 +80,8 @@ class NameServerConfig(Settings):
         return cls(kv_config_path=_home("kvConfig.json"), config_store_path=_home("namesrv.properties"))
 
     def without_effect(self, key: str, value: str) -> str:
+        if (about_protection := protection.sentence(key, value)) is not None:
+            return about_protection
         return f"{key}={value} has no effect: {UNSUPPORTED.get(key, 'unknown key')}"
 
 
@@ -110,6 +115,4 @@ UNSUPPORTED: Mapping[str, str] = {
     "enableShutdownGracefully": _NOT_YET,
     "shutdownWaitTimeSeconds": _NOT_YET,
     "useEpollNativeSelector": _ONE_LOOP,
-    "useTLS": _NOT_YET,
-    "tlsEnable": _NOT_YET,
 }

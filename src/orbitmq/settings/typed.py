@@ -66,7 +66,7 @@ class Settings:
         try:
             return self.updated(properties_text.parse(text))
         except ConfigError as error:
-            raise ConfigError(error.key, error.value, error.expected, _line_of(text, error.key)) from None
+            raise ConfigError(error.key, error.value, error.expected, line_of(text, error.key)) from None
 
     def live_changes(self, settings: Mapping[str, str]) -> dict[str, Any]:
         """New values by attribute, for a server that is running.
@@ -96,7 +96,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _line_of(text: str, key: str) -> int | None:
+def line_of(text: str, key: str) -> int | None:
     """The last line of ``text`` that sets ``key``, counted from 1: Java lets the last one win."""
     found = None
     for number_, line in enumerate(text.splitlines(), 1):

@@ -1,0 +1,52 @@
+"""TLS as RocketMQ's own servers and tools are told of it: options of Java, and a file of the machine.
+
+``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey these; whoever set them believes that the wire is protected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from orbitmq.cli.failures import UsageError, text_of
+
+VARIABLES = ("JAVA_OPT", "JAVA_OPT_EXT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+TLS_FILE = "/etc/rocketmq/tls.properties"
+
+
+def _given() -> Mapping[str, str]:
+    """Properties text by the variable that holds it as ``-Dkey=value``."""
+    found = {}
+    for variable in VARIABLES:
+        words = os.environ.get(variable, "").split()
+        found[f"${variable}"] = "\n".join(word[2:] for word in words if word.startswith("-D"))
+    return found
+
+
+def refuse_tls_of_server(*, is_open: bool) -> None:
+    """Refuse to start a server that these ask to be protected.
+
+    Raises:
+        UsageError: it names the variable or the file.
+    """
+    from orbitmq.settings import protection
+
+    found = {**_given(), **({TLS_FILE: text_of(TLS_FILE)} if os.path.exists(TLS_FILE) else {})}
+    for place, text in found.items():
+        try:
+            protection.check(text, {}, is_open=is_open)
+        except ValueError as error:
+            raise UsageError(f"{place}: {error}") from error
+
+
+def refuse_tls_of_tool() -> None:
+    """Refuse to talk in clear where these ask the tools for TLS.
+
+    Raises:
+        UsageError: it names the variable.
+    """
+    for place, text in _given().items():
+        for line in text.splitlines():
+            key, _, value = line.partition("=")
+            if key == "tls.enable" and value.lower() == "true":
+                raise UsageError(f"{place} has -D{line}: there is no TLS here yet; unset it to talk in clear")

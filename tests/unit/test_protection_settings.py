@@ -1,0 +1,138 @@
+"""Settings that ask for TLS or access control: refused, as long as there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbitmq.broker.config import BrokerConfig, ConfigError
+from orbitmq.nameserver.config import NameServerConfig
+
+ASKS = [
+    "aclEnable=true",
+    "aclEnable=TRUE",
+    "aclEnable=yes",
+    "AclEnable = true",
+    "authenticationEnabled=true",
+    "authorizationEnabled=true",
+    "useTLS=true",
+    "tlsEnable=true",
+    "tls.enable=true",
+    "tls.server.mode=enforcing",
+    "tls.server.mode=ENFORCING",
+    "tls.server.mode=enforcign",
+    "tls.server.keyPath=/etc/rocketmq/server.key",
+    "tls.server.certPath=/etc/rocketmq/server.pem",
+    "tls.server.need.client.auth=require",
+    "tls.server.authClient=true",
+    "tls.client.trustCertPath=/etc/rocketmq/ca.pem",
+    "tls.config.file=/etc/rocketmq/tls.properties",
+    "tls.protocols=TLSv1.3",
+]
+DOES_NOT = [
+    "aclEnable=false",
+    "authenticationEnabled=false",
+    "authorizationEnabled=False",
+    "useTLS=false",
+    "tls.enable=false",
+    "tls.server.mode=disabled",
+    "tls.server.mode=permissive",
+    "tls.server.need.client.auth=none",
+    "tls.server.need.client.auth=optional",
+    "tls.server.authClient=false",
+    "tls.server.keyPath=",
+    "tls.test.mode.enable=true",
+]
+Kind = type[BrokerConfig] | type[NameServerConfig]
+
+
+@pytest.mark.behaviour("ST-17")
+@pytest.mark.parametrize("kind", [BrokerConfig, NameServerConfig])
+@pytest.mark.parametrize("line", ASKS)
+def test_a_file_that_asks_for_protection_is_refused(kind: Kind, line: str) -> None:
+    key, _, value = (part.strip() for part in line.partition("="))
+    with pytest.raises(ConfigError) as failure:
+        kind.load(f"listenPort=1\n{line}\n")
+    assert str(failure.value).startswith(
+        f"line 2: {key}={value}: expected a value that asks for no protection"
+    )
+    assert "allowOpen=true" in str(failure.value)
+    with pytest.raises(ConfigError, match=key):
+        kind.load("", {key: value})
+
+
+@pytest.mark.behaviour("ST-17")
+@pytest.mark.parametrize("kind", [BrokerConfig, NameServerConfig])
+@pytest.mark.parametrize("line", ASKS)
+def test_allow_open_starts_it_and_says_so(kind: Kind, line: str) -> None:
+    _, said = kind.load(f"{line}\nallowOpen=true")
+    assert len(said) == 1
+    assert "everybody is served in clear" in said[0]
+    assert kind.load(line, {"allowOpen": "true"})[1] == said
+
+
+@pytest.mark.behaviour("ST-17")
+@pytest.mark.parametrize("kind", [BrokerConfig, NameServerConfig])
+@pytest.mark.parametrize("line", DOES_NOT)
+def test_what_asks_for_none_starts(kind: Kind, line: str) -> None:
+    _, said = kind.load(line)
+    assert len(said) == 1
+    assert line.partition("=")[0] in said[0]
+
+
+@pytest.mark.behaviour("ST-17")
+def test_a_permissive_server_is_told_that_there_is_no_tls() -> None:
+    _, said = BrokerConfig.load("tls.server.mode=permissive")
+    assert said == [
+        "tls.server.mode=permissive: there is no TLS yet, clients are served in clear and those with TLS are "
+        "refused"
+    ]
+
+
+@pytest.mark.behaviour("ST-17")
+def test_all_keys_are_named_and_an_override_switches_one_off() -> None:
+    text = "aclEnable=true\ntls.server.mode=enforcing"
+    with pytest.raises(ConfigError, match=r"line 1: aclEnable=true: .*\(and for tls.server.mode\)"):
+        BrokerConfig.load(text)
+    with pytest.raises(ConfigError, match=r"^line 2: tls.server.mode=enforcing"):
+        BrokerConfig.load(text, {"aclEnable": "false"})
+
+
+@pytest.mark.behaviour("ST-17")
+@pytest.mark.parametrize("server", ["broker", "nameserver"])
+@pytest.mark.parametrize("place", ["file", "--set", "JAVA_OPT"])
+def test_the_commands_end_with_a_line(server: str, place: str, tmp_path: Path) -> None:
+    conf = tmp_path / "its.conf"
+    conf.write_text("tls.server.mode=enforcing\n" if place == "file" else "")
+    more = ["--set", "tls.server.mode=enforcing"] if place == "--set" else []
+    options = "-Xmx1g -Dtls.server.mode=enforcing" if place == "JAVA_OPT" else ""
+    done = subprocess.run(
+        [sys.executable, "-m", "orbitmq", server, "-c", str(conf), "--port", "0", *more],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JAVA_OPT": options},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "tls.server.mode=enforcing" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert ("$JAVA_OPT" in done.stderr) is (place == "JAVA_OPT")
+
+
+@pytest.mark.behaviour("ST-17")
+def test_a_tool_that_java_options_ask_for_tls_talks_to_nobody(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "orbitmq", "topic", "list", "-n", "127.0.0.1:1"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JAVA_OPT": "-Dtls.enable=true"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "$JAVA_OPT has -Dtls.enable=true" in done.stderr
