@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online, same_end, send
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, kill, online, same_end, send
 
 from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.cluster.layout import ClusterError
@@ -14,7 +15,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.replication.members.queue_locks import TRUSTED_S
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.runtime.seam import Runtime
-from orbitmq.testing import World
+from orbitmq.testing import Keep, SimulatedRuntime, World
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -620,3 +621,125 @@ async def test_half_of_an_older_link_holds_up_no_lock(orbitmq_world: World) -> N
         assert world.clock.monotonic() - begin < 0.1
         assert len(ha_port(world).connections) == 1
         assert ha_port(world).shared.replicas.in_sync == 2
+
+
+async def refuses_or_holds(world: World, name: str, client_id: str) -> None:
+    """The client is granted none of the queues, in whatever way the broker says so."""
+    answer = await ask(world, name, client_id, QUEUES)
+    if answer.code == ResponseCode.SUCCESS:
+        assert LockBatchResponseBody.decode(answer.body).lock_ok_mq_set == set()
+    else:
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+async def end(world: World, name: str, way: str) -> None:
+    """Let a broker end in one of the ways in which it can."""
+    if way == "stop":
+        await world.stop_broker(name)
+    elif way == "kill -9":
+        kill(world, name)
+    else:
+        world.crash(name, Keep.NOTHING)
+
+
+WAYS = pytest.mark.parametrize("way", ["stop", "kill -9", "power loss"])
+
+
+@WAYS
+@pytest.mark.behaviour("LK-15")
+@pytest.mark.parametrize("group", ["unknown", "known"])
+@pytest.mark.orbitmq
+async def test_a_lone_master_that_begins_anew_has_its_locks(
+    orbitmq_world: World, way: str, group: str
+) -> None:
+    """Its disk has them; it gave a queue away that another client worked on."""
+    world = orbitmq_world
+    if group == "known":
+        await send(world, 1)
+        async with world.consumer("g") as consumer:
+            consumer.subscribe("t")
+            await world.sleep(2)
+    assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+    await end(world, MASTER, way)
+    begin = world.clock.monotonic()
+    await world.start_broker(MASTER)
+    assert await lock(world, MASTER, "other", QUEUES) == set()
+    assert await lock(world, MASTER, "me", ONE) == ONE
+    await world.sleep(begin + 29.9 - world.clock.monotonic())
+    assert await lock(world, MASTER, "other", QUEUES) == set()
+    # Nobody trusts what was not renewed since.
+    await world.sleep(0.5)
+    assert await lock(world, MASTER, "other", QUEUES) == QUEUES - ONE
+    # And once more: the disk has these, and what was given back it has not.
+    await unlock(world, MASTER, "me", ONE)
+    await world.sleep(6)
+    await end(world, MASTER, way)
+    await world.start_broker(MASTER)
+    assert await lock(world, MASTER, "third", QUEUES) == ONE
+
+
+@WAYS
+@pytest.mark.behaviour("LK-11")
+@pytest.mark.parametrize("replicas", ["1", "2"])
+async def test_a_master_that_starts_as_one_waits_where_another_may_have_led(
+    orbitmq_runtime: SimulatedRuntime, way: str, replicas: str
+) -> None:
+    settings = {**ACTING, "skipPreOnline": "true", "totalReplicas": replicas}
+    async with World(orbitmq_runtime, settings=settings) as world:
+        await world.sleep(40)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        await end(world, MASTER, way)
+        begin = world.clock.monotonic()
+        await world.start_broker(MASTER)
+        while world.clock.monotonic() < begin + 29:
+            await refuses_or_holds(world, MASTER, "other")
+            await world.sleep(0.3)
+        await world.sleep(11)
+        assert await lock(world, MASTER, "other", QUEUES) == QUEUES
+
+
+@WAYS
+@pytest.mark.behaviour("LK-11")
+@pytest.mark.orbitmq(replicas=2)
+async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: World, way: str) -> None:
+    """Its copy of the locks may lack the last ones, and so may a disk that was a slave's since."""
+    world = orbitmq_world
+    await send(world, 1)
+    async with world.consumer("g") as consumer:
+        consumer.subscribe("t")
+        await world.sleep(2)
+    assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+    await end(world, MASTER, way)
+    await end(world, SLAVE, way)
+    members = world._cluster._members
+    slave = members[SLAVE]
+    members[SLAVE] = replace(slave, broker_id=0)
+    await world.start_broker(SLAVE)
+    await refuses(world, SLAVE, NOT_TOLD)
+    await world.sleep(31)
+    assert await lock(world, SLAVE, "other", ONE) == ONE
+    # It has them all now, until it is a slave once more.
+    await end(world, SLAVE, way)
+    await world.start_broker(SLAVE)
+    assert await lock(world, SLAVE, "third", QUEUES) == QUEUES - ONE
+    for broker_id in (1, 0):
+        await end(world, SLAVE, way)
+        members[SLAVE] = replace(slave, broker_id=broker_id)
+        await world.start_broker(SLAVE)
+    await refuses(world, SLAVE, NOT_TOLD)
+
+
+@pytest.mark.behaviour("LK-15")
+@pytest.mark.orbitmq
+async def test_a_lock_that_the_disk_refuses_is_not_granted(orbitmq_world: World) -> None:
+    """A start would not know it. Locks that are held are renewed all the same."""
+    world = orbitmq_world
+    assert await lock(world, MASTER, "me", ONE) == ONE
+    disk = world.machines[MASTER].disk
+    disk.fail("*", "config", times=-1)
+    refused = await ask(world, MASTER, "me", QUEUES)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "the disk refuses" in (refused.remark or "")
+    assert await lock(world, MASTER, "me", ONE) == ONE
+    disk.heal()
+    assert await lock(world, MASTER, "me", QUEUES) == QUEUES

@@ -157,7 +157,7 @@ def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]
         s.durability,
         StoreLife(s.store, s.config, s.events),
         files,
-        MetadataTables(s.topics, s.groups, s.offsets),
+        MetadataTables(s.topics, s.groups, s.offsets, s.locks),
         KeptAtOnce(s.events, s.persistence),
         StoreTopics(
             s.topics,
@@ -217,7 +217,7 @@ def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         clients=clients,
         modes=modes,
         assignments=Assignments(config, metadata, clients, TopicQueues(runtime, config, topics), modes),
-        locks=QueueLocks(clock, feed),
+        locks=QueueLocks(clock, feed, alone=_grants_locks_alone(config)),
         append=append,
         outlet=Outlet(role, append, store),
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
@@ -240,6 +240,11 @@ def _end_written(store: MessageStore) -> int:
 def _first_role(config: BrokerConfig) -> Role:
     """Replication ends the isolation of a broker that has others of its name (PO-01)."""
     return Role.PRE_ONLINE if config.starts_isolated else role_of_setting(config.broker_role)
+
+
+def _grants_locks_alone(config: BrokerConfig) -> bool:
+    """Without acting masters no other broker of a master's name grants queue locks."""
+    return role_of_setting(config.broker_role) is Role.MASTER and not config.enable_slave_acting_master
 
 
 def _connect(s: Services) -> None:
@@ -334,7 +339,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
         QueueBoundHandlers(p.queue_offsets),
         ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), p.filters),
-        QueueLockHandlers(s.locks),
+        QueueLockHandlers(s.locks, s.metadata),
         AssignmentHandlers(s.assignments),
         TopicHandlers(topic_administration),
         TopicTableHandlers(metadata, topics, offsets, clients),

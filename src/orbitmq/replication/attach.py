@@ -119,12 +119,12 @@ def attach(host: Host) -> Attachment:
     siblings.living = membership.others
 
     def has_groups() -> bool:
-        return s.groups.any_known() or not membership.took_all()
+        return s.groups.any_known() or not (s.locks.alone or membership.took_all())
 
     # Behind the exchange: what waits there is made before the locks say what they know.
     locks = ReplicatedLocks(
         s.runtime.clock, s.events, s.config, s.role, s.locks, client, membership.others, exchange,
-        membership.terms, membership.locks_from_s, has_groups,
+        membership.terms, membership.locks_from_s, has_groups, s.persistence.flush,
     )  # fmt: skip
 
     s.to_master.ask = PassingOn(s.runtime.clock, s.role, following, client).ask

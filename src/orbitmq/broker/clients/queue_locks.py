@@ -1,17 +1,25 @@
-"""Which client of an orderly group holds which queue (RebalanceLockManager)."""
+"""Which client of an orderly group holds which queue (RebalanceLockManager).
+
+The disk has the locks too. They count after a start where no other broker of the name can have granted any
+since: then each lock that was there holds for as long as a client may trust it, and is renewed as before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from orbitmq.broker.change_feed import LOCKS, ChangeFeed, FedTable
+from orbitmq.broker.change_feed import LOCKS, LOCKS_COMPLETE, ChangeFeed, FedTable
+from orbitmq.broker.metadata.pretty import file_text, quoted
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
 
 LOCK_LIVES_MS = 60_000
+# A client trusts a lock for so long after it was granted or renewed (LK-02).
+TRUSTED_MS = 30_000
 
 
 @dataclass(slots=True)
@@ -29,11 +37,21 @@ class _Lock:
 
 
 class QueueLocks:
-    """Queue locks by group. A lock that is not renewed for a minute is free."""
+    """Queue locks by group. A lock that is not renewed for a minute is free.
 
-    def __init__(self, clock: Clock, feed: ChangeFeed) -> None:
+    Args:
+        alone: whether no other broker of this name ever grants locks; else those on the disk do not count.
+
+    Attributes:
+        complete: whether the table on the disk has each lock that a client may trust. Kept there itself: who
+            was a slave, or began a wait for older locks and did not end it, has not.
+    """
+
+    def __init__(self, clock: Clock, feed: ChangeFeed, *, alone: bool = False) -> None:
         self._clock = clock
         self._feed = feed
+        self.alone = alone
+        self.complete = False
         feed.register(
             LOCKS,
             FedTable(
@@ -42,8 +60,10 @@ class QueueLocks:
                 self._apply,
                 items=self._items,
                 is_news=lambda key, _: not self._is_held(key),
+                restore=self._restore_lock,
             ),
         )
+        feed.register(LOCKS_COMPLETE, FedTable(bool, lambda _key, value: self.note_complete(bool(value))))
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -75,6 +95,12 @@ class QueueLocks:
     def any_held(self, group: str) -> bool:
         """Whether any lock of the group is alive: the group consumes in order (behaviour SB-16)."""
         return any(self._is_alive(lock) for lock in self._groups.get(group, {}).values())
+
+    def note_complete(self, complete: bool) -> None:
+        """Say whether the table has each lock that a client may trust, if it goes to the disk as it is."""
+        if complete is not self.complete:
+            self.complete = complete
+            self._feed.changed(LOCKS_COMPLETE, "", complete or None)
 
     # -- for who shares the table ----------------------------------------------------------------------
 
@@ -131,6 +157,29 @@ class QueueLocks:
             renewed_s = self._clock.monotonic() - int(value[1]) / 1000
             lock = self._groups.setdefault(group, {})[queue] = _Lock(str(value[0]), renewed_s, shared=True)
             self._feed.changed(LOCKS, key, lock)
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def file_text(self) -> Iterator[str]:
+        """``queueLocks.json``, piece by piece."""
+        locks = [
+            (quoted(key), msgspec.json.encode([lock.client_id, round(self._age_ms(lock))]).decode())
+            for key, lock in self._items()
+            if self._is_alive(lock)
+        ]
+        return file_text([("complete", "true" if self.complete else "false"), ("locks", locks)])
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``queueLocks.json``."""
+        self.complete = bool(content.get("complete"))
+        for key, value in (content.get("locks") or {}).items():
+            self._restore_lock(key, value)
+
+    def _restore_lock(self, key: str, value: list[str | int] | None) -> None:
+        """A lock of an earlier run: nobody knows when it was renewed last, so it is trusted from now on."""
+        if self.alone:
+            ended = value is None or int(value[1]) > LOCK_LIVES_MS
+            self._apply(key, None if value is None or ended else [value[0], LOCK_LIVES_MS - TRUSTED_MS])
 
 
 def _key(group: str, queue: MessageQueue) -> str:

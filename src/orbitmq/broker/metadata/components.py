@@ -6,7 +6,19 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, POP_ORDERS, POPS, RESETS, TOPICS, UNTOLD
+from orbitmq.broker.change_feed import (
+    FORBIDDEN,
+    GROUPS,
+    LOCKS,
+    LOCKS_COMPLETE,
+    OFFSETS,
+    POP_ORDERS,
+    POPS,
+    RESETS,
+    TOPICS,
+    UNTOLD,
+)
+from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard, UntoldChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -16,17 +28,24 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 
 
 class MetadataTables(Component):
-    """Owns the tables of topics, subscription groups and consumer offsets."""
+    """Owns the tables of topics, subscription groups, consumer offsets and queue locks."""
 
     name = "metadata"
 
-    def __init__(self, topics: TopicConfigs, groups: SubscriptionGroups, offsets: ConsumerOffsets) -> None:
+    def __init__(
+        self,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        locks: QueueLocks,
+    ) -> None:
         self._tables = (
             Table(TOPICS, topics),
             Table(GROUPS, groups, parts=(FORBIDDEN,)),
             # A reset that a pop has heard is over: where that pop went on must not be lost without it. And a
             # slave that lacks it would undo it, if it did not count as one that lacks something.
             Table(OFFSETS, offsets, parts=(RESETS,), after=(POPS, POP_ORDERS, UNTOLD)),
+            Table(LOCKS, locks, parts=(LOCKS_COMPLETE,)),
         )
 
     def tables(self) -> Sequence[Table]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orbitmq.broker.clients.queue_locks import TRUSTED_MS
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.questions import Questions
 
 # The heir asks in the period of the looks. So many of them later than its master's right has run out, and
 # then some, it leads at the latest.
 LOOKS = 4
-# A client trusts a lock for so long after it was granted or renewed (LK-02).
-TRUSTED_S = 30.0
+TRUSTED_S = TRUSTED_MS / 1000
 # Nobody is promised more than that, whatever he asks for.
 LONGEST_HOLD_S = 60.0
 

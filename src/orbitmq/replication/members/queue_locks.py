@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
+from orbitmq.broker.change_feed import LOCKS
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
@@ -58,6 +59,7 @@ class ReplicatedLocks(Component):
         terms: the times that the brokers of one name agree on.
         took_locks: from when on this broker has all locks by what it was told on its way into service.
         has_groups: whether any group has ever consumed here, as far as this broker can know.
+        written: returns when the changes of a table are on the disk.
     """
 
     name = "queue locks"
@@ -75,6 +77,7 @@ class ReplicatedLocks(Component):
         terms: Terms,
         took_locks: Callable[[], float | None],
         has_groups: Callable[[], bool],
+        written: Callable[[str], Awaitable[object]],
     ) -> None:
         self._clock = clock
         self._config = config
@@ -86,6 +89,7 @@ class ReplicatedLocks(Component):
         self._look_s = terms.look_s
         self._took_locks = took_locks
         self._has_groups = has_groups
+        self._written = written
         self._will, self._claim = Will(terms), Claim(hold_s(terms))
         # Before its time clients may trust locks that others have granted and that this broker does not know.
         self._knowledge = Knowledge(terms.guard_s, of_two=config.total_replicas == 2)
@@ -96,8 +100,26 @@ class ReplicatedLocks(Component):
         events.subscribe(RoleChanged, self._role_changed)
 
     async def start(self) -> None:
+        """Begin.
+
+        Raises:
+            OSError: the disk does not take that its table of locks is not complete any more.
+        """
+        if self._locks.alone:
+            known = self._locks.complete or not self._has_groups()
+            self._spawn(self._complete(self._begins(0.0 if known else None)), "complete")
+            return
+        self._locks.note_complete(False)
+        await self._written(LOCKS)
+        if self._role.role in LEADING:
+            # No change of role says so, and another broker may have led before this start.
+            self._begins(None)
         if self._config.enable_slave_acting_master:
             self._every(self._clock, self._look_s, self._ask, first_s=0.0)
+
+    async def _complete(self, wait_s: float) -> None:
+        await self._clock.sleep(wait_s)
+        self._locks.note_complete(True)
 
     @property
     def quorum(self) -> int:
@@ -122,6 +144,8 @@ class ReplicatedLocks(Component):
             held = await self._granted_by_most(request, held)
         if not self._locks.all_shared(request.consumer_group, held):
             await self._share()
+            if self._locks.alone:
+                await self._keep()
         self._check_led_since(roles)
         return self._locks.share(request.consumer_group, request.client_id, held)
 
@@ -159,13 +183,18 @@ class ReplicatedLocks(Component):
 
     def _leads(self, before: Role) -> None:
         """This broker leads from now on; before it another one may have."""
-        now = self._clock.monotonic()
-        self._knowledge.begins(now, self._known_from_s(before, now))
+        self._begins(self._known_from_s(before, self._clock.monotonic()))
         self._claim.void()
-        left_s = self._knowledge.from_s - now
+
+    def _begins(self, known_from_s: float | None) -> float:
+        """This broker leads, and has all locks from a time on; returns the seconds until then."""
+        now = self._clock.monotonic()
+        self._knowledge.begins(now, known_from_s)
+        left_s = max(0.0, self._knowledge.from_s - now)
         if left_s > 0:
             text = "this broker was not told all queue locks of its name: it grants some in %.1f s"
             log.info(text, left_s)
+        return left_s
 
     def _known_from_s(self, before: Role, now: float) -> float | None:
         """From when on no client trusts a lock that our table does not have; ``None``: unknown."""
@@ -266,6 +295,20 @@ class ReplicatedLocks(Component):
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "a slave that may take over does not answer: no new queue locks until it cannot",
+            ) from error
+
+    async def _keep(self) -> None:
+        """Return when the locks are on the disk: this broker will have no others when it begins anew.
+
+        Raises:
+            RemotingError: the disk refuses.
+        """
+        try:
+            await self._written(LOCKS)
+        except OSError as error:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"no new queue locks while the disk refuses to keep them: {error}",
             ) from error
 
     def _check_led_since(self, roles: int) -> None:
