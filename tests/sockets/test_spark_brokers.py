@@ -7,25 +7,31 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.record import Record, encode_record, iter_records
 from orbitmq.spark.cluster import connections
-from orbitmq.spark.cluster.brokers import Brokers, max_offset
+from orbitmq.spark.cluster.brokers import Brokers, forget_routes, max_offset
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import Reading, read_options
+from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.stream import Stream
 from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.bodies.topic import TopicList
-from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder, encode_frame
 from orbitmq.wire.headers.offset import GetMaxOffsetResponse, GetMinOffsetResponse
+from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 
 Answer = Callable[[Command], Command | None]
 A0, B0 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-b", 0)
@@ -63,9 +69,11 @@ class Server:
                         connection.sendall(encode_frame(answer))
 
     def close(self) -> None:
-        self._listener.close()
-        for connection in self._open:
-            connection.close()
+        for opened in (self._listener, *self._open):
+            # A socket that a thread waits at stays open when it is only closed.
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+            opened.close()
 
 
 class Cluster:
@@ -76,6 +84,9 @@ class Cluster:
         self.silent = False
         self.perm = perm
         self.role = "ASYNC_MASTER"
+        self.deleted = False
+        """The brokers do not have the topic any more."""
+        self.routes_asked = 0
         self.broker_a = Server(self._offset, idle_s)
         self.broker_b = Server(lambda command: None if self.silent else self._offset(command), idle_s)
         self.name_server = Server(self._route, idle_s)
@@ -86,10 +97,38 @@ class Cluster:
         if command.code == RequestCode.GET_BROKER_CONFIG:
             # As RocketMQ writes it on Windows: nothing is escaped.
             return command.reply(body=f"storePathRootDir=C:\\users\nbrokerRole={self.role}\n".encode())
+        if self.deleted:
+            return command.reply(ResponseCode.TOPIC_NOT_EXIST, "the topic is gone")
+        if command.code == RequestCode.PULL_MESSAGE:
+            return self._messages(command)
         assert command.code == RequestCode.GET_MAX_OFFSET
         return GetMaxOffsetResponse(offset=self.end).reply_to(command)
 
+    def _messages(self, command: Command) -> Command:
+        low = PullMessageRequest.from_ext(command.ext).queue_offset
+        body = b"".join(encode_record(Record("t", b"x", queue_offset=at)) for at in range(low, self.end))
+        answer = PullMessageResponse(
+            suggest_which_broker_id=0, next_begin_offset=self.end, min_offset=0, max_offset=self.end
+        ).reply_to(command)
+        answer.body = body
+        return answer
+
+    def stop_name_server(self, outage: str) -> None:
+        """The name server goes away, freezes, or is started anew before a broker has registered."""
+        if outage == "away":
+            self.name_server.close()
+        elif outage == "frozen":
+            self.name_server._answer = lambda command: None
+        else:
+            self.name_server._answer = self._nothing_known
+
+    def _nothing_known(self, command: Command) -> Command:
+        if command.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            return command.reply(body=TopicList(set()).encode())
+        return command.reply(ResponseCode.TOPIC_NOT_EXIST, "no topic route info")
+
     def _route(self, command: Command) -> Command:
+        self.routes_asked += command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
         if command.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             return command.reply(
                 body=TopicList({"t", "t2", "%RETRY%t", "%DLQ%t", "TBW102", "SCHEDULE_TOPIC_XXXX"}).encode()
@@ -101,7 +140,8 @@ class Cluster:
         return command.reply(body=TopicRouteData(queues, brokers).encode())
 
     def stream(self, **options: str) -> Stream:
-        given = {"topic": "t", "nameServers": self.name_server.address, **options}
+        what = {} if "topicPattern" in options else {"topic": "t"}
+        given = {**what, "nameServers": self.name_server.address, **options}
         return Stream(read_options(given, Reading.STREAM))
 
     def close(self) -> None:
@@ -119,6 +159,7 @@ def cluster_of() -> Iterator[Callable[..., Cluster]]:
 
     yield make
     connections.close_connections()
+    forget_routes()
     for cluster in made:
         cluster.close()
 
@@ -202,3 +243,110 @@ def test_a_pattern_finds_no_retry_dead_letter_or_system_topic(cluster_of: Callab
     brokers = Brokers([cluster_of().name_server.address], 5_000)
     assert brokers.topics_like(".*") == ("t", "t2")
     assert brokers.topics_like("t") == ("t",), "whole names"
+
+
+def rows_of(stream: Stream, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[MessageQueue, int]]:
+    """What the tasks of a batch read."""
+    options = stream._options
+    found = []
+    for task in stream.tasks(start, end):
+        assert isinstance(task, TaskPartition)
+        brokers = Brokers(options.name_servers, options.request_timeout_ms, task.routes)
+        for piece in RangeReader(brokers, options).pieces(task.ranges):
+            found += [(piece.queue, record.queue_offset) for record in iter_records(bytes(piece.records))]
+    return found
+
+
+@pytest.mark.behaviour("SP-14")
+@pytest.mark.parametrize("outage", ["away", "frozen", "empty"])
+@pytest.mark.parametrize("topics", [{"topic": "t"}, {"topicPattern": "t"}], ids=["topic", "pattern"])
+def test_known_routes_serve_without_name_servers(
+    cluster_of: Callable[..., Cluster], outage: str, topics: dict[str, str]
+) -> None:
+    """Each is another name server: none, one that does not answer, one that was started anew."""
+    cluster = cluster_of()
+    stream = cluster.stream(offsetTimeout="200ms", requestTimeout="300ms", **topics)
+    at = stream.latest(stream.initial())
+    cluster.stop_name_server(outage)
+    begin = time.monotonic()
+    while time.monotonic() - begin < 1.5:  # seven time-outs
+        cluster.end += 1
+        end = stream.latest(at)
+        assert dict(Offsets.from_json(end)) == {A0: cluster.end, B0: cluster.end}
+        assert len(rows_of(stream, at, end)) == 2
+        at = end
+    asked = cluster.routes_asked
+    cluster.name_server._answer = cluster._route
+    cluster.end += 1
+    at = stream.latest(at)
+    assert len(rows_of(stream, stream.latest(at), at)) == 0
+    assert outage != "empty" or cluster.routes_asked > asked, "name servers are asked all the same"
+
+
+@pytest.mark.behaviour("SP-14")
+def test_a_task_asks_no_name_server(cluster_of: Callable[..., Cluster]) -> None:
+    cluster = cluster_of()
+    stream = cluster.stream()
+    start = stream.latest(stream.initial())
+    cluster.end += 3
+    end = stream.latest(start)
+    tasks = stream.tasks(start, end)
+    asked = cluster.routes_asked
+    for task in tasks:
+        assert isinstance(task, TaskPartition)
+        brokers = Brokers(stream._options.name_servers, 5_000, task.routes)
+        assert sum(piece.rows for piece in RangeReader(brokers, stream._options).pieces(task.ranges)) > 0
+    assert cluster.routes_asked == asked
+
+
+@pytest.mark.behaviour("SP-14")
+@pytest.mark.parametrize("outage", ["away", "empty"])
+def test_a_known_route_serves_until_a_broker_refuses(cluster_of: Callable[..., Cluster], outage: str) -> None:
+    cluster = cluster_of()
+    stream = cluster.stream(offsetTimeout="200ms", requestTimeout="300ms")
+    at = stream.latest(stream.initial())
+    cluster.stop_name_server(outage)
+    cluster.deleted = True
+    expected = "name server" if outage == "away" else "topic 't' is not known"
+
+    def go_on() -> None:
+        for _ in range(100):
+            assert stream.latest(at) == at
+            time.sleep(0.02)
+
+    with pytest.raises(OrbitError, match=expected):
+        go_on()
+
+
+@pytest.mark.behaviour("SP-14")
+@pytest.mark.parametrize("role", ["SLAVE", "ASYNC_MASTER"])
+def test_without_a_name_server_a_master_is_asked_whether_it_still_is_one(
+    cluster_of: Callable[..., Cluster], role: str
+) -> None:
+    cluster = cluster_of()
+    stream = cluster.stream(requestTimeout="300ms")
+    at = stream.latest(stream.initial())
+    cluster.stop_name_server("away")
+    cluster.role = role
+    cluster.end = 3
+    if role == "SLAVE":
+        assert stream.latest(at) == at, "what the master has is still to come"
+    else:
+        with pytest.raises(DataLossError, match="ends at 3, but was read up to 5"):
+            stream.latest(at)
+
+
+@pytest.mark.behaviour("SP-14")
+def test_a_sink_sends_by_the_route_that_its_process_or_its_driver_knew(
+    cluster_of: Callable[..., Cluster],
+) -> None:
+    cluster = cluster_of()
+    names = [cluster.name_server.address]
+    driver = Brokers(names, 300)
+    routes = {"t": driver.route("t")}
+    cluster.stop_name_server("away")
+    assert Brokers(names, 300).route("t", refresh=True) == routes["t"], "of this process"
+    forget_routes()
+    with pytest.raises(UnreachableError):
+        Brokers(names, 300).route("t")
+    assert Brokers(names, 300, routes).route("t", refresh=True) == routes["t"], "of the driver"

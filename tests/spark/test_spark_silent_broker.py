@@ -15,9 +15,12 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from tests.spark.test_spark_format import FILE_MANAGER, Cluster
+from tests.spark.test_spark_format import FILE_MANAGER, Cluster, activate
 
+from orbitmq import Message
 from orbitmq.spark import jobs
+from orbitmq.spark.cluster.brokers import Brokers, max_offset
+from orbitmq.sync import Producer
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
 
@@ -151,6 +154,63 @@ def test_a_stream_goes_on_without_the_only_broker_of_a_topic(
         query.stop()
     assert sorted(n for topic, n in rows if topic == "lone") == list(range(40))
     assert sorted(n for topic, n in rows if topic == "kept") == list(range(number))
+
+
+@pytest.mark.behaviour("SP-14")
+def test_a_stream_from_topic_to_topic_goes_on_without_name_servers(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Three time-outs long; also when the name server is back and knows no broker yet."""
+    cluster.send("kept", range(20))
+    cluster.send("copied", range(-1, 0))
+    activate(spark)
+    stream = spark.readStream.format("rocketmq").options(
+        nameServers=cluster.name_server, offsetTimeout="2s", requestTimeout="1s"
+    )
+    query = (
+        stream.load("kept")
+        .select("body")
+        .writeStream.format("rocketmq")
+        .options(nameServers=cluster.name_server, topic="copied", requestTimeout="1s", retryTimeout="2s")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    ends = Brokers([cluster.name_server], 5000)
+    ends.route("copied")
+
+    def copied(count: int) -> None:
+        until(
+            lambda: (
+                sum(ends.offsets(ends.readable(["copied"]), max_offset).values()) == count + 1
+                or not query.isActive
+            ),
+            f"{count} rows",
+        )
+        assert query.isActive, query.exception()
+
+    with Producer("made", name_servers=cluster.name_server) as producer:
+
+        def send(first: int) -> None:
+            for number in range(first, first + 20):
+                producer.send(Message("kept", str(number).encode()))
+
+        try:
+            send(20)
+            copied(40)
+            cluster.run(cluster.processes.stop_broker("nameserver", kill=True))
+            began, number = time.monotonic(), 40
+            while time.monotonic() - began < 6:
+                send(number)
+                number += 20
+                copied(number)
+            cluster.run(cluster.processes.start_broker("nameserver"))
+            send(number)
+            copied(number + 20)
+        finally:
+            query.stop()
+    rows = spark.read.format("rocketmq").option("nameServers", cluster.name_server).load("copied").collect()
+    assert sorted(int(bytes(row["body"])) for row in rows) == list(range(-1, number + 20))
 
 
 def test_a_query_that_committed_nothing_yet_waits_for_the_only_broker_of_a_topic(

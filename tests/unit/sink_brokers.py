@@ -83,7 +83,9 @@ class ScriptedBrokers(Brokers):
         table = {q: at for q in QUEUES if (at := f"{q.broker_name}:1") not in self.gone}
         masters = frozenset(set(table.values()) - self.slaves)
         writable = masters - self.acting - self.read_only
-        return QueueAddresses(table, {q: a for q, a in table.items() if a in writable}, masters)
+        return self._learn(
+            topic, QueueAddresses(table, {q: a for q, a in table.items() if a in writable}, masters)
+        )
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         return [self.answer(address, command) for command in commands]

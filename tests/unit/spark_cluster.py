@@ -136,6 +136,9 @@ class ScriptedCluster:
         }
         return QueueAddresses(there, there, frozenset(there.values()))
 
+    def routes_of(self, queues: Any) -> dict[str, QueueAddresses]:
+        return {}
+
     def another_answers(self, topics: Any, broker_name: str | None) -> bool:
         return self.others_answer
 

@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow")
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import read_options
@@ -28,7 +29,7 @@ class Positions:
     end = 100
 
     def __init__(self, options: Any) -> None:
-        self.options, self.brokers, self.skipped = options, None, 0
+        self.options, self.brokers, self.skipped = options, Brokers([], 0), 0
 
     def where_in_time(self, request: Any, *, every_queue: bool) -> Told:
         return Told(Offsets({QUEUE: 0}), {}, {})

@@ -6,9 +6,9 @@ Spark hands option names over in lower case, so that is how they are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import SQL92, TAG
@@ -17,6 +17,9 @@ from orbitmq.spark import spellings
 from orbitmq.spark.cluster.places import AtTime, Place, Start, offsets_of, queues_of, times_of
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.loss import Loss
+
+if TYPE_CHECKING:
+    from orbitmq.spark.cluster.brokers import QueueAddresses
 
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
@@ -109,6 +112,8 @@ class WriteOptions:
     Attributes:
         delivery: ``at-least-once``, ``exactly-once`` or ``transactional``.
         state_location: a folder; ``cluster``: in the brokers.
+        routes: where the queues of the option topic are, as the driver knows it: tasks send there while no
+            name server answers.
     """
 
     topic: str | None = None
@@ -120,6 +125,7 @@ class WriteOptions:
     pipeline: int = 8
     request_timeout_ms: int = 10_000
     retry_timeout_ms: int = 60_000
+    routes: Mapping[str, QueueAddresses] = field(default_factory=dict)
 
 
 class _Option(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -39,6 +39,15 @@ LONGEST_PAUSE_S = 15.0
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 0.5
 PROBE_TIMEOUT_MS = 2_000
+# Name servers that did not answer are asked again after this, while the routes that are known serve.
+NAME_SERVER_PAUSE_S = 2.0
+# A known route serves for so long after name servers said that they do not know its topic. One that was
+# started anew knows each topic again when its brokers have registered, which they do twice a minute.
+UNKNOWN_TOPIC_S = 60.0
+# Routes that name servers gave to this process, for the times when none of them answers. By name servers and
+# topic; the oldest go first.
+MAX_REMEMBERED = 10_000
+_remembered: dict[tuple[tuple[str, ...], str], QueueAddresses] = {}
 SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 
 T = TypeVar("T")
@@ -66,6 +75,35 @@ class QueueAddresses:
     readable: dict[MessageQueue, str]
     writable: dict[MessageQueue, str]
     masters: frozenset[str] = frozenset()
+
+    def of(self, queues: Iterable[MessageQueue]) -> QueueAddresses:
+        """What somebody needs who reads some queues: their addresses, and one queue of each other broker, by
+        which that broker can be asked whether it answers."""
+        wanted = set(queues)
+        shown = {queue.broker_name for queue in wanted}
+        for queue in sorted(self.readable):
+            if queue.broker_name not in shown:
+                shown.add(queue.broker_name)
+                wanted.add(queue)
+        return QueueAddresses(
+            {queue: at for queue, at in self.readable.items() if queue in wanted},
+            {queue: at for queue, at in self.writable.items() if queue in wanted},
+            self.masters,
+        )
+
+
+@dataclass(slots=True)
+class _Known:
+    """A route, and whether it may still be used.
+
+    Attributes:
+        is_fresh: a name server gave this route when it was asked last.
+        until: by the monotonic clock, when the route has served for long enough without being fresh.
+    """
+
+    route: QueueAddresses
+    is_fresh: bool = False
+    until: float = float("inf")
 
 
 class Patience:
@@ -109,6 +147,11 @@ class Patience:
         this_worker().pause(max(0.0, min(self._backoff.pause_s(self._failures), self._end - now)))
 
 
+def forget_routes() -> None:
+    """Forget the routes that this process remembers."""
+    _remembered.clear()
+
+
 class _Silence(NamedTuple):
     """A broker that did not answer: what was wrong, and until when it is left alone."""
 
@@ -123,12 +166,20 @@ class Brokers:
     Args:
         name_servers: addresses, asked in order until one answers.
         timeout_ms: for one answer.
+        routes: of topics, as another process of the query knew them: name servers need not be asked.
     """
 
-    def __init__(self, name_servers: Sequence[str], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        name_servers: Sequence[str],
+        timeout_ms: int,
+        routes: Mapping[str, QueueAddresses] | None = None,
+    ) -> None:
         self._name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
-        self._routes: dict[str, QueueAddresses] = {}
+        self._known = {topic: _Known(route) for topic, route in (routes or {}).items()}
+        self._names: tuple[str, ...] | None = None
+        self._asks_names_at = float("-inf")
         self._silent: dict[str, _Silence] = {}
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, this_worker().random)
         self._clock = this_worker().clock
@@ -151,48 +202,100 @@ class Brokers:
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         """The queues of ``topic``, from the first name server that answers; remembered until refreshed.
 
+        A known route serves while no name server answers, and for :data:`UNKNOWN_TOPIC_S` when they do not
+        know the topic (any more, or yet), unless its broker says that there is no such topic.
+
         Raises:
             TopicNotFoundError: no name server that answers knows the topic.
             UnreachableError: no name server gives a usable answer.
         """
-        known = self._routes.get(topic)
+        known = self._known.get(topic)
         if known is not None and not refresh:
-            return known
+            return known.route
+        now = self._clock.monotonic()
+        serves = known is not None and now < known.until
+        if known is not None and serves and now < self._asks_names_at:
+            known.is_fresh = False
+            return known.route
         inquiry = route_inquiry(
             topic,
             self._name_servers,
             now_ms=lambda: self._clock.monotonic() * 1000,
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._names_timeout_ms(known=serves),
         )
-        data = self._outcome(inquiry)
-        if data is None:
-            servers = ";".join(self._name_servers)
-            raise TopicNotFoundError(topic, f"topic {topic!r} is not known to the name servers {servers}")
-        route = self._routes[topic] = queue_addresses(topic_route(topic, data))
+        try:
+            data = self._outcome(inquiry)
+        except UnreachableError:
+            remembered = _remembered.get((self._name_servers, topic))
+            if known is None and remembered is not None:
+                known, serves = self._known.setdefault(topic, _Known(remembered)), True
+            if known is None or not serves:
+                raise
+            known.is_fresh = False
+            return known.route
+        if data is not None:
+            return self._learn(topic, queue_addresses(topic_route(topic, data)))
+        if known is not None:
+            known.is_fresh = False
+            known.until = min(known.until, now + UNKNOWN_TOPIC_S)
+            if now < known.until:
+                return known.route
+        servers = ";".join(self._name_servers)
+        raise TopicNotFoundError(topic, f"topic {topic!r} is not known to the name servers {servers}")
+
+    def _learn(self, topic: str, route: QueueAddresses) -> QueueAddresses:
+        self._known[topic] = _Known(route, is_fresh=True)
+        _remembered.pop((self._name_servers, topic), None)
+        while len(_remembered) >= MAX_REMEMBERED:
+            _remembered.pop(next(iter(_remembered)))
+        _remembered[self._name_servers, topic] = route
         return route
+
+    def routes_of(self, queues: Iterable[MessageQueue]) -> dict[str, QueueAddresses]:
+        """What is known of the topics of ``queues``, for a process that reads those queues."""
+        owned: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            owned.setdefault(queue.topic, []).append(queue)
+        return {topic: self._known[topic].route.of(of) for topic, of in owned.items() if topic in self._known}
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
         """The topics whose whole name matches, sorted; retry, dead letter and system topics only by name.
 
+        Names that are known serve as known routes do.
+
         Raises:
             UnreachableError: no name server gives a usable answer.
         """
-        inquiry = topics_inquiry(
-            self._name_servers,
-            now_ms=lambda: self._clock.monotonic() * 1000,
-            timeout_ms=self._timeout_ms,
-        )
-        found = self._outcome(inquiry)
+        now = self._clock.monotonic()
+        if self._names is None or now >= self._asks_names_at:
+            inquiry = topics_inquiry(
+                self._name_servers,
+                now_ms=lambda: self._clock.monotonic() * 1000,
+                timeout_ms=self._names_timeout_ms(known=self._names is not None),
+            )
+            try:
+                found = self._outcome(inquiry)
+            except UnreachableError:
+                if self._names is None:
+                    raise
+            else:
+                self._names = tuple(found.topic_list) if found is not None else ()
+        # A name server that was started anew does not list every topic yet.
+        names = {*(self._names or ()), *(topic for topic, known in self._known.items() if now < known.until)}
         wanted = re.compile(pattern)
         return tuple(
             sorted(
                 topic
-                for topic in (found.topic_list if found is not None else ())
+                for topic in names
                 if wanted.fullmatch(topic)
                 and not topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
                 and not reserved.is_system_topic(topic)
             )
         )
+
+    def _names_timeout_ms(self, *, known: bool) -> int:
+        """How long to wait for name servers: not for long where what is known serves without them."""
+        return min(self._timeout_ms, PROBE_TIMEOUT_MS) if known else self._timeout_ms
 
     def _outcome(self, inquiry: Inquiry[T]) -> T | None:
         """What the name servers say; ``None``: those that answer do not know it."""
@@ -204,9 +307,12 @@ class Brokers:
             else:
                 inquiry.answered(address, answer)
         try:
-            return inquiry.result()
+            found = inquiry.result()
         except NameServerError as error:
+            self._asks_names_at = self._clock.monotonic() + NAME_SERVER_PAUSE_S
             raise UnreachableError(str(error)) from error
+        self._asks_names_at = float("-inf")
+        return found
 
     def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
         """The readable queues of all ``topics`` and whom to ask.
@@ -248,14 +354,17 @@ class Brokers:
         """Whether the broker at ``address`` is a master, so that what it lacks of ``topic`` is gone.
 
         Name servers show a slave that acts for a lost master in its place, without write permission. They
-        show a master whose write permission somebody took away in the same way, so such a one is asked.
+        show a master whose write permission somebody took away in the same way, so such a one is asked. So is
+        any whose route no name server has confirmed: it may have become a slave meanwhile.
 
         Raises:
             UnreachableError: it does not answer.
         """
         route = self.route(topic)
-        if address not in route.masters or address in route.writable.values():
-            return address in route.masters
+        if address not in route.masters:
+            return False
+        if self._known[topic].is_fresh and address in route.writable.values():
+            return True
         (answer,) = self.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
         # Not read as properties: RocketMQ escapes nothing, and a path of Windows is none.
         return not _MASTER_LINES.isdisjoint(answer.body.splitlines())
@@ -276,8 +385,8 @@ class Brokers:
                 break
         others = {
             address: queue
-            for topic, route in self._routes.items()
-            for queue, address in route.readable.items()
+            for topic, known in self._known.items()
+            for queue, address in known.route.readable.items()
             if topic not in gone and queue.broker_name != broker_name
         }
         answers = side_by_side([partial(self._answers, *other) for other in others.items()])
@@ -355,6 +464,10 @@ class Brokers:
     ) -> dict[MessageQueue, int]:
         timeout_ms = min(self._timeout_ms, PROBE_TIMEOUT_MS) if address in self._silent else self._timeout_ms
         answers = self.ask(address, [request(queue) for queue in owned], timeout_ms=timeout_ms)
+        for queue, answer in zip(owned, answers, strict=True):
+            known = self._known.get(queue.topic)
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST and known is not None and not known.is_fresh:
+                known.until = float("-inf")
         return {
             queue: GetMaxOffsetResponse.from_ext(_checked(answer, address).ext).offset
             for queue, answer in zip(owned, answers, strict=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
 from orbitmq.spark.garbage import spare_modules
 from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
@@ -28,12 +28,16 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
     Attributes:
         ranges: of queues, in their order.
         gaps: what the planner knows to be missing, for rows of their own.
+        routes: where the queues are, as the planner knows it, by topic: a task asks no name server.
     """
 
-    def __init__(self, ranges: Sequence[QueueRange], gaps: Sequence[Gap] = ()) -> None:
+    def __init__(
+        self, ranges: Sequence[QueueRange], gaps: Sequence[Gap], routes: Mapping[str, QueueAddresses]
+    ) -> None:
         super().__init__(None)
         self.ranges = tuple(ranges)
         self.gaps = tuple(gaps)
+        self.routes = dict(routes)
 
 
 def cluster_cores() -> int:
@@ -53,10 +57,14 @@ def tasks(
         gaps: given to the first task when there are rows for them.
     """
     positions.check_filter(ranges)
-    made = [TaskPartition(planned) for planned in plan(ranges, count or tasks_for(positions, ranges))]
-    if gaps and positions.options.on_loss is Loss.ROWS:
-        made[:1] = [TaskPartition(made[0].ranges if made else (), gaps)]
-    return made
+    planned = plan(ranges, count or tasks_for(positions, ranges))
+    told = tuple(gaps) if positions.options.on_loss is Loss.ROWS else ()
+    if told and not planned:
+        planned = [[]]
+    return [
+        TaskPartition(some, () if number else told, positions.brokers.routes_of(item.queue for item in some))
+        for number, some in enumerate(planned)
+    ]
 
 
 def tasks_for(positions: Positions, ranges: Sequence[QueueRange]) -> int:
@@ -75,7 +83,8 @@ def read_task(
         return
     shape = Shape(schema)
     maker = BatchMaker(shape.stored, options.tags, options.on_bad_message)
-    reader = RangeReader(Brokers(options.name_servers, options.request_timeout_ms), options)
+    brokers = Brokers(options.name_servers, options.request_timeout_ms, partition.routes)
+    reader = RangeReader(brokers, options)
     try:
         for batch in reader.batches(partition.ranges, maker):
             yield shape.finish(batch)

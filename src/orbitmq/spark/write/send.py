@@ -72,7 +72,7 @@ class TaskSender:
         self.lost_answers = 0
         self._options = options
         self._begin = begin
-        self._brokers = Brokers(options.name_servers, options.request_timeout_ms)
+        self._brokers = Brokers(options.name_servers, options.request_timeout_ms, options.routes)
         delayed = bool(columns & DELAYING)
         self._fencing: Fencing | None = None
         if options.delivery == EXACTLY_ONCE:

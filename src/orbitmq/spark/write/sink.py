@@ -11,7 +11,8 @@ A task sends its rows and tells the driver what it did; the driver adds up and c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -21,9 +22,8 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orbitmq.errors import OrbitError
-from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SinkStateError
 from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
@@ -59,9 +59,9 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
             raise OptionError(
                 "delivery=transactional keeps a list of its messages, so stateLocation must be a folder"
             )
-        self._options = options
+        self._options = replace(options, routes=_routes_now(options))
         self._columns = columns_of(schema)
-        # Made once on the driver and pickled into every task of the run.
+        # Made on the driver for each batch and pickled into its tasks.
         self._run = _token()
         _folder(options)
 
@@ -114,12 +114,12 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         _check(options, schema)
         if overwrite:
             raise OptionError('topics cannot be overwritten; use mode("append")')
-        self._options = options
+        self._options = replace(options, routes=_routes_now(options))
         self._columns = columns_of(schema)
         # Made once on the driver and pickled into every task.
         self._run = _token()
         self._started_ms = this_worker().clock.now_ms()
-        self._known = _queues_now(options) if _folder(options) is None else frozenset()
+        self._known = frozenset(queue for route in self._options.routes.values() for queue in route.readable)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -182,18 +182,18 @@ def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
 
 
 def _brokers(options: WriteOptions) -> Brokers:
-    return Brokers(options.name_servers, options.request_timeout_ms)
+    return Brokers(options.name_servers, options.request_timeout_ms, options.routes)
 
 
-def _queues_now(options: WriteOptions) -> frozenset[MessageQueue]:
-    """The queues of the option topic; none when it is not given, or nobody tells them now."""
-    if options.topic is None or options.delivery != EXACTLY_ONCE:
-        return frozenset()
+def _routes_now(options: WriteOptions) -> Mapping[str, QueueAddresses]:
+    """The route of the option topic; nothing when it is not given, or nobody tells it now."""
+    if options.topic is None:
+        return {}
     try:
-        return frozenset(_brokers(options).route(options.topic).readable)
+        return {options.topic: _brokers(options).route(options.topic)}
     except OrbitError as error:
         log.info("the queues of %s are not known to the driver: %s", options.topic, error)
-        return frozenset()
+        return {}
 
 
 def _folder(options: WriteOptions) -> FolderState | None:
