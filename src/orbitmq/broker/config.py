@@ -10,13 +10,14 @@ from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
 from orbitmq.runtime.paths import expanded
-from orbitmq.settings import protection
+from orbitmq.settings import properties_text, protection
 from orbitmq.settings.typed import (
     ConfigError,
     Settings,
     addresses,
     any_text,
     flag,
+    line_of,
     number,
     one_of,
     path,
@@ -282,6 +283,7 @@ class BrokerConfig(Settings):
         config, warnings = cls(broker_config_path=path).updated_by_text(conf)
         config, more = config.updated(overrides or {})
         protection.check(conf, overrides or {}, is_open=config.allow_open)
+        _refuse_not_built(conf, overrides or {})
         more += advice(config)
         if config.broker_role == "SLAVE":
             if config.broker_id == 0:
@@ -313,6 +315,25 @@ class BrokerConfig(Settings):
         changes = self.live_changes(settings)
         for name, new in changes.items():
             setattr(self, name, new)
+
+
+_ROLES = "give each broker of the name a brokerRole and a brokerId"
+# Settings by which RocketMQ keeps what waits in RocksDB, or leaves the choice of a master to somebody else. A
+# broker that read past them would lose messages, or be one of several masters of a name.
+_NOT_BUILT = {
+    "enableDLegerCommitLog": f"there is no DLedger here; {_ROLES}",
+    "enableControllerMode": f"there is no controller here; {_ROLES}",
+    "timerRocksDBEnable": "timers in RocksDB are not read here; let them end at RocketMQ",
+    "transRocksDBEnable": "half messages in RocksDB are not read here; let them end at RocketMQ",
+}
+
+
+def _refuse_not_built(text: str, overrides: Mapping[str, str]) -> None:
+    settings = {**properties_text.parse(text), **overrides}
+    for key, why in _NOT_BUILT.items():
+        value = settings.get(key, "").strip()
+        if value.lower() == "true":
+            raise ConfigError(key, value, f"false: {why}", None if key in overrides else line_of(text, key))
 
 
 def advice(config: BrokerConfig) -> list[str]:

@@ -17,6 +17,7 @@ from orbitmq.store.queues.made import MadeTopics
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
+from orbitmq.store.recovery.foreign import refuse_foreign
 from orbitmq.store.recovery.opening import Opened, Opening, lock
 from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
@@ -77,6 +78,7 @@ class Lifecycle:
         self._runtime.files.make_dirs(root)
         self._unlock = lock(self._runtime, root)
         try:
+            refuse_foreign(self._runtime.files, root)
             self._opened(await self._recover())
             self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
         except BaseException:
