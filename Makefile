@@ -21,7 +21,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel java demo test check format bench bench-peer bench-client bench-spark interop chaos test-spark behaviours clean
+.PHONY: help setup build wheel java demo quick test check format bench bench-peer bench-client bench-spark interop chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -59,6 +59,11 @@ java:  ## a Java runtime for Spark, installed when it is missing and that is all
 
 demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: half a minute (two beside other work); TIMES=n times over
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main $(if $(TIMES),--times $(TIMES))
+
+quick: $(BUILT)  ## lint, types, unit tests, five seeds, the README's first example: under a minute (ROOM=pop: that room's conversations too)
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy
+	@$(PY) scripts/run_tests.py --quick $(ROOM)
 
 test: $(BUILT)  ## all tests, the hot modules at both speeds: ten minutes
 	@$(PY) scripts/speeds.py || true

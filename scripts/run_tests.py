@@ -5,6 +5,7 @@ with the former, the other one with the latter; who is through first goes on wit
 The tests of the compiled modules run once more, uncompiled.
 
     python scripts/run_tests.py MARKS TEST_FILES_OF_COMPILED_MODULES...
+    python scripts/run_tests.py --quick [ROOM]
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 # Folders with a run of their own: those that compute, those that wait, each lane's first one outermost.
 COMPUTING = ("simulation", "conversation", "unit")
 WAITING = ("docs", "spark", "sockets")
+EXAMPLES = "tests/docs/test_readme.py::test_an_example_prints_what_its_page_says"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of pytest: its arguments, and what is added to the environment."""
+    """One command: its words, and what is added to the environment."""
 
     name: str
-    arguments: Sequence[str]
+    command: Sequence[str]
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -64,8 +67,8 @@ class Lane:
             return False
         run = self._take()
         self._name, self._begin = run.name, time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 - pytest and our own arguments
-            [*PYTEST, *run.arguments],
+        self._process = subprocess.Popen(  # noqa: S603 - our own commands
+            run.command,
             stdout=self._output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **run.environment},
@@ -89,9 +92,9 @@ def all_runs(marks: str, compiled: Sequence[str]) -> deque[Run]:
     """From what computes only to what waits most."""
 
     def of(name: str) -> Run:
-        return Run(f"tests/{name}", ["-m", marks, f"tests/{name}"])
+        return Run(f"tests/{name}", [*PYTEST, "-m", marks, f"tests/{name}"])
 
-    uncompiled = ["-m", "not interop and not spark and not slow", *compiled]
+    uncompiled = [*PYTEST, "-m", "not interop and not spark and not slow", *compiled]
     others = [f"--ignore=tests/{name}" for name in (*COMPUTING, *WAITING)]
     return deque(
         [
@@ -102,16 +105,39 @@ def all_runs(marks: str, compiled: Sequence[str]) -> deque[Run]:
                 uncompiled,
                 {"ORBITMQ_PURE": "1", "ORBITMQ_SEEDS": os.environ.get("ORBITMQ_SEEDS", "0.25")},
             ),
-            Run("the other folders", ["-m", marks, *others, "tests"]),
+            Run("the other folders", [*PYTEST, "-m", marks, *others, "tests"]),
             *map(of, WAITING),
         ]
     )
 
 
+def quick_runs(room: str) -> deque[Run]:
+    """What a minute shows: the unit tests, five seeds, the README's first example, a room's conversations."""
+    units = sorted(str(path) for path in Path("tests/unit").glob("test_*.py"))
+    runs = [
+        Run("every other file of tests/unit", [*PYTEST, *units[::2]]),
+        Run("five seeds", [sys.executable, "-m", "orbitmq", "simulate", "--seeds", "0-4"]),
+        Run("the README's first example", [*PYTEST, f"{EXAMPLES}[README.md 1]"]),
+    ]
+    if room:
+        files = sorted(str(path) for path in Path("tests/conversation").glob(f"test_*{room}*.py"))
+        if not files:
+            raise SystemExit(f"quick: no test of tests/conversation has {room!r} in its name")
+        runs.append(Run(f"conversations of {room}", [*PYTEST, *files]))
+    runs.append(Run("the rest of tests/unit", [*PYTEST, *units[1::2]]))
+    return deque(runs)
+
+
 def main(arguments: Sequence[str]) -> int:
-    marks, *compiled = arguments
-    waiting = all_runs(marks, compiled)
-    print("test: those in memory meanwhile, shown when all have ended", flush=True)
+    if arguments[0] == "--quick":
+        return run_all(quick_runs("".join(arguments[1:])))
+    return run_all(all_runs(arguments[0], arguments[1:]))
+
+
+def run_all(waiting: deque[Run]) -> int:
+    """Run them in two lanes; the exit code."""
+    print("test: two runs side by side; one of them is shown when both have ended", flush=True)
+    begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
         lanes = [Lane(waiting.pop, None), Lane(waiting.popleft, output)]
         try:
@@ -124,7 +150,8 @@ def main(arguments: Sequence[str]) -> int:
                 lane.end()
         for lane in lanes:
             lane.show()
-    print(*(line for lane in lanes for line in lane.told), sep="\n", flush=True)
+    print(*(line for lane in lanes for line in lane.told), sep="\n")
+    print(f"test: all of it: {time.monotonic() - begin:.0f} s", flush=True)
     return 1 if any(lane.failed for lane in lanes) else 0
 
 
