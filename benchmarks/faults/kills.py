@@ -6,6 +6,8 @@
 mode           what is killed                                             promise
 =============  =========================================================  ==================================
 sync-flush     a master with SYNC_FLUSH                                   0 acknowledged lost
+power          the same, whose machine loses power: what was not          0 acknowledged lost, nor a topic
+               flushed is gone; one in five after a clean stop
 quorum         master or slave of quorum 2, whose disk is removed         0 acknowledged lost
 async          a master with a slave, whose disk is removed               0 lost of what the slave had
 =============  =========================================================  ==================================
@@ -30,6 +32,7 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.faults.forgetful import library
 from benchmarks.faults.nursery import nursery
 from benchmarks.faults.place import ACTING, MASTER, SLAVE, Place
 from benchmarks.faults.record import commit
@@ -39,6 +42,8 @@ from benchmarks.servers import ROOT
 from orbitmq import AssignedConsumer, ConsumeFrom, Message, MessageQueue, Producer, SendStatus
 from orbitmq.admin import Admin
 from orbitmq.errors import OrbitError
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
 from orbitmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
 
 TOPIC = "kills"
@@ -51,6 +56,10 @@ READ_S = 60.0
 KILLS_A_STORE = 50
 """Then all begins anew: a lost disk is copied whole each time, and an old log would be most of the work."""
 ASKED_MS = 2000
+TURNS = 5
+CLEAN_STOP, LONGER = 3, 1
+"""In each round of losses of power one comes after a clean stop, one when the table files were written."""
+LONGER_S = (2.0, 3.0)
 SETTLED_S = 0.05
 """A slave whose queues do not grow for so long has stored all that it received."""
 NAMED = 10
@@ -70,6 +79,7 @@ class Mode:
         victims: one of them is killed each time.
         disk_lost: its disk is removed.
         may_lose: acknowledged messages may be lost that the slave did not have.
+        power_lost: of its disk there stays what was flushed, see :mod:`benchmarks.faults.forgetful`.
     """
 
     settings: Mapping[str, str]
@@ -77,6 +87,7 @@ class Mode:
     victims: Sequence[str]
     disk_lost: bool
     may_lose: bool = False
+    power_lost: bool = False
 
 
 SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
@@ -88,8 +99,12 @@ QUORUM = {
     "inSyncReplicas": "2",
     "minInSyncReplicas": "2",
 }
+# Each load fills some: a flush over the end of a file, and names of new ones. Consume queues that fill files
+# would bring all to the device, every second.
+SMALL_FILES = {"mappedFileSizeCommitLog": str(256 * 1024)}
 MODES: Mapping[str, Mode] = {
     "sync-flush": Mode(SYNC_FLUSH, (MASTER,), (MASTER,), disk_lost=False),
+    "power": Mode({**SYNC_FLUSH, **SMALL_FILES}, (MASTER,), (MASTER,), disk_lost=False, power_lost=True),
     "quorum": Mode(QUORUM, (MASTER, SLAVE), (MASTER, SLAVE), disk_lost=True),
     "async": Mode({**ACTING, **SYNC_FLUSH}, (MASTER, SLAVE), (MASTER,), disk_lost=True, may_lose=True),
 }
@@ -100,7 +115,8 @@ class Tally:
     """What came of the kills.
 
     Attributes:
-        lost: acknowledged and not there afterwards.
+        lost: acknowledged and not there after the next kill, or at the end of its store.
+        lost_topics: made, by their answer, and not there at the end of their store.
         oldest_lost_s: how long before the kill the oldest of them was acknowledged.
         had: of the lost ones, those that the slave had when its master was killed.
         twice: stored more than once; every message was sent once.
@@ -115,6 +131,7 @@ class Tally:
     kills: int = 0
     acknowledged: int = 0
     lost: list[int] = field(default_factory=list)
+    lost_topics: list[str] = field(default_factory=list)
     oldest_lost_s: float = 0.0
     had: int = 0
     twice: int = 0
@@ -129,6 +146,7 @@ class Tally:
         self.kills += other.kills
         self.acknowledged += other.acknowledged
         self.lost += other.lost
+        self.lost_topics += other.lost_topics
         self.oldest_lost_s = max(self.oldest_lost_s, other.oldest_lost_s)
         self.had += other.had
         self.twice += other.twice
@@ -140,9 +158,10 @@ class Tally:
 
 
 class Acknowledged(NamedTuple):
-    """When and where a message was stored, by its answer."""
+    """When and where a message was stored, by its answer, and how many kills there had been."""
 
     at_s: float
+    kills: int
     queue_id: int
     offset: int
 
@@ -157,16 +176,19 @@ class Run:
         self._random = source
         self._numbers = count()
         self._acknowledged: dict[int, Acknowledged] = {}
-        self._slave_ends: list[int] = []
+        self._unchecked: list[int] = []
+        self._topics: list[str] = []
+        # After each kill.
+        self._slave_ends: list[list[int]] = []
         self._places: dict[MessageQueue, int] = {}
         self._sending = False
+        self._kills = 0
         self._killed_s = self._started_s = 0.0
         self.tally = tally
 
     async def run(self, kills: int) -> None:
         """Kill so many times."""
-        async with Admin(self._place.name_server) as admin:
-            await admin.create_topic(TOPIC, QUEUES)
+        await self._create(TOPIC)
         for number in range(kills + 1):
             # A new one each time: the old one would look for the broker twice a second.
             async with Producer(
@@ -179,26 +201,44 @@ class Run:
                     self.tally.kills += 1
                 if number < kills:
                     await self._kill_one(producer)
+        await self._audit()
 
     async def _kill_one(self, producer: Producer) -> None:
         """Send for a while, kill a broker meanwhile, and start it again."""
         victim = self._random.choice(self._mode.victims)
-        loaded_s = self._random.uniform(*UNDER_LOAD_S)
+        turn = self._kills % TURNS if self._mode.power_lost else -1
+        loaded_s = self._random.uniform(*(LONGER_S if turn == LONGER else UNDER_LOAD_S))
         self._sending = True
         sending = [asyncio.create_task(self._send(producer)) for _ in range(SENDERS)]
+        if self._mode.power_lost:
+            sending.append(asyncio.create_task(self._create_meanwhile(f"made-{self._kills}")))
         await asyncio.sleep(loaded_s)
-        self._place.kill(victim)
+        if turn == CLEAN_STOP:
+            await self._place.term(victim)
+        else:
+            self._place.kill(victim)
         self._killed_s = time.monotonic()
         self._sending = False
         # A send that is under way ends by itself: its answer may be there already.
         await asyncio.gather(*sending)
         self.tally.sending_s += loaded_s
+        if self._mode.power_lost:
+            self._place.lose_power(victim)
         if self._mode.may_lose:
-            self._slave_ends = await self._settled_ends(SLAVE)
+            self._slave_ends.append(await self._settled_ends(SLAVE))
         if self._mode.disk_lost:
             self._place.empty(victim)
         self._place.launch(victim)
         self._started_s = time.monotonic()
+
+    async def _create(self, topic: str) -> None:
+        async with Admin(self._place.name_server, timeout_ms=ASKED_MS) as admin:
+            await admin.create_topic(topic, QUEUES)
+        self._topics.append(topic)
+
+    async def _create_meanwhile(self, topic: str) -> None:
+        with contextlib.suppress(OrbitError):
+            await self._create(topic)
 
     async def _settled_ends(self, broker: str) -> list[int]:
         """The end of each queue at a broker that receives nothing any more."""
@@ -229,8 +269,9 @@ class Run:
         with contextlib.suppress(OrbitError):
             result = await producer.send(Message(TOPIC, str(number).ljust(BODY_BYTES)))
             if result.status is SendStatus.SEND_OK:
+                self._unchecked.append(number)
                 self._acknowledged[number] = Acknowledged(
-                    time.monotonic(), result.queue.queue_id, result.queue_offset
+                    time.monotonic(), self._kills, result.queue.queue_id, result.queue_offset
                 )
                 return True
         return False
@@ -246,25 +287,42 @@ class Run:
 
     async def _check(self) -> None:
         """Read what came since the last check."""
-        expected = dict(self._acknowledged)
-        found = await self._read()
-        missing = [number for number in expected if number not in found]
-        tally = self.tally
-        tally.acknowledged += len(expected)
-        tally.twice += sum(count - 1 for count in found.values())
-        highest = next(self._numbers)
-        tally.unknown += sum(number > highest for number in found)
-        tally.lost += missing
+        self._kills += 1
+        self.tally.acknowledged += len(self._unchecked)
+        missing = self._count_lost(self._unchecked, await self._read(self._places))
+        self._unchecked.clear()
         if missing:
-            oldest_s = min(expected[number].at_s for number in missing)
-            tally.oldest_lost_s = max(tally.oldest_lost_s, self._killed_s - oldest_s)
-            if self._mode.may_lose:
-                places = (expected[number] for number in missing)
-                tally.had += sum(place.offset < self._slave_ends[place.queue_id] for place in places)
-        self._acknowledged.clear()
+            oldest_s = min(self._acknowledged[number].at_s for number in missing)
+            self.tally.oldest_lost_s = max(self.tally.oldest_lost_s, self._killed_s - oldest_s)
 
-    async def _read(self) -> dict[int, int]:
-        """How often each message is there that was stored since the last time."""
+    async def _audit(self) -> None:
+        """Read all: a kill may take what was there after the one before."""
+        self._count_lost(self._acknowledged, found := await self._read({}))
+        self.tally.twice += sum(times - 1 for times in found.values())
+        highest = next(self._numbers)
+        self.tally.unknown += sum(number > highest for number in found)
+        # Of the broker: a name server keeps topics that it was told of once.
+        address = str(self._place.seats[MASTER].bound)
+        answer = await self._place.client.request(
+            address, Command(RequestCode.GET_ALL_TOPIC_CONFIG), ASKED_MS
+        )
+        known = json.loads(answer.body)["topicConfigTable"]
+        self.tally.lost_topics += [topic for topic in self._topics if topic not in known]
+
+    def _count_lost(self, expected: Iterable[int], found: Mapping[int, int]) -> list[int]:
+        known = set(self.tally.lost)
+        missing = [number for number in expected if number not in found and number not in known]
+        self.tally.lost += missing
+        if self._mode.may_lose:
+            self.tally.had += sum(self._slave_had(self._acknowledged[number]) for number in missing)
+        return missing
+
+    def _slave_had(self, message: Acknowledged) -> bool:
+        """Whether it did at every kill since, so that none of them may take the message."""
+        return all(message.offset < ends[message.queue_id] for ends in self._slave_ends[message.kills :])
+
+    async def _read(self, places: Mapping[MessageQueue, int]) -> dict[int, int]:
+        """How often each message is there that was stored behind these places."""
         found: dict[int, int] = {}
         consumer = AssignedConsumer(
             "kills_audit", name_servers=self._place.name_server, consume_from=ConsumeFrom.FIRST
@@ -275,7 +333,7 @@ class Run:
             ends = {queue: await consumer.max_offset(queue) for queue in queues}
             for queue in queues:
                 # A lost disk may take the queue's end back.
-                consumer.seek(queue, min(self._places.get(queue, 0), ends[queue]))
+                consumer.seek(queue, min(places.get(queue, 0), ends[queue]))
             while any([await consumer.position(queue) < end for queue, end in ends.items()]):
                 for message in await consumer.poll(4096):
                     number = int(message.body)
@@ -284,20 +342,27 @@ class Run:
         return found
 
 
-async def run(mode: str, kills: int, rate: int, seed: int, folder: Path, *, tell: bool = False) -> Tally:
+async def run(
+    mode: str, kills: int, rate: int, seed: int, folder: Path, *, tell: bool = False, planted: str = ""
+) -> Tally:
     """One mode, from the start of its servers to their end.
 
     Args:
         tell: print what came of the kills so far now and then.
+        planted: a bug of the brokers, see :meth:`benchmarks.faults.nursery.Nursery.start`.
     """
     wanted = MODES[mode]
     tally = Tally(mode, seeds=[seed])
     source = random.Random(seed)
     began = time.monotonic()
-    with nursery() as servers:
+    preload = library(folder) if wanted.power_lost else None
+    with nursery(preload, planted) as servers:
         while tally.kills < kills:
             store = folder / f"{mode}-{seed}"
-            async with Place(servers, store, names=wanted.brokers, settings=wanted.settings) as place:
+            placed = Place(
+                servers, store, names=wanted.brokers, settings=wanted.settings, forgetful=wanted.power_lost
+            )
+            async with placed as place:
                 await Run(place, rate, source, tally).run(min(KILLS_A_STORE, kills - tally.kills))
             shutil.rmtree(store)
             tally.took_s = time.monotonic() - began
@@ -329,6 +394,8 @@ def failures(tally: Tally) -> list[str]:
     found = []
     if tally.lost and not MODES[tally.mode].may_lose:
         found.append(f"{len(tally.lost)} acknowledged messages are lost, the first is {tally.lost[0]}")
+    if tally.lost_topics:
+        found.append(f"{len(tally.lost_topics)} topics are lost, the first is {tally.lost_topics[0]}")
     if tally.had:
         found.append(f"{tally.had} acknowledged messages are lost that the slave had")
     if tally.twice:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -69,23 +69,35 @@ class Forked:
 
 
 class Nursery:
-    """The process that forks brokers. They end with it."""
+    """The process that forks brokers. They end with it.
 
-    def __init__(self) -> None:
+    Args:
+        preload: a library that it and they are run with.
+    """
+
+    def __init__(self, preload: Path | None = None) -> None:
+        more = {} if preload is None else {"LD_PRELOAD": str(preload)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.faults.nursery"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", **more},
             preexec_fn=child_settings,
         )
 
-    def start(self, arguments: Sequence[str], log: Path) -> Forked:
-        """A command of ``orbitmq`` in a process of its own."""
+    def start(
+        self, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None, planted: str = ""
+    ) -> Forked:
+        """A command of ``orbitmq`` in a process of its own.
+
+        Args:
+            planted: ``module:function``, called in it before anything else: puts a bug in.
+        """
         asked, told = self._pipes()
-        asked.write(json.dumps({"arguments": list(arguments), "log": str(log)}) + "\n")
+        wanted = {"arguments": list(arguments), "log": str(log), "env": dict(env or {}), "planted": planted}
+        asked.write(json.dumps(wanted) + "\n")
         asked.flush()
         return Forked(int(told.readline()))
 
@@ -102,11 +114,11 @@ class Nursery:
 
 
 @contextlib.contextmanager
-def nursery() -> Iterator[OursForked]:
+def nursery(preload: Path | None = None, planted: str = "") -> Iterator[OursForked]:
     """Our servers, with brokers from a nursery that ends with the block."""
-    opened = Nursery()
+    opened = Nursery(preload)
     try:
-        yield OursForked(nursery=opened)
+        yield OursForked(nursery=opened, planted=planted)
     finally:
         opened.close()
 
@@ -116,6 +128,7 @@ class OursForked(Ours):
     """OrbitMQ's servers; brokers come out of the nursery."""
 
     nursery: Nursery = field(kw_only=True)
+    planted: str = ""
 
     def broker(
         self, folder: Path, name_server: str, *, port: int = 0, name: str = "broker-a", **more: object
@@ -125,7 +138,8 @@ class OursForked(Ours):
         properties = broker_properties(port, folder / "store", name_server, name=name, **settings)
         conf = write_properties(folder / f"{name}.conf", properties)
         log = folder / f"our-{name}.log"
-        return Server(log.stem, self.nursery.start(["broker", "-c", str(conf)], log), port, log)
+        process = self.nursery.start(["broker", "-c", str(conf)], log, self.env, self.planted)
+        return Server(log.stem, process, port, log)
 
 
 def main() -> None:
@@ -140,11 +154,11 @@ def main() -> None:
         asked = json.loads(line)
         pid = os.fork()
         if not pid:
-            _become(asked["arguments"], asked["log"])
+            _become(**asked)
         print(pid)
 
 
-def _become(arguments: list[str], log: str) -> None:
+def _become(arguments: list[str], log: str, env: dict[str, str], planted: str) -> None:
     """The forked process; never returns."""
     code = 1
     try:
@@ -154,6 +168,10 @@ def _become(arguments: list[str], log: str) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for number, source in ((0, nothing), (1, output), (2, output)):
             os.dup2(source, number)
+        os.environ.update(env)
+        if planted:
+            module, _, function = planted.partition(":")
+            getattr(importlib.import_module(module), function)()
         from orbitmq.cli.main import main as orbitmq
 
         code = orbitmq(arguments)

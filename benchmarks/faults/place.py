@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.disks import SlowDisks
+from benchmarks.faults.forgetful import ForgetfulDisks
 from benchmarks.faults.relay import End, Link
 from benchmarks.ports import free_ports
 from benchmarks.servers import Apache, Ours, Server, ServerError
@@ -77,6 +78,8 @@ class Place:
         names: the brokers that there are, of a0, a1, b0 and b1.
         settings: of every broker.
         slow_disks: the brokers' disks can be slowed down, see :attr:`disks`.
+        forgetful: what a broker has not flushed can be taken from its disk, see :meth:`lose_power`. The
+            nursery of ``maker`` runs with the library of :func:`benchmarks.faults.forgetful.library`.
         name_servers: how many; faults happen to the first, :data:`NAME_SERVER`.
     """
 
@@ -89,6 +92,7 @@ class Place:
         names: Sequence[str] = (MASTER, SLAVE, OTHER, OTHER_SLAVE),
         settings: Mapping[str, str] = ACTING,
         slow_disks: bool = False,
+        forgetful: bool = False,
         name_servers: int = 1,
     ) -> None:
         self._maker = maker
@@ -97,6 +101,7 @@ class Place:
         self._settings = {"mappedFileSizeCommitLog": str(FILE_BYTES), **settings}
         self._names = names
         self.disks = SlowDisks(folder / "disks") if slow_disks else None
+        self._forgetful = ForgetfulDisks(folder / "unflushed") if forgetful else None
         self.seats: dict[str, Seat] = {}
         self.links: dict[str, Link] = {}
         self.running: dict[str, Server] = {}
@@ -230,6 +235,9 @@ class Place:
         maker = self._maker
         if self.disks is not None and isinstance(maker, Ours):
             maker = replace(maker, env={**maker.env, **self.disks.environment(name)})
+        if self._forgetful is not None and isinstance(maker, Ours):
+            more_env = self._forgetful.environment(name, self._folder / name)
+            maker = replace(maker, env={**maker.env, **more_env})
         self.running[name] = maker.broker(
             self._folder / name,
             ";".join(str(end) for end in seat.names),
@@ -248,6 +256,12 @@ class Place:
         server = self.running.pop(name)
         await asyncio.to_thread(server.stop, 90.0)
         return server.stopped_s
+
+    def lose_power(self, name: str) -> None:
+        """Take from a broker's disk what was not flushed; the broker has ended, by itself or by a kill."""
+        assert name not in self.running
+        assert self._forgetful is not None
+        self._forgetful.forget(name)
 
     def freeze(self, name: str) -> None:
         self.running[name].pause()
