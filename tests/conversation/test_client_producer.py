@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import producer_of
 
-from orbitmq import Message, MessageQueue, Producer, SendError, SendResult, SendStatus, ValidationError
+from orbitmq import (
+    LocalTransactionState,
+    Message,
+    MessageQueue,
+    Producer,
+    SendError,
+    SendResult,
+    SendStatus,
+    TransactionProducer,
+    ValidationError,
+)
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.client.producer.batching import AutoBatch
@@ -84,10 +94,18 @@ async def test_bodies_from_4096_bytes_on_are_compressed(world: Any, size: int) -
 
 
 @pytest.mark.behaviour("SK-12")
-async def test_a_prepared_message_has_its_flag(world: Any) -> None:
+async def test_a_prepared_message_has_its_flag_and_only_a_transaction_makes_one(world: Any) -> None:
+    marked = Message("t", b"x", properties={"TRAN_MSG": "true", "PGROUP": "other"})
     async with producer_of(world) as producer:
-        await producer.send(Message("t", b"x", properties={"TRAN_MSG": "true"}))
-        assert world.brokers["a"].requests(SEND)[0].ext["f"] == "4"
+        await producer.send(marked)
+    options = {"name_servers": world.name_servers, "runtime": world.runtime}
+    state = LocalTransactionState.COMMIT
+    async with TransactionProducer("pg", check=lambda _: state, **options) as transactions:
+        await transactions.send_in_transaction(marked, lambda _: state)
+    plain, half = (command.ext for command in world.brokers["a"].requests(SEND))
+    assert (plain["f"], half["f"]) == ("0", "4")
+    assert not {"TRAN_MSG", "PGROUP"} & parse_properties(plain["i"]).keys()
+    assert parse_properties(half["i"]).items() >= {"TRAN_MSG": "true", "PGROUP": "pg"}.items()
 
 
 @pytest.mark.behaviour("SK-15")

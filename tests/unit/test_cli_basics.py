@@ -75,6 +75,7 @@ def test_every_command_has_help_with_examples(name: str) -> None:
         (["send", "topic", "body", "--nosuch"], "--nosuch"),
         (["send", "topic", "body", "--count", "x"], "--count"),
         (["send", "topic", "body", "--property", "x"], "NAME=VALUE"),
+        (["send", "topic", "body", "--property", "TRAN_MSG=true"], "--property TRAN_MSG: RocketMQ writes"),
         (["receive", "topic", "--format", "%z"], "%z"),
         (["up", "--brokers", "0"], "expected 1 to 26"),
         (["up", "--set", "x"], "KEY=VALUE"),

@@ -163,6 +163,21 @@ def test_what_named_another_message_is_not_taken_over() -> None:
     assert decode_properties(second.properties)["TAGS"] == "map", "the column says nothing about this row"
 
 
+def test_what_a_message_got_on_its_way_is_not_taken_over() -> None:
+    waited = {"REAL_TOPIC": "t", "DELAY": "3", "TIMER_OUT_MS": "1", "TIMER_DELAY_MS": "9", "own": "1"}
+    came_again = {
+        "RETRY_TOPIC": "t",
+        "POP_CK": "c",
+        "TIMER_DEL_UNIQKEY": "k",
+        "TIMER_ROLL_TIMES": "1",
+        "own": "1",
+    }
+    encoder = loaded([b"1", b"2"], None, [waited, came_again], head=b"")
+    assert encoder.measure() == -1
+    for item in iter_batch(encoded(encoder, [0, 1])):
+        assert decode_properties(item.properties).keys() == {"own", "UNIQ_KEY"}
+
+
 @pytest.mark.parametrize(
     ("maps", "fault"),
     [

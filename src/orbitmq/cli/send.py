@@ -16,6 +16,7 @@ from orbitmq.cli.app import Common, Faults, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json
 from orbitmq.message.model import Message
+from orbitmq.message.way import OF_THE_WAY
 
 if TYPE_CHECKING:
     from orbitmq.cli.broker_watch import BrokerWatch
@@ -122,6 +123,10 @@ def _properties(words: Sequence[str]) -> dict[str, str]:
     for name, equals, value in pairs:
         if not (name and equals and value):
             raise UsageError(f"--property {name}{equals}{value}: expected NAME=VALUE, neither empty")
+        if name in OF_THE_WAY:
+            raise UsageError(
+                f"--property {name}: RocketMQ writes this one itself, no sender does; leave it out"
+            )
     return {name: value for name, _, value in pairs}
 
 

@@ -20,7 +20,7 @@ cdef class Slot:
 cdef class BatchEncoder:
     cdef const uint8_t[::1] key_prefix, id_head
     cdef Py_ssize_t id_head_size
-    cdef list foreign, own, delays, slots
+    cdef list foreign, own, delays, waited, slots
     cdef int64_t first_row
     cdef Py_ssize_t rows
     cdef public Py_ssize_t used
@@ -41,7 +41,10 @@ cdef class BatchEncoder:
     cpdef Py_ssize_t fill(self, const int64_t[::1] selection, Py_ssize_t at, Py_ssize_t stop, uint8_t[::1] out, Py_ssize_t limit)
 
     @cython.locals(start=Py_ssize_t, size=Py_ssize_t, value=Py_ssize_t)
-    cdef int _pair_is_kept(self, Py_ssize_t j)
+    cdef int _pair_is_kept(self, Py_ssize_t row, Py_ssize_t j)
+
+    @cython.locals(start=Py_ssize_t, j=Py_ssize_t)
+    cdef int _has_waited(self, Py_ssize_t row)
 
     @cython.locals(size=Py_ssize_t, own=int, slot=Slot, length=Py_ssize_t, j=Py_ssize_t, stop=Py_ssize_t, kept=int)
     cdef Py_ssize_t _properties_size(self, Py_ssize_t row)

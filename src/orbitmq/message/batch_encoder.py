@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import cython
 
-from orbitmq.message import property_names
+from orbitmq.message import property_names, way
 from orbitmq.message.batch import MIN_ITEM_BYTES
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES as LONGEST_PROPERTIES
 
@@ -35,17 +35,13 @@ TOO_LONG = 1
 CONTROL_CHARACTER = 2
 DELAYED = 3
 
-# Pairs of a property map that are not the sender's: they named the message that a row was read from.
-FOREIGN = (
-    property_names.UNIQ_KEY,
-    property_names.TRANSACTION_PREPARED,
-    property_names.TRANSACTION_ID,
-    property_names.PRODUCER_GROUP,
-    property_names.REAL_TOPIC,
-    property_names.REAL_QUEUE_ID,
-)
+# Pairs of a property map that are not the sender's: they named the message that a row was read from, or tell
+# its way. A job that sends dead letters again gives those of a dead letter itself.
+FOREIGN = (property_names.UNIQ_KEY, *sorted(way.OF_THE_WAY - way.OF_A_DEAD_LETTER))
 # A batch is stored at once, so the broker's timers cannot take single messages out of it.
-_DELAYS = (property_names.DELAY, *sorted(property_names.TIMER_PROPERTIES))
+_DELAYS = tuple(sorted(way.DELAYS))
+# With one of these a row was read from a message that has waited already: its delay is over.
+_WAITED = (property_names.REAL_TOPIC, property_names.TIMER_OUT_MS)
 
 _NO_OFFSETS = memoryview(bytes(4)).cast("i")
 _NO_BYTES = memoryview(bytes(1))
@@ -121,6 +117,7 @@ class BatchEncoder:
         self.id_head_size = len(id_head)
         self.foreign = [name.encode() for name in (*FOREIGN, *dropped)]
         self.delays = [name.encode() for name in _DELAYS]
+        self.waited = [name.encode() for name in _WAITED]
         self.first_row = 0
         self.rows = 0
         self.used = 0
@@ -216,8 +213,8 @@ class BatchEncoder:
             at += 1
         return at
 
-    def _pair_is_kept(self, j: int) -> int:
-        """1: pair ``j`` becomes a property; 2: unless a column gives it; 0: it does not; -1: ``fault``."""
+    def _pair_is_kept(self, row: int, j: int) -> int:
+        """1: the row's pair ``j`` becomes a property; 2: unless a column gives it; 0: not; -1: ``fault``."""
         start = self.name_offsets[j]
         size = self.name_offsets[j + 1] - start
         value = self.value_offsets[j + 1] - self.value_offsets[j]
@@ -228,6 +225,8 @@ class BatchEncoder:
         if _is_one_of(self.name_data, start, size, self.foreign):
             return 0
         if _is_one_of(self.name_data, start, size, self.delays):
+            if self._has_waited(row):
+                return 0
             self.fault = DELAYED
             return -1
         if _has_control(self.name_data, start, size) or _has_control(
@@ -260,7 +259,7 @@ class BatchEncoder:
             if self.has_pair_bits and not self.pair_bits[row >> 3] >> (row & 7) & 1:
                 stop = j
             while j < stop:
-                kept = self._pair_is_kept(j)
+                kept = self._pair_is_kept(row, j)
                 if kept < 0:
                     return -1
                 if kept == 2:
@@ -271,6 +270,16 @@ class BatchEncoder:
                     size += self.value_offsets[j + 1] - self.value_offsets[j] + 2
                 j += 1
         return size
+
+    def _has_waited(self, row: int) -> int:
+        """Whether the row was read from a message whose delay is over."""
+        j = self.pair_offsets[row]
+        while j < self.pair_offsets[row + 1]:
+            start = self.name_offsets[j]
+            if _is_one_of(self.name_data, start, self.name_offsets[j + 1] - start, self.waited):
+                return 1
+            j += 1
+        return 0
 
     def _has_own(self, row: int, j: int) -> int:
         """Whether a column gives the row the property that pair ``j`` names."""

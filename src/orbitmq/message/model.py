@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import NamedTuple
 
 from orbitmq.errors import ValidationError
-from orbitmq.message import property_names
+from orbitmq.message import property_names, way
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import host_text
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
 from orbitmq.message.settling import ACK, Ending, Keeper, Settled, Verdict, retry_verdict, settle
+from orbitmq.message.way import without
 from orbitmq.runtime.tasks import failed_itself
 
 log = logging.getLogger("orbitmq.client")
@@ -75,7 +76,9 @@ class Message:
             (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
         deliver_at_ms: when it is delivered, milliseconds since the epoch; a past time delivers at once.
         sharding_key: messages of one key go to one queue when sent in order.
-        properties: further string properties; names and values must not be empty.
+        properties: further string properties; names and values must not be empty. Those of a received message
+            may be given: what brokers and consumers wrote into it on its way (``orbitmq.message.way``) is not
+            sent, nor is a delay that is over.
 
     Raises:
         ValidationError: a time that is none, or more than one of ``delay_level``, ``delay_s`` and
@@ -102,6 +105,9 @@ class Message:
         self.body = body.encode() if isinstance(body, str) else body
         self.flag = flag
         self.properties: dict[str, str] = dict(properties) if properties else {}
+        if delay_level is not None or delay_s is not None or deliver_at_ms is not None:
+            # A received message may have waited before.
+            self.properties = without(self.properties, way.DELAYS | way.OF_A_WAIT)
         if tags:
             self.properties[property_names.TAGS] = tags
         if keys:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from orbitmq.broker.messaging.stored import copied
-from orbitmq.message import property_names, reserved
+from orbitmq.message import property_names, reserved, way
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.store import NewMessage
@@ -24,23 +24,12 @@ _TAGS = property_names.TAGS.encode()
 _OF_THE_WAY = frozenset(
     name.encode()
     for name in (
-        property_names.RETRY_TOPIC,
-        property_names.ORIGIN_MESSAGE_ID,
-        property_names.DELAY,
-        property_names.REAL_TOPIC,
-        property_names.REAL_QUEUE_ID,
-        property_names.RECONSUME_TIME,
-        property_names.MAX_RECONSUME_TIMES,
-        property_names.CONSUME_START_TIME,
-        property_names.POP_CK,
-        property_names.POP_CK_OFFSET,
-        property_names.FIRST_POP_TIME,
-        property_names.POP_REVIVED_FROM,
-        property_names.DLQ_REASON,
-        property_names.DLQ_CLIENT,
-        property_names.DLQ_REDRIVES,
-        property_names.DLQ_REDRIVE_ID,
-        *property_names.TIMER_PROPERTIES,
+        way.OF_A_RETRY
+        | way.OF_A_POP
+        | way.DELAYS
+        | way.NOT_IN_A_NEW_WAIT
+        | way.OF_A_DEAD_LETTER - {property_names.DLQ_ORIGIN_TOPIC, property_names.DLQ_ORIGIN_MESSAGE_ID}
+        | {property_names.CONSUME_START_TIME, property_names.TRANSACTION_PREPARED}
     )
 )
 _MARK = re.compile(_REDRIVE_ID + b"\x01")

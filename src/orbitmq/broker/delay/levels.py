@@ -10,6 +10,7 @@ from orbitmq.broker.messaging.room import fitted
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.tags import tags_code
+from orbitmq.message.way import DELAYS, NOT_IN_A_NEW_WAIT, without
 from orbitmq.settings.typed import ConfigError
 from orbitmq.store import NewMessage
 from orbitmq.wire.codes import ResponseCode
@@ -58,7 +59,7 @@ class DelayLevels:
         """The message as it waits in the schedule topic; a message without a delay is returned as it is.
 
         A level above the highest counts as the highest (behaviour DL-02). A level wins over timer properties,
-        which are then removed, as RocketMQ does.
+        which are then removed, as RocketMQ does, and with them what an earlier wait has left.
 
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the level is not a number.
@@ -70,9 +71,7 @@ class DelayLevels:
         if level <= 0:
             return message
         level = min(level, self.highest)
-        changed = {
-            name: value for name, value in properties.items() if name not in property_names.TIMER_PROPERTIES
-        }
+        changed = without(properties, DELAYS | NOT_IN_A_NEW_WAIT)
         changed[property_names.DELAY] = str(level)
         changed[property_names.REAL_TOPIC] = message.topic
         changed[property_names.REAL_QUEUE_ID] = str(message.queue_id)

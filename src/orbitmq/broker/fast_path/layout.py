@@ -110,6 +110,7 @@ RESERVED_PROPERTIES = (
     "MSG_REGION",
     "TRACE_ON",
     "POP_CK",
+    "POP_REVIVED_FROM",
     "__CRC32#",
 )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from orbitmq.message import property_names
+from orbitmq.message.record import Record
+from orbitmq.message.reserved import retry_topic
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.pop_info import normal_topic
 from orbitmq.wire.versions import V3_4_9
 
 # Delay level of the first redelivery when the consumer names none (behaviour SB-07).
@@ -19,6 +22,20 @@ def max_reconsume_times(group: SubscriptionGroupConfig, version: int, requested:
         version: the client's protocol version: from 3.4.9 on the request's own number counts.
     """
     return requested if requested is not None and version >= V3_4_9 else group.retry_max_times
+
+
+def came_from(properties: dict[str, str], record: Record, group: str) -> None:
+    """Say in the copy of a message where it was sent to first, and which message it was.
+
+    In a topic of the group's own retries that stands in the message already. In any other topic it is what a
+    sender has left in a message that he sent on: the topic counts.
+    """
+    if record.topic == retry_topic(group) and property_names.RETRY_TOPIC in properties:
+        properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
+        return
+    properties[property_names.RETRY_TOPIC] = normal_topic(record.topic, group)
+    properties[property_names.ORIGIN_MESSAGE_ID] = record.message_id
+    properties.pop(property_names.MAX_RECONSUME_TIMES, None)
 
 
 def mark_dead(properties: dict[str, str], reason: str | None = None, client_id: str | None = None) -> None:

@@ -12,6 +12,7 @@ from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import (
     DEAD_LETTER_QUEUES,
     FIRST_RETRY_LEVEL,
+    came_from,
     mark_dead,
     max_reconsume_times,
 )
@@ -20,10 +21,11 @@ from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.timers.hook import TimerHook
-from orbitmq.message import property_names, reserved
+from orbitmq.message import property_names, reserved, way
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
+from orbitmq.message.way import without
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
@@ -35,14 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What an earlier delay has left: with it a message counts as one whose delay is over.
-_OF_A_DELAY = (
-    property_names.DELAY,
-    property_names.REAL_TOPIC,
-    property_names.REAL_QUEUE_ID,
-    property_names.TIMER_OUT_MS,
-    *property_names.TIMER_PROPERTIES,
-)
+# Of the way before. With what a wait has left a message counts as one whose delay is over; with the key of a
+# recall its next wait would be the recall of another message, and it would be gone.
+_DROPPED = way.DELAYS | way.NOT_IN_A_NEW_WAIT | way.OF_A_POP
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,7 @@ class SendBack:
         record = self._record(returned.offset)
         tries = record.reconsume_times + 1
         limit = max_reconsume_times(group, returned.version, returned.max_reconsume_times)
-        properties = _properties(record)
+        properties = _properties(record, returned.group)
         if record.reconsume_times >= limit or returned.delay_level < 0:
             dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
             log.info(
@@ -159,8 +156,6 @@ class SendBack:
                 "message %s of group %s comes again without delay: %s",
                 record.message_id, returned.group, error,
             )  # fmt: skip
-        for name in _OF_A_DELAY:
-            properties.pop(name, None)
         encoded = fitted_copy(record, properties)
         return copied(record, properties, topic, queue_id, encoded=encoded, reconsume_times=tries)
 
@@ -168,9 +163,6 @@ class SendBack:
         """Ask for a timer, if the consumer wants one and this broker has them."""
         if not returned.delay_ms or returned.delay_ms < 0 or not self._config.timer_wheel_enable:
             return False
-        # What an earlier timer has left would count as delivered already.
-        for name in (property_names.DELAY, property_names.TIMER_OUT_MS, *property_names.TIMER_PROPERTIES):
-            properties.pop(name, None)
         delay_ms = min(returned.delay_ms, self._config.timer_max_delay_s * 1000)
         properties[property_names.TIMER_DELAY_MS] = str(delay_ms)
         return True
@@ -221,9 +213,8 @@ class SendBack:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, status.value)
 
 
-def _properties(record: Record) -> dict[str, str]:
-    properties = decode_properties(record.properties)
-    properties.setdefault(property_names.RETRY_TOPIC, record.topic)
-    properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
+def _properties(record: Record, group: str) -> dict[str, str]:
+    properties = without(decode_properties(record.properties), _DROPPED)
+    came_from(properties, record, group)
     properties[property_names.WAIT] = "false"
     return properties

@@ -25,6 +25,7 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import UniqueIds
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.tags import tags_code
+from orbitmq.message.way import without
 from orbitmq.store import NewMessage, PutResult, PutStatus
 from orbitmq.wire.bodies.topic import TopicConfig, TopicFilterType
 from orbitmq.wire.codes import ResponseCode
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from random import Random
 
 ANY_QUEUE = -1
+# A pop and a redelivery write them; in a message from outside they would be another message's.
+_OF_A_POP = frozenset({property_names.POP_CK, property_names.POP_REVIVED_FROM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +284,7 @@ class Sending:
     ) -> NewMessage:
         """The message to store, as the append hooks want it."""
         properties = request.properties
+        _refuse_stray_half(request)
         self._complete(properties)
         # What comes again, or is given up, got properties on its way that its sender did not think of.
         on_its_way = request.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
@@ -322,7 +326,8 @@ class Sending:
     def _complete(self, properties: dict[str, str]) -> None:
         """What the broker adds to a single message (SendMessageProcessor.sendMessage, buildMsgContext)."""
         config = self._config
-        properties.pop(property_names.POP_CK, None)
+        for name in _OF_A_POP:
+            properties.pop(name, None)
         properties[property_names.MSG_REGION] = config.region_id
         properties[property_names.TRACE_ON] = "true" if config.trace_on else "false"
         properties.setdefault(property_names.UNIQ_KEY, self._ids.next())
@@ -357,17 +362,41 @@ class Sending:
                 f"batch body: a message has property {asked[0]}, timers are not supported in batches",
             )
         _refuse_zeros(item.properties)
+        encoded = item.properties
+        if not _OF_A_POP.isdisjoint(properties):
+            encoded = encode_properties(without(properties, _OF_A_POP))
         return NewMessage(
             request.topic,
             queue_id,
             item.body,
-            item.properties,
+            encoded,
             flag=item.flag,
             sys_flag=sys_flag,
             born_timestamp=request.born_timestamp,
             born_host=origin.born_host,
             reconsume_times=request.reconsume_times,
             tags_code=tags_code(properties.get(property_names.TAGS)),
+        )
+
+
+def _refuse_stray_half(request: SendRequest) -> None:
+    """Refuse a mark of a transaction that is not the sender's.
+
+    A received message that was a transaction's has the mark still. Sent on as it is, nobody would ever get
+    it: it would wait for the end of a transaction that nobody has begun.
+    """
+    properties = request.properties
+    if request.reconsume_times or property_names.TRANSACTION_PREPARED not in properties:
+        return
+    if properties[property_names.TRANSACTION_PREPARED].lower() != "true":
+        return
+    group = properties.get(property_names.PRODUCER_GROUP)
+    if group != request.producer_group:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal: property TRAN_MSG=true begins a transaction of the producer group in "
+            f"PGROUP, {str(group)[:130]!r}, and the request is of group {request.producer_group!r}; "
+            "leave both out when a received message is sent on",
         )
 
 
@@ -382,7 +411,11 @@ def _refuse_zeros(properties: bytes) -> None:
 
 def _sys_flag(request: SendRequest, config: TopicConfig) -> int:
     multi = sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0
-    return request.sys_flag | multi
+    flags = request.sys_flag | multi
+    # No consumer gets what these bits mark. Half messages get them where they become such.
+    if sysflag.transaction_of(flags) in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
+        flags = sysflag.with_transaction(flags, sysflag.TRANSACTION_NOT)
+    return flags
 
 
 async def _finished(sent: Sent) -> Stored:

@@ -15,7 +15,7 @@ from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, TopicChanged
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
-from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES
+from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, came_from
 from orbitmq.broker.messaging.room import fitted_copy
 from orbitmq.broker.messaging.stored import copied, record_of
 from orbitmq.broker.metadata.access import MetadataAccess
@@ -365,8 +365,7 @@ class PopRevive(Component):
         dead = topic.startswith(reserved.DLQ_PREFIX)
         origin = pop_info.normal_topic(queue.topic, queue.group)
         if dead or topic == reserved.retry_topic(queue.group):
-            properties.setdefault(property_names.RETRY_TOPIC, origin)
-            properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
+            came_from(properties, record, queue.group)
         if dead:
             properties[property_names.DLQ_ORIGIN_TOPIC] = origin
             properties[property_names.DLQ_ORIGIN_MESSAGE_ID] = properties[property_names.ORIGIN_MESSAGE_ID]

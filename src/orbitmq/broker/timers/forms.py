@@ -20,6 +20,7 @@ from orbitmq.message import reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.record import Record
 from orbitmq.message.tags import java_hash, tags_code
+from orbitmq.message.way import OF_A_WAIT, without
 from orbitmq.store import NewMessage
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
@@ -128,7 +129,7 @@ def timed(
         return message
     if deliver_ms - now_ms > config.timer_max_delay_s * 1000:
         raise _illegal(config, f"asked for {deliver_ms - now_ms}ms (timerMaxDelaySec)")
-    changed = dict(properties)
+    changed = without(properties, OF_A_WAIT)
     changed[names.TIMER_OUT_MS] = str(slot_ms(deliver_ms, config.timer_precision_ms))
     changed[names.REAL_TOPIC] = message.topic
     changed[names.REAL_QUEUE_ID] = str(message.queue_id)

@@ -38,7 +38,12 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
     Raises:
         RemotingError: MESSAGE_ILLEGAL, the properties are too long with the names of topic and queue.
     """
-    marked = dict(properties)
+    # A stale place would stand for another half message, and a stale count end the questions early. A half
+    # message that another broker hands on has its count, but says no more where it waited.
+    stale = {property_names.TRANSACTION_PREPARED_QUEUE_OFFSET}
+    if property_names.REAL_TOPIC in properties:
+        stale.add(property_names.TRANSACTION_CHECK_TIMES)
+    marked = {name: value for name, value in properties.items() if name not in stale}
     unique_id = marked.get(property_names.UNIQ_KEY)
     if unique_id:
         marked[property_names.TRANSACTION_ID] = unique_id

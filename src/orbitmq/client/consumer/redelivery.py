@@ -9,15 +9,23 @@ from typing import Protocol
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.namespaces import Namespace
 from orbitmq.errors import OrbitError
-from orbitmq.message import property_names
+from orbitmq.message import property_names, way
 from orbitmq.message.model import Message, ReceivedMessage, UnreadableMessage
 from orbitmq.message.reserved import retry_topic
+from orbitmq.message.way import without
 
 log = logging.getLogger("orbitmq.client")
 
 ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
+# What must not decide about the message that is sent to a retry topic.
+_NOT_SENT_ANEW = (
+    way.DELAYS
+    | way.NOT_IN_A_NEW_WAIT
+    | way.OF_A_POP
+    | {property_names.TRANSACTION_PREPARED, property_names.MAX_RECONSUME_TIMES, property_names.WAIT}
+)
 
 
 def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) -> None:
@@ -129,18 +137,17 @@ class Redelivery:
         if isinstance(message, UnreadableMessage):
             log.warning("%s cannot be read, so only its broker could send it again", message.message_id)
             return False
-        properties = dict(message.properties)
-        properties.setdefault(property_names.RETRY_TOPIC, self._namespace.full(message.topic))
-        properties.setdefault(property_names.ORIGIN_MESSAGE_ID, message.offset_message_id)
+        # WAIT: a broker that took the message back before wrote it into its copy; this send is to be safe.
+        properties = without(message.properties, _NOT_SENT_ANEW)
+        # Of the first delivery they are the sender's, who may have sent a message on that was in a retry.
+        if not message.reconsume_times or property_names.ORIGIN_MESSAGE_ID not in properties:
+            properties[property_names.ORIGIN_MESSAGE_ID] = message.offset_message_id
+        properties[property_names.RETRY_TOPIC] = self._namespace.full(message.topic)
         properties[property_names.RECONSUME_TIME] = str(message.reconsume_times + 1)
         limit = self._calls.group_limit(self._max)
-        properties.pop(property_names.MAX_RECONSUME_TIMES, None)
         if limit is not None:
             properties[property_names.MAX_RECONSUME_TIMES] = str(limit)
         properties[property_names.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
-        properties.pop(property_names.TRANSACTION_PREPARED, None)
-        # The broker wrote it into the copy when it took the message back before; this send is to be safe.
-        properties.pop(property_names.WAIT, None)
         again = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)
         try:
             await self._send(again)

@@ -230,7 +230,8 @@ class _Taken:
     def message(self, message: ReceivedMessage) -> tuple[ReceivedMessage, Receipt]:
         """A message with its receipt, which a redelivered one brings along."""
         properties = message.properties
-        text = properties.get(property_names.POP_CK)
+        # What was not delivered before comes from no retry topic: a receipt in it was another message's.
+        text = properties.get(property_names.POP_CK) if message.reconsume_times else None
         info = self._info(message) if text is None else pop_info.ExtraInfo.decode(text)
         properties[property_names.POP_CK] = info.encode()
         properties.setdefault(property_names.FIRST_POP_TIME, str(self._fields.pop_time))

@@ -33,6 +33,7 @@ from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
 from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.producer.request_reply import Replies
 from orbitmq.client.producer.send import RetryOptions, SendKernel
+from orbitmq.client.producer.taken import taken
 from orbitmq.client.validation import check_batch, check_group, check_message, check_send_topic
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
@@ -223,6 +224,7 @@ class Producer(InBlock):
         options = PLAIN
         if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
             options = SendOptions(queue, ordering_key, selector, timeout_ms)
+        message = taken(message)
         if self._wrapped:
             return await self._send_through_middleware(message, options)
         if self._collect is not None and options is PLAIN:
@@ -230,6 +232,11 @@ class Producer(InBlock):
             if collected is not None:
                 return await collected
         return await self._alone(message, options)
+
+    async def _send_taken(self, message: Message, options: SendOptions) -> SendResult:
+        """As :meth:`send`, for a message that was taken before and may be marked since."""
+        send = self._send_through_middleware if self._wrapped else self._send
+        return await send(message, options)
 
     async def _send_through_middleware(self, message: Message, options: SendOptions) -> SendResult:
         innermost = partial(self._send, options=options)
@@ -298,6 +305,7 @@ class Producer(InBlock):
         batches = self._batches
         if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
             raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
+        message = taken(message)
         options = PLAIN_SUBMITTED
         if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
             options = SendOptions(queue, ordering_key, selector, timeout_ms, submitted=True)
@@ -306,8 +314,7 @@ class Producer(InBlock):
             if collected is not None:
                 self._submitted.follow(collected, done)
                 return collected
-        send = self._send_through_middleware if self._wrapped else self._send
-        return self._submitted.start(send(message, options), done)
+        return self._submitted.start(self._send_taken(message, options), done)
 
     async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.
@@ -343,8 +350,7 @@ class Producer(InBlock):
                 topic's queue.
             SendError, ClientStateError: as :meth:`send`.
         """
-        if self._namespace:
-            messages = [self._namespace.outward(message) for message in messages]
+        messages = [self._namespace.outward(taken(message)) for message in messages]
         check_batch(messages, self._max_message_bytes)
         chooser = self._check(messages[0])
         if queue is not None:
@@ -366,7 +372,7 @@ class Producer(InBlock):
             SendError: it could not even be handed to a connection.
             ValidationError, ClientStateError: as :meth:`send`.
         """
-        message = self._namespace.outward(message)
+        message = self._namespace.outward(taken(message))
         chooser = self._check(message)
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
         if queue is not None or ordering_key is not None:
@@ -391,7 +397,7 @@ class Producer(InBlock):
             ReplyTimeoutError: the message is stored, but no reply came in time.
             ValidationError, SendError, ClientStateError: as :meth:`send`.
         """
-        message = self._namespace.outward(message)
+        message = self._namespace.outward(taken(message))
         self._check(message)
         replies = self._client.part(Replies)
         started = self._client.now_ms()
@@ -401,9 +407,8 @@ class Producer(InBlock):
             # The broker pushes replies to the clients that it knows.
             await self._kernel.route(message.topic, started)
             await self._client.heartbeat(only_new=True)
-            await self.send(
-                marked, queue=queue, ordering_key=ordering_key, timeout_ms=self._left_ms(started, timeout_ms)
-            )
+            left_ms = self._left_ms(started, timeout_ms)
+            await self._send_taken(marked, SendOptions(queue, ordering_key, timeout_ms=left_ms))
             return await replies.wait(reply, message.topic, self._left_ms(started, timeout_ms), timeout_ms)
         finally:
             replies.forget(correlation_id)

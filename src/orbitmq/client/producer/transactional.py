@@ -16,8 +16,9 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import EndTransactionContext
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.model import SendResult, SendStatus
-from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
+from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions, SendOptions
 from orbitmq.client.producer.producer import Producer
+from orbitmq.client.producer.taken import taken
 from orbitmq.errors import NotStoredSafelyError, ValidationError
 from orbitmq.message import property_names, sysflag
 from orbitmq.message.errors import MessageFormatError
@@ -183,13 +184,15 @@ class TransactionProducer(Producer):
 
     async def _begin(self, message: Message, timeout_ms: int | None) -> tuple[Message, SendResult]:
         """Store the half message; one that is not safe is rolled back, as in RocketMQ."""
+        message = taken(message)
         if message.delay_level > 0 or message.properties.keys() & property_names.TIMER_PROPERTIES:
             raise ValidationError("a transaction message cannot be delayed")
         half = _copy(
             message, {property_names.TRANSACTION_PREPARED: "true", property_names.PRODUCER_GROUP: self.group}
         )
         # A send with a timeout of its own travels alone, never in a batch.
-        sent = await self.send(half, timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms)
+        options = SendOptions(timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms)
+        sent = await self._send_taken(half, options)
         if sent.status is not SendStatus.SEND_OK:
             await self._end(half.topic, sent, LocalTransactionState.ROLLBACK)
         added = {property_names.UNIQ_KEY: sent.message_id, property_names.TRANSACTION_ID: sent.transaction_id}

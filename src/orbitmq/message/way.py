@@ -1,0 +1,118 @@
+"""Which properties of a message are of the way that it took, and not its sender's.
+
+Brokers and consumers write down in a message where it waited, from where it came and how often. Such a
+property must not decide anything when a program sends the message on, or when a broker stores it again: a
+received transaction would become half a transaction, and a message that was delayed would wait again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from orbitmq.message import property_names as names
+from orbitmq.message.reserved import RETRY_PREFIX
+
+# Written when a consumer gives a message back; a message to a retry topic is sent with them.
+OF_A_RETRY: Final = frozenset(
+    {names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES}
+)
+OF_A_POP: Final = frozenset({names.POP_CK, names.POP_CK_OFFSET, names.FIRST_POP_TIME, names.POP_REVIVED_FROM})
+# What a broker writes into a message that waits, or has waited, for a time.
+OF_A_WAIT: Final = frozenset(
+    {
+        names.REAL_TOPIC,
+        names.REAL_QUEUE_ID,
+        names.TIMER_OUT_MS,
+        names.TIMER_ENQUEUE_MS,
+        names.TIMER_DEQUEUE_MS,
+        names.TIMER_ROLL_TIMES,
+        names.TIMER_DELAY_LEVEL,
+    }
+)
+# With one of these a message asks for a time, or takes back another one that waits for it.
+DELAYS: Final = frozenset({names.DELAY, *names.TIMER_PROPERTIES})
+OF_A_TRANSACTION: Final = frozenset(
+    {
+        names.TRANSACTION_PREPARED,
+        names.PRODUCER_GROUP,
+        names.TRANSACTION_ID,
+        names.TRANSACTION_CHECK_TIMES,
+        names.TRANSACTION_PREPARED_QUEUE_OFFSET,
+    }
+)
+OF_A_DEAD_LETTER: Final = frozenset(
+    {
+        names.DLQ_ORIGIN_TOPIC,
+        names.DLQ_ORIGIN_MESSAGE_ID,
+        names.DLQ_REASON,
+        names.DLQ_CLIENT,
+        names.DLQ_REDRIVES,
+        names.DLQ_REDRIVE_ID,
+    }
+)
+# Written by the broker that stores a message, and by the client that receives it.
+OF_A_PLACE: Final = frozenset(
+    {
+        names.MSG_REGION,
+        names.TRACE_ON,
+        names.CLUSTER,
+        names.CRC32,
+        names.INNER_NUM,
+        names.INNER_BASE,
+        names.INNER_MULTI_QUEUE_OFFSET,
+        names.FORWARD_QUEUE_ID,
+        names.REDIRECT,
+        names.TRANSFER_FLAG,
+        names.CORRECTION_FLAG,
+        names.MQ2_FLAG,
+        names.MIN_OFFSET,
+        names.MAX_OFFSET,
+        names.CONSUME_START_TIME,
+        names.DUP_INFO,
+        names.ARRIVE_TIME,
+        names.PUSH_REPLY_TIME,
+        names.TRANSIENT_TOPIC_SYS_FLAG,
+        names.TRANSIENT_GROUP_SYS_FLAG,
+    }
+)
+# No sender sets these.
+OF_THE_WAY: Final = (
+    OF_A_RETRY
+    | OF_A_POP
+    | OF_A_WAIT
+    | OF_A_TRANSACTION
+    | OF_A_DEAD_LETTER
+    | OF_A_PLACE
+    | {names.TIMER_DEL_UNIQKEY}
+)
+# A sender may set these. Beside one of the first ones they are of the way all the same: of a wait that is
+# over, of the copy that a broker made for a retry, and of a reply that has reached the client that waited.
+_ALSO: Final = (
+    (frozenset({names.REAL_TOPIC, names.TIMER_OUT_MS}), DELAYS),
+    (frozenset({names.RETRY_TOPIC}), frozenset({names.WAIT})),
+    (
+        frozenset({names.ARRIVE_TIME, names.PUSH_REPLY_TIME}),
+        frozenset({names.MSG_TYPE, names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL}),
+    ),
+)
+# Of an earlier wait, and of a recall: what a message must not have that is to wait now.
+NOT_IN_A_NEW_WAIT: Final = OF_A_WAIT | {names.TIMER_DEL_UNIQKEY}
+
+
+def own_properties(properties: dict[str, str], topic: str) -> dict[str, str]:
+    """The properties that a message to ``topic`` is sent with: the same object when all are its sender's."""
+    if OF_THE_WAY.isdisjoint(properties):
+        return properties
+    dropped = OF_THE_WAY
+    for marks, others in _ALSO:
+        if not marks.isdisjoint(properties):
+            dropped |= others
+    if topic.startswith(RETRY_PREFIX):
+        dropped -= OF_A_RETRY
+    return {name: value for name, value in properties.items() if name not in dropped}
+
+
+def without(properties: Mapping[str, str], dropped: frozenset[str]) -> dict[str, str]:
+    """The properties but for those with these names."""
+    return {name: value for name, value in properties.items() if name not in dropped}
