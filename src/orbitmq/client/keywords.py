@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.core.name_servers import parse_addresses
+from orbitmq.errors import ValidationError
+
+O = TypeVar("O")  # noqa: E741
 F = TypeVar("F", bound=Callable[..., None])
 
 
@@ -27,3 +32,41 @@ def shows_keywords(options: type[Any]) -> Callable[[F], F]:
         return init
 
     return decorate
+
+
+def options_of(kind: type[O], keywords: Mapping[str, Any]) -> O:
+    """The options that a user's keywords make.
+
+    Args:
+        kind: the dataclass of the options, which checks them.
+
+    Raises:
+        ValidationError: an option is out of its range, or it contradicts the client that is shared.
+    """
+    client = keywords.get("client")
+    if client is not None:
+        _check_shared(client, keywords)
+    return kind(**keywords)
+
+
+def _check_shared(client: object, keywords: Mapping[str, Any]) -> None:
+    """Refuse options of connections beside a client whose connections are used."""
+    if not isinstance(client, ClientInstance):
+        raise ValidationError(f"client must be a ClientInstance, got {client!r}")
+    for name in ("max_async", "namespace_v2"):
+        if keywords.get(name):
+            raise ValidationError(f"{name} belongs to the connections: give it to the client that is shared")
+    queues = keywords.get("default_topic_queues", client.default_topic_queues)
+    if queues != client.default_topic_queues:
+        raise ValidationError(
+            f"default_topic_queues is {queues!r}, that of the client that is shared "
+            f"{client.default_topic_queues}: give it to the client"
+        )
+    servers = keywords.get("name_servers")
+    if servers is not None and set(parse_addresses(servers)) != set(client.name_servers.addresses):
+        raise ValidationError(
+            f"name_servers is {servers!r}, but the client that is shared uses "
+            f"{';'.join(client.name_servers.addresses)!r}: leave out one of the two"
+        )
+    if keywords.get("runtime") not in (None, client.runtime):
+        raise ValidationError("runtime is not that of the client that is shared: leave out one of the two")

@@ -11,8 +11,9 @@ from typing import Unpack
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import AssignedKeywords, AssignedOptions
 from orbitmq.client.core.broker_calls import Filter, PullOptions, PullStatus
-from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
+from orbitmq.client.ranges import check_number
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, MessageModel
@@ -74,7 +75,7 @@ class AssignedConsumer(InBlock):
 
     @shows_keywords(AssignedOptions)
     def __init__(self, group: str, **options: Unpack[AssignedKeywords]) -> None:
-        settings = AssignedOptions(**options)
+        settings = options_of(AssignedOptions, options)
         self._membership = membership = Membership(group, settings, settings.consume_timestamp_ms)
         self.group = group = membership.group
         self._namespace, self._client = membership.namespace, membership.client
@@ -159,9 +160,12 @@ class AssignedConsumer(InBlock):
 
         Raises:
             ClientStateError: not running.
+            ValidationError: a number is out of its range.
             OrbitError, TransportError: nothing came and at least one queue failed; of the last failure.
         """
         self._life.check_running()
+        check_number("poll max_messages", max_messages, called="max_messages")
+        check_number("poll timeout_ms", timeout_ms, called="timeout_ms")
         deadline = self._client.now_ms() + timeout_ms
         failure: Exception | None = None
         while True:

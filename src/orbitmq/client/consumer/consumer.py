@@ -26,7 +26,7 @@ from orbitmq.client.consumer.options import ConsumerKeywords, ConsumerOptions
 from orbitmq.client.consumer.redelivery import restore_topic
 from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.hooks import around_listener
-from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
@@ -82,7 +82,8 @@ class Consumer(GroupConsumer):
             as the member has it, so this is how long a member that dies holds up its messages.
         ordered: the messages of a queue one after the other, each queue at one member at a time. A message
             that fails is tried again, and its queue waits for it.
-        suspend_ms: with ``ordered``: the pause of a queue after a failure, 10 to 30,000 ms.
+        suspend_ms: with ``ordered``: the pause of a queue after a failure. Less than 10 ms counts as 10 ms,
+            more than 30,000 as 30,000, as in RocketMQ.
         broadcast: every member gets all messages. Progress is kept in a local file, and a failed message
             does not come again.
         offsets_folder: with ``broadcast``: where that file is, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
@@ -103,7 +104,7 @@ class Consumer(GroupConsumer):
 
     @shows_keywords(ConsumerOptions)
     def __init__(self, group: str, **options: Unpack[ConsumerKeywords]) -> None:
-        settings = ConsumerOptions(**options)
+        settings = options_of(ConsumerOptions, options)
         mode = ConsumeMode(
             settings.ordered,
             settings.broadcast,

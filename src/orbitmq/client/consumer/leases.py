@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from orbitmq.client.consumer.options import INVISIBLE_LIMITS_S
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.pop_calls import PopCalls, Receipt
+from orbitmq.client.ranges import RANGES
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, give, settle
@@ -339,7 +339,7 @@ def give_back(leases: Iterable[Lease]) -> None:
 def delay_s(verdict: Verdict, reconsume_times: int) -> float:
     """After how many seconds a message shall come again: as said, or later each time."""
     if verdict.delay_s is not None:
-        return min(max(verdict.delay_s, INVISIBLE_LIMITS_S[0]), INVISIBLE_LIMITS_S[1])
+        return RANGES["invisible_s"].nearest(verdict.delay_s)
     level = verdict.delay_level or FIRST_RETRY_LEVEL + max(0, reconsume_times)
     return LEVEL_SECONDS[min(level, len(LEVEL_SECONDS)) - 1]
 

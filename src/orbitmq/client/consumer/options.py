@@ -12,6 +12,7 @@ from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import ConsumeHook, ConsumeMiddleware
 from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.ranges import check_kind, check_options
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Runtime
 
@@ -25,24 +26,6 @@ def checked_start(consume_from: object) -> None:
     if not isinstance(consume_from, ConsumeFrom):
         names = ", ".join(f"ConsumeFrom.{place.name}" for place in ConsumeFrom)
         raise ValidationError(f"consume_from must be one of {names}, got {consume_from!r}")
-
-
-def checked_range(name: str, value: float, least: float, most: float) -> None:
-    """Refuse a number that cannot be meant.
-
-    Raises:
-        ValidationError: it names the option and its limits.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValidationError(f"{name} must be {least:,} to {most:,}, got {value!r}")
-
-
-# RocketMQ's limit (DefaultMQPushConsumerImpl.checkConfig).
-MOST_PER_PULL = 1024
-# What a broker takes in one pop.
-MOST_PER_POP = 32
-MOST_CONCURRENCY = 10_000
-DAY_S = 24 * 3600
 
 
 class MemberKeywords(TypedDict, total=False):
@@ -140,13 +123,8 @@ class ConsumerOptions(SharingOptions):
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
-        checked_range("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
-        checked_range("pull_batch_size", self.pull_batch_size, 1, MOST_PER_PULL)
-        checked_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
-        checked_range("pop_batch_size", self.pop_batch_size, 1, MOST_PER_POP)
-        checked_range("pop_invisible_s", self.pop_invisible_s, 5, 300)
-        checked_range("consume_timeout_s", self.consume_timeout_s, 0.001, 365 * DAY_S)
-        checked_range("close_timeout_s", self.close_timeout_s, 0, DAY_S)
+        check_options(self)
+        check_kind("limits", self.limits, FlowLimits | None)
 
 
 class PullKeywords(SharingKeywords, total=False):
@@ -162,7 +140,8 @@ class PullConsumerOptions(SharingOptions):
     auto_commit: bool = True
 
     def __post_init__(self) -> None:
-        self.as_consumer()  # which is checked
+        check_options(self)
+        self.as_consumer()  # which is checked as well
 
     def as_consumer(self) -> ConsumerOptions:
         """The options of a consumer of the group that are meant by these."""
@@ -179,34 +158,7 @@ class AssignedOptions(PullingOptions):
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
-        checked_range("pull_batch_size", self.pull_batch_size, 1, MOST_PER_PULL)
-
-
-# RocketMQ's longest invisible time (timerMaxDelaySec), and the shortest that means anything.
-INVISIBLE_LIMITS_S = (0.001, 3 * 24 * 3600)
-
-
-def checked_invisible(seconds: float) -> float:
-    """Refuse an invisible time that no broker takes.
-
-    Raises:
-        ValidationError: it names the limits.
-    """
-    low, high = INVISIBLE_LIMITS_S
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not low <= seconds <= high:
-        raise ValidationError(f"invisible_s must be {low} to {high} seconds, got {seconds!r}")
-    return seconds
-
-
-def checked_count(name: str, count: int) -> int:
-    """Refuse a number of messages that no broker takes in one pop.
-
-    Raises:
-        ValidationError: it names the limits.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PER_POP:
-        raise ValidationError(f"{name} must be 1 to {MOST_PER_POP}, got {count!r}")
-    return count
+        check_options(self)
 
 
 class SimpleKeywords(MemberKeywords, total=False):
@@ -236,7 +188,4 @@ class SimpleOptions(MemberOptions):
         checked_start(self.consume_from)
         if self.consume_from is ConsumeFrom.TIMESTAMP:
             raise ValidationError("a pop begins at the oldest or at the newest message: FIRST or LAST")
-        checked_invisible(self.invisible_s)
-        checked_count("batch_size", self.batch_size)
-        if self.concurrency < 1:
-            raise ValidationError(f"concurrency must be 1 or more, got {self.concurrency!r}")
+        check_options(self)

@@ -10,11 +10,10 @@ from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.mode import ConsumeMode
 from orbitmq.client.consumer.options import PullConsumerOptions, PullKeywords
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.ranges import check_number
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-
-MAX_POLLED = 10_000
 
 
 class PullConsumer(GroupConsumer):
@@ -56,7 +55,7 @@ class PullConsumer(GroupConsumer):
 
     @shows_keywords(PullConsumerOptions)
     def __init__(self, group: str, **options: Unpack[PullKeywords]) -> None:
-        settings = PullConsumerOptions(**options)
+        settings = options_of(PullConsumerOptions, options)
         mode = ConsumeMode(
             max_reconsume_times=settings.max_reconsume_times,
             consume_timeout_s=settings.consume_timeout_s,
@@ -76,12 +75,12 @@ class PullConsumer(GroupConsumer):
 
         Raises:
             ClientStateError: not running.
-            ValidationError: ``max_messages`` is out of its range.
+            ValidationError: a number is out of its range.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.check_running()
-        if not (isinstance(max_messages, int) and 1 <= max_messages <= MAX_POLLED):
-            raise ValidationError(f"max_messages must be 1 to {MAX_POLLED:,}, got {max_messages!r}")
+        check_number("poll max_messages", max_messages, called="max_messages")
+        check_number("poll timeout_ms", timeout_ms, called="timeout_ms")
         await self._filter_checks.ended()
         await self._finish_given()
         loop = asyncio.get_running_loop()

@@ -11,7 +11,8 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.errors import BrokerError, OrbitError, ValidationError
+from orbitmq.client.ranges import check_number
+from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.wire.codes import ResponseCode
 
@@ -44,9 +45,7 @@ class FlowLimits:
 
     def __post_init__(self) -> None:
         for name in ("messages", "size_bytes", "span", "total_bytes", "popped"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValidationError(f"{name} of the flow limits must be 1 or more, got {value!r}")
+            check_number(f"FlowLimits.{name}", getattr(self, name), called=f"{name} of the flow limits")
 
 
 class QueuePuller:

@@ -12,19 +12,15 @@ from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, handle_leased
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases, give_back
 from orbitmq.client.consumer.membership import Membership
-from orbitmq.client.consumer.options import (
-    SimpleKeywords,
-    SimpleOptions,
-    checked_count,
-    checked_invisible,
-)
+from orbitmq.client.consumer.options import SimpleKeywords, SimpleOptions
 from orbitmq.client.consumer.receiving import PAUSE_S, Receiving
 from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
-from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.ranges import check_number
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, retry_verdict, settle
@@ -80,7 +76,7 @@ class SimpleConsumer(InBlock):
 
     @shows_keywords(SimpleOptions)
     def __init__(self, group: str, **options: Unpack[SimpleKeywords]) -> None:
-        settings = self._settings = SimpleOptions(**options)
+        settings = self._settings = options_of(SimpleOptions, options)
         self._membership = membership = Membership(group, settings)
         self.group = group = membership.group
         self._client = membership.client
@@ -193,10 +189,10 @@ class SimpleConsumer(InBlock):
             ClientStateError: not running, or closed meanwhile.
             OrbitError: no broker gave messages, and at least one failed; of the last failure.
         """
-        checked_count("max_messages", max_messages)
-        seconds = self._settings.invisible_s if invisible_s is None else checked_invisible(invisible_s)
-        if wait_s < 0:
-            raise ValidationError(f"wait_s must not be below 0, got {wait_s!r}")
+        check_number("receive max_messages", max_messages, called="max_messages")
+        seconds = self._settings.invisible_s if invisible_s is None else invisible_s
+        check_number("invisible_s", seconds)
+        check_number("wait_s", wait_s)
         leases = await self._asking.receive(max_messages, seconds, wait_s, renew_s=0.0)
         return [lease.message for lease in leases]
 
@@ -230,7 +226,7 @@ class SimpleConsumer(InBlock):
         """Have this message come again, as :meth:`message.retry()
         <orbitmq.message.model.ReceivedMessage.retry>`; returns as :meth:`ack`."""
         if delay_s is not None:
-            checked_invisible(delay_s)
+            check_number("invisible_s", delay_s, called="delay_s")
         return await self._settle(message, retry_verdict(delay_level, delay_s, reason))
 
     async def reject(self, message: ReceivedMessage, reason: str = "") -> Settled:
@@ -255,7 +251,7 @@ class SimpleConsumer(InBlock):
             ValidationError: not 0.001 s to 3 days.
             OrbitError: the broker refused or did not answer.
         """
-        checked_invisible(invisible_s)
+        check_number("invisible_s", invisible_s)
         lease = self._lease(message)
         if lease is None:
             return Settled.ALREADY

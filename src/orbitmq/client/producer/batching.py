@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer.open_batch import PLAIN_ITEM_BYTES, Item, OpenBatch, plain_body, share
 from orbitmq.client.producer.request import Outgoing, OutgoingFactory
+from orbitmq.client.ranges import check_number
 from orbitmq.errors import ClientStateError
 from orbitmq.message import property_names
 from orbitmq.message.model import Message
@@ -44,6 +45,10 @@ class AutoBatch:
     linger_ms: float = 1.0
     max_bytes: int = 32 * 1024
     max_messages: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("linger_ms", "max_bytes", "max_messages"):
+            check_number(f"AutoBatch.{name}", getattr(self, name), called=f"{name} of auto_batch")
 
 
 class Accumulator:

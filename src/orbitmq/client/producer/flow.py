@@ -12,10 +12,6 @@ from orbitmq.client.producer.request import Outgoing
 from orbitmq.client.producer.send import SendKernel
 from orbitmq.message.model import MessageQueue
 
-# Smaller limits count as these, as in Java's client (DefaultMQProducerImpl).
-_LEAST_MESSAGES = 10
-_LEAST_BYTES = 1024 * 1024
-
 
 class BackPressure:
     """Admits sends up to a limit; the others wait, in order, until earlier ones are done.
@@ -87,8 +83,8 @@ class PacedKernel:
 
     Args:
         timeout_ms: for a whole send that has no timeout of its own, the wait for admission included.
-        max_messages: sends under way at a time, at least 10.
-        max_bytes: their bodies together, at least 1 MiB.
+        max_messages: sends under way at a time.
+        max_bytes: their bodies together.
     """
 
     def __init__(
@@ -97,7 +93,7 @@ class PacedKernel:
         self._kernel = kernel
         self._client = client
         self._timeout_ms = timeout_ms
-        self._pressure = BackPressure(max(max_messages, _LEAST_MESSAGES), max(max_bytes, _LEAST_BYTES))
+        self._pressure = BackPressure(max_messages, max_bytes)
 
     async def send(
         self,

@@ -13,14 +13,15 @@ from orbitmq.client.hooks import SendHook, SendMiddleware
 from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.client.producer.faults import PROFILES
 from orbitmq.client.producer.queue_choice import Selector
+from orbitmq.client.ranges import check_kind, check_number, check_options
 from orbitmq.client.validation import MAX_MESSAGE_BYTES
 from orbitmq.errors import ValidationError
+from orbitmq.message.compression import compress
+from orbitmq.message.errors import CompressionError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import MAX_IN_FLIGHT
-
-MAX_CALLBACK_THREADS = 64
 
 
 class ProducerKeywords(TypedDict, total=False):
@@ -96,20 +97,17 @@ class ProducerOptions:
             raise ValidationError(
                 f"fault_profile must be one of {sorted(PROFILES)}, got {self.fault_profile!r}"
             )
-        _check_range("retries", self.retries, 0, None)
-        _check_range("async_retries", self.async_retries, 0, None)
-        _check_range("max_async", self.max_async, 1, None)
-        _check_range("callback_threads", self.callback_threads, 0, MAX_CALLBACK_THREADS)
-        if self.client is not None and self.max_async != MAX_IN_FLIGHT:
-            raise ValidationError(
-                "max_async belongs to the connections: give it to the client that is shared"
-            )
-
-
-def _check_range(name: str, value: int, least: int, most: int | None) -> None:
-    if value < least or (most is not None and value > most):
-        wanted = f"{least} or more" if most is None else f"{least} to {most}"
-        raise ValidationError(f"{name} must be {wanted}, got {value}")
+        check_options(self)
+        for code in self.retry_codes:
+            check_number("retry_codes", code, called="a code of retry_codes")
+        check_kind("compression", self.compression, CompressionType)
+        level = f"compression_level of {self.compression.name}"
+        check_number(level, self.compression_level)
+        try:
+            compress(b"", self.compression, self.compression_level)
+        except CompressionError as error:
+            raise ValidationError(f"compression: {error}") from error
+        check_kind("auto_batch", self.auto_batch, AutoBatch | None)
 
 
 class SendOptions(msgspec.Struct, frozen=True):
@@ -125,10 +123,23 @@ class SendOptions(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     submitted: bool = False
 
+    def __post_init__(self) -> None:
+        check_timeout(self.timeout_ms)
+
     @property
     def chooses_queue(self) -> bool:
         """The message may go to one queue only."""
         return self.queue is not None or self.ordering_key is not None or self.selector is not None
+
+
+def check_timeout(timeout_ms: float | None) -> None:
+    """Refuse a time that no send can have; None is the producer's.
+
+    Raises:
+        ValidationError: it names the range.
+    """
+    if timeout_ms is not None:
+        check_number("timeout_ms", timeout_ms)
 
 
 # What nearly every send asks for. Sends are compared with them by identity.

@@ -10,7 +10,7 @@ from typing import Unpack
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import Hooks, around_sends
-from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
@@ -64,7 +64,7 @@ class Producer(InBlock):
         max_message_bytes: larger bodies are refused here.
         compress_from_bytes: bodies from this size on are compressed.
         compression: zlib, LZ4 or ZSTD; the last two need ``orbitmq[compression]`` and 5.x consumers.
-        compression_level: of zlib or ZSTD.
+        compression_level: of zlib (0 to 9) or ZSTD (1 to 22).
         send_latency_fault_enable: avoid brokers that were slow or failed, for a while.
         fault_profile: how long: ``4.x`` (30 s to 600 s), ``5.x`` (2 s to 30 s), or ``4.7``: as ``4.x``, but a
             retry prefers the broker just tried, as in RocketMQ up to 4.7.1.
@@ -85,14 +85,15 @@ class Producer(InBlock):
         callback_threads: run the callbacks of :meth:`submit` in so many threads, 0 to 64; 0 runs them on the
             event loop, where a slow one holds up everything.
         default_topic_queues: queues of a topic that the first message creates.
-        client: share the connections of another client instead of opening own ones.
+        client: share the connections of another client instead of opening own ones. Other ``name_servers``,
+            ``runtime`` or options of connections beside it are refused.
         runtime: the machine; the real one by default.
     """
 
     @shows_keywords(ProducerOptions)
     def __init__(self, group: str, **options: Unpack[ProducerKeywords]) -> None:
         check_group(group)
-        settings = ProducerOptions(**options)
+        settings = options_of(ProducerOptions, options)
         self._namespace = Namespace(settings.namespace)
         self.group = group = self._namespace.full(group)
         self._max_message_bytes = settings.max_message_bytes
@@ -130,7 +131,7 @@ class Producer(InBlock):
         self._outgoing = OutgoingFactory(
             group,
             client.runtime,
-            default_queues=settings.default_topic_queues,
+            default_queues=client.default_topic_queues,
             compression=Compression(
                 settings.compress_from_bytes, settings.compression, settings.compression_level
             ),

@@ -1,0 +1,147 @@
+"""The ranges of all numbers that producers and consumers take: one table, one check, one wording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import UnionType
+from typing import Any
+
+from orbitmq.errors import ValidationError
+
+INT32 = 2**31 - 1
+DAY_S = 24 * 3600
+DAY_MS = DAY_S * 1000
+YEAR_10000_MS = 253_402_300_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a number may be.
+
+    Attributes:
+        least: the smallest value.
+        most: the largest one; None where more only means that nothing else ends first.
+        unit: of the value, as errors name it; empty for a count.
+        whole: whether fractions are refused.
+    """
+
+    least: float
+    most: float | None
+    unit: str = ""
+    whole: bool = True
+
+    def check(self, name: str, value: object) -> None:
+        """Refuse a value outside.
+
+        Raises:
+            ValidationError: it names the option and its range.
+        """
+        number = not isinstance(value, bool) and isinstance(value, int if self.whole else int | float)
+        if not number or not self.least <= value or (self.most is not None and value > self.most):  # type: ignore[operator]
+            raise ValidationError(f"{name} must be {self}, got {value!r}")
+
+    def nearest(self, value: float) -> float:
+        """The value, or the limit that it is beyond."""
+        raised = max(value, self.least)
+        return raised if self.most is None else min(raised, self.most)
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        if self.most is None:
+            return f"{self.least:,} or more{unit}"
+        return f"{self.least:,} to {self.most:,}{unit}"
+
+
+_TIMEOUT = Range(1, DAY_MS, "ms", whole=False)
+# By the name of the option; those of a class inside another one with that class's name before them.
+RANGES: Mapping[str, Range] = {
+    # producers
+    "timeout_ms": _TIMEOUT,
+    "attempt_timeout_ms": _TIMEOUT,
+    # Tries end with the time of the send, and requests wait for an answer no longer than that.
+    "retries": Range(0, None),
+    "async_retries": Range(0, None),
+    "max_async": Range(1, None),
+    "retry_codes": Range(-(2**31), INT32),
+    "max_message_bytes": Range(1, INT32, "bytes"),
+    "compress_from_bytes": Range(0, INT32, "bytes"),
+    "compression_level of ZLIB": Range(0, 9),
+    "compression_level of LZ4": Range(0, 22),
+    "compression_level of ZSTD": Range(1, 22),
+    "max_in_flight": Range(1, INT32),
+    "max_in_flight_bytes": Range(1, 2**40, "bytes"),
+    "callback_threads": Range(0, 64),
+    "default_topic_queues": Range(1, 1024),
+    "AutoBatch.linger_ms": Range(0, DAY_MS, "ms", whole=False),
+    "AutoBatch.max_bytes": Range(1, INT32, "bytes"),
+    "AutoBatch.max_messages": Range(1, INT32),
+    # consumers
+    "consume_timestamp_ms": Range(0, YEAR_10000_MS, "ms since 1970"),
+    # RocketMQ's limit (DefaultMQPushConsumerImpl.checkConfig).
+    "pull_batch_size": Range(1, 1024),
+    "max_reconsume_times": Range(-1, INT32),
+    "consume_timeout_s": Range(0.001, 365 * DAY_S, "s", whole=False),
+    "close_timeout_s": Range(0, DAY_S, "s", whole=False),
+    "concurrency": Range(1, 10_000),
+    # As in RocketMQ, less than 10 ms counts as 10 ms, and more than 30 s as 30 s (CR-18).
+    "suspend_ms": Range(1, DAY_MS, "ms"),
+    # What a broker takes in one pop.
+    "pop_batch_size": Range(1, 32),
+    "batch_size": Range(1, 32),
+    "pop_invisible_s": Range(5, 300, "s", whole=False),
+    # RocketMQ's longest invisible time (timerMaxDelaySec), and the shortest that means anything.
+    "invisible_s": Range(0.001, 3 * DAY_S, "s", whole=False),
+    "max_processing_s": Range(0, 365 * DAY_S, "s", whole=False),
+    "FlowLimits.messages": Range(1, None),
+    "FlowLimits.size_bytes": Range(1, None, "bytes"),
+    "FlowLimits.span": Range(1, None),
+    "FlowLimits.total_bytes": Range(1, None, "bytes"),
+    "FlowLimits.popped": Range(1, None),
+    # calls
+    "receive max_messages": Range(1, 32),
+    "poll max_messages": Range(1, 10_000),
+    "wait_s": Range(0, DAY_S, "s", whole=False),
+    "poll timeout_ms": Range(0, DAY_MS, "ms", whole=False),
+}
+
+
+def check_number(name: str, value: object, *, called: str | None = None) -> None:
+    """Refuse a number outside its range.
+
+    Args:
+        name: in :data:`RANGES`.
+        called: how the error names it, when that is not its name there.
+
+    Raises:
+        ValidationError: it names the option and its range.
+    """
+    RANGES[name].check(called or name, value)
+
+
+def check_options(options: Any) -> None:
+    """Refuse what no option of this dataclass can be: a number outside its range, a text that is none.
+
+    Raises:
+        ValidationError: it names the option, and what it must be.
+    """
+    for field in fields(options):
+        value, kind = getattr(options, field.name), str(field.type)
+        if value is None and kind.endswith("None"):
+            continue
+        if field.name in RANGES and "Collection" not in kind:
+            check_number(field.name, value)
+        elif kind == "bool" and not isinstance(value, bool):
+            raise ValidationError(f"{field.name} must be True or False, got {value!r}")
+        elif kind in ("str", "str | None") and not isinstance(value, str):
+            raise ValidationError(f"{field.name} must be a string, got {value!r}")
+
+
+def check_kind(name: str, value: object, kind: type[Any] | UnionType) -> None:
+    """Refuse what is not an object of this class, or of one of these.
+
+    Raises:
+        ValidationError: it names the option and the class.
+    """
+    if not isinstance(value, kind):
+        raise ValidationError(f"{name} must be {getattr(kind, '__name__', kind)}, got {value!r}")
