@@ -168,8 +168,8 @@ def test_json_is_one_document_or_one_line(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_own_address_is_an_address() -> None:
-    assert own_address("").count(".") == 3
-    assert own_address("no such host:9876").count(".") == 3
+    assert own_address([]).count(".") == 3
+    assert own_address(["no-such-host.invalid:9876"]).count(".") == 3
 
 
 def test_tasks_that_fail_side_by_side_are_one_line() -> None:

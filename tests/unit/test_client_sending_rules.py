@@ -177,9 +177,6 @@ def test_what_cannot_travel_in_a_batch() -> None:
 
 def test_name_server_addresses() -> None:
     assert parse_addresses("a:1;b:2,a:1; ;c:3;") == ["a:1", "b:2", "c:3"]
-    for bad in ("a", "a:", ":1", "a:0", "a:70000", "a:x"):
-        with pytest.raises(ValidationError, match="host:port"):
-            parse_addresses(bad)
 
 
 def test_a_time_of_delivery_becomes_a_property() -> None:

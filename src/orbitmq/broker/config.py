@@ -24,6 +24,7 @@ from orbitmq.settings.typed import (
     setting,
     text,
 )
+from orbitmq.wire.addresses import several
 
 __all__ = ["BrokerConfig", "ConfigError"]
 
@@ -42,9 +43,10 @@ def _name(key: str, value: str) -> str:
 
 def _address(key: str, value: str) -> str:
     """host:port, or nothing."""
-    if ";" in addresses(key, value):
+    address = addresses(key, value)
+    if ";" in address:
         raise ConfigError(key, value, "one address as host:port")
-    return value
+    return address
 
 
 def _one_folder(key: str, value: str) -> str:
@@ -234,6 +236,11 @@ class BrokerConfig(Settings):
 
     def __post_init__(self) -> None:
         self.store_path_root_dir = expanded(self.store_path_root_dir)
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The addresses of ``namesrvAddr``."""
+        return several(self.namesrv_addr)
 
     @property
     def starts_isolated(self) -> bool:

@@ -93,7 +93,7 @@ class Registration(Component):
         self._address = address
         self._runtime = runtime
         self._client = self._connect()
-        self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
+        self._servers = [_NameServer(address) for address in config.name_servers]
         self._servers_changed = asyncio.Event()
         # Where slaves reach this broker: the port is known when it is listened on.
         self.ha_port = config.ha_listen_port
@@ -115,7 +115,7 @@ class Registration(Component):
     def name_servers_changed(self) -> None:
         """Register with the name servers that the settings name now; one left out forgets us in time."""
         known = {server.address: server for server in self._servers}
-        addresses = [address for address in self._config.namesrv_addr.split(";") if address]
+        addresses = self._config.name_servers
         self._servers = [known.get(address) or _NameServer(address) for address in addresses]
         self._servers_changed.set()
 

@@ -166,12 +166,12 @@ def _broker(options: argparse.Namespace) -> int:
         overrides["namesrvAddr"] = options.name_servers
     elif not given.get("namesrvAddr") and os.environ.get(NAME_SERVERS):
         overrides["namesrvAddr"] = os.environ[NAME_SERVERS]
-    if "brokerIP1" not in given and "brokerIP1" not in overrides:
-        overrides["brokerIP1"] = own_address(overrides.get("namesrvAddr") or given.get("namesrvAddr", ""))
     try:
         config, warnings = BrokerConfig.load(text, overrides, path=path)
     except ValueError as error:
         raise UsageError(f"{path or 'settings'}: {error}") from error
+    if "brokerIP1" not in given and "brokerIP1" not in overrides:
+        config.broker_ip1 = own_address(config.name_servers)
     if options.print_config is True:
         return _print_settings(config.to_properties())
     java_options.refuse_tls_of_server(is_open=config.allow_open)
@@ -200,23 +200,24 @@ def _broker(options: argparse.Namespace) -> int:
     return _serve(make, line)
 
 
-def own_address(name_servers: str) -> str:
+def own_address(name_servers: Sequence[str]) -> str:
     """The address other machines reach this one by: the one used towards the first name server.
 
     Towards a name server of this machine that would be 127.0.0.1, useless to others; then, and without a name
     server, it is the address of the default route. 127.0.0.1 is left for a machine without a network.
     """
-    first = name_servers.replace(",", ";").split(";")[0].rpartition(":")[0]
-    for target in (first, "192.0.2.1"):  # TEST-NET-1: never reached, only routed; no packet is sent
-        if not target:
-            continue
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    from orbitmq.wire.addresses import split
+
+    first = [split(address)[0] for address in name_servers[:1]]
+    for target in (*first, "192.0.2.1"):  # TEST-NET-1: never reached, only routed; no packet is sent
+        family = socket.AF_INET6 if ":" in target else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:
                 probe.connect((target, 9))
             except OSError:
                 continue
             address = str(probe.getsockname()[0])
-        if not address.startswith("127."):
+        if not address.startswith("127.") and address != "::1":
             return address
     return "127.0.0.1"
 

@@ -14,6 +14,7 @@ from typing import Any, Self, cast
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.paths import expanded
 from orbitmq.settings import properties_text
+from orbitmq.wire.addresses import AddressError, several
 
 Parser = Callable[[str, str], Any]
 
@@ -153,9 +154,8 @@ def one_of(*choices: str) -> Parser:
 
 
 def addresses(key: str, value: str) -> str:
-    """``host:port;host:port``, or nothing."""
-    for address in filter(None, value.split(";")):
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(key, value, "addresses as host:port, separated by ';'")
-    return value
+    """``host:port;host:port`` in their normal form, or nothing."""
+    try:
+        return ";".join(several(value))
+    except AddressError as error:
+        raise ConfigError(key, value, f"addresses as host:port, separated by ';': {error}") from error

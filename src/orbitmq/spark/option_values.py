@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from orbitmq.message.reserved import group_fault
 from orbitmq.spark.loss import Loss
+from orbitmq.wire.addresses import AddressError, several
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)?", re.IGNORECASE)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -25,12 +26,11 @@ def names(text: str) -> tuple[str, ...]:
 
 def addresses(text: str) -> tuple[str, ...]:
     """``host:port`` each, separated by semicolons or commas."""
-    found = names(text)
-    for address in found:
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"has {address!r}, which is not host:port")
-    return found
+    names(text)
+    try:
+        return tuple(several(text))
+    except AddressError as error:
+        raise ValueError(f"has {error.address!r}, which is not host:port{error.hint}") from error
 
 
 def text(value: str) -> str:

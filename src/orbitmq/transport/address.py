@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from orbitmq.transport.errors import ConnectError
+from orbitmq.wire import addresses
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Split "host:port"; an IPv6 host may stand in brackets.
+    """Split "host:port", see :mod:`orbitmq.wire.addresses`.
 
     Raises:
         ConnectError: it is not of that form.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConnectError(f"address {address!r} is not host:port", address)
-    return host.strip("[]"), int(port)
+    try:
+        return addresses.split(address)
+    except addresses.AddressError as error:
+        raise ConnectError(f"address {error}", address) from error

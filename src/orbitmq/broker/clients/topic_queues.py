@@ -53,7 +53,7 @@ class TopicQueues:
 
     async def _asked(self, topic: str) -> list[MessageQueue] | None:
         command = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True).command()
-        for address in filter(None, self._config.namesrv_addr.split(";")):
+        for address in self._config.name_servers:
             try:
                 answer = await self._client.request(address, command, TIMEOUT_MS)
                 if answer.code != ResponseCode.SUCCESS:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from orbitmq.client.core.inquiry import Inquiry, route_inquiry
 from orbitmq.errors import ValidationError
 from orbitmq.transport.errors import TransportError
+from orbitmq.wire import addresses
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRouteData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -25,22 +26,15 @@ TIMEOUT_MS = 3000
 
 
 def parse_addresses(text: str) -> list[str]:
-    """``host:port;host:port`` (commas are taken too), without repetitions.
+    """``host:port;host:port``, see :func:`orbitmq.wire.addresses.several`.
 
     Raises:
         ValidationError: a part is not ``host:port``.
     """
-    found: list[str] = []
-    for part in text.replace(",", ";").split(";"):
-        address = part.strip()
-        if not address:
-            continue
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValidationError(f"name server address {address!r} is not host:port")
-        if address not in found:
-            found.append(address)
-    return found
+    try:
+        return addresses.several(text)
+    except addresses.AddressError as error:
+        raise ValidationError(f"name server address {error}") from error
 
 
 class NameServers:

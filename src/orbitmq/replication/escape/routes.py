@@ -69,7 +69,7 @@ class Routes:
     async def _from_name_servers(self, topic: str) -> tuple[tuple[Target, ...], str]:
         problem = "no name server is configured"
         question = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True)
-        for server in filter(None, self._config.namesrv_addr.split(";")):
+        for server in self._config.name_servers:
             try:
                 answer = await self._client.request(server, question.command(), ASK_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS:

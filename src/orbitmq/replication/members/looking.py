@@ -60,11 +60,11 @@ class Looking:
         self._unheard: set[str] = set()
         self._hurry_until = 0.0
         self._leaving = False
-        self.servers = addresses(config)
+        self.servers: Sequence[str] = config.name_servers
 
     def name_servers_changed(self) -> None:
         """The setting namesrvAddr is another one now."""
-        self.servers = addresses(self._config)
+        self.servers = self._config.name_servers
         self._fence.servers(self.servers)
         self._seen.servers(self.servers)
         self._servers_changed.set()
@@ -149,8 +149,3 @@ class Looking:
         except NotAnsweredError as error:
             log.debug("no answer to a heartbeat from name server %s: %s", server, error)
             return None
-
-
-def addresses(config: BrokerConfig) -> Sequence[str]:
-    """The name servers that the settings name."""
-    return [address for address in config.namesrv_addr.split(";") if address]

@@ -19,7 +19,7 @@ from orbitmq.replication.members.consent import LateConsent
 from orbitmq.replication.members.elders import Elders
 from orbitmq.replication.members.fence import Fence, Terms
 from orbitmq.replication.members.going_online import GoingOnline
-from orbitmq.replication.members.looking import Looking, addresses
+from orbitmq.replication.members.looking import Looking
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import OwnState, Surroundings
 from orbitmq.replication.members.probe import Probe
@@ -79,7 +79,7 @@ class Membership(Component):
         self._client = client
         self._around = around
         self._change_role = change_role
-        servers = addresses(config)
+        servers = config.name_servers
         self.terms = Terms(config.broker_not_active_timeout_ms / 1000, config.member_period_ms / 1000)
         self.fence = Fence(self.terms, servers, config.total_replicas - 1)
         self.seen = Sightings(config.broker_id, address, self.terms, servers)

@@ -1,0 +1,102 @@
+"""Addresses, ``host:port``: the one way to read and to write them, for servers, clients and tools.
+
+A host is a name or an IP address. IPv6 is written in brackets, ``[::1]:9876``; without them, as RocketMQ
+writes it, the last colon is that of the port. An IP address has one form here, the shortest, so that texts
+can be compared.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from orbitmq.wire.errors import WireError
+
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
+_DIGITS_AND_DOTS = re.compile(r"[0-9.]+")
+_PORT = re.compile(r"[0-9]{1,5}")
+_SEPARATORS = re.compile(r"[;,]")
+
+
+class AddressError(WireError, ValueError):
+    """A text is no address.
+
+    Attributes:
+        address: the text.
+        hint: what to do, a clause that begins with a colon, or nothing.
+    """
+
+    def __init__(self, address: str, hint: str = "") -> None:
+        super().__init__(address, hint)
+        self.address = address
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.address!r} is not host:port{self.hint}"
+
+
+def several(text: str) -> list[str]:
+    """Addresses separated by semicolons or commas, without repetitions; blanks and empty parts are left out.
+
+    Raises:
+        AddressError: a part is none.
+    """
+    parts = (part.strip() for part in _SEPARATORS.split(text))
+    return list(dict.fromkeys(normal(part) for part in parts if part))
+
+
+def normal(address: str) -> str:
+    """The one form of an address.
+
+    Raises:
+        AddressError: it is none.
+    """
+    return joined(*split(address))
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host, without brackets, and port.
+
+    Raises:
+        AddressError: it is no address.
+    """
+    host, colon, port = address.rpartition(":")
+    if "://" in address:
+        raise AddressError(address, f": write it without {address.partition('://')[0]}://")
+    if not colon or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        raise AddressError(address)
+    try:
+        return normal_host(host), int(port)
+    except ValueError as error:
+        raise AddressError(address) from error
+
+
+def normal_host(host: str) -> str:
+    """The one form of a host: a name in lower case, an IP address in its shortest form without brackets.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if host.startswith("[") and host.endswith("]"):
+        return _shortest(ipaddress.IPv6Address(host[1:-1]))
+    if ":" in host:
+        return _shortest(ipaddress.IPv6Address(host))
+    if _DIGITS_AND_DOTS.fullmatch(host):
+        return str(ipaddress.IPv4Address(host))
+    if not _NAME.fullmatch(host):
+        raise ValueError(f"{host!r} is neither a name nor an IP address")
+    return host.lower()
+
+
+def _shortest(address: ipaddress.IPv6Address) -> str:
+    return str(address.ipv4_mapped or address)
+
+
+def is_numeric(host: str) -> bool:
+    """Whether a host in its normal form is an IP address."""
+    return ":" in host or _DIGITS_AND_DOTS.fullmatch(host) is not None
+
+
+def joined(host: str, port: int | str) -> str:
+    """``host:port``, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
