@@ -165,6 +165,7 @@ def broken(outcome: Outcome, found: Figures) -> list[str]:
     lost = [send for send in found.lost if send.ended_s < safe_s]
     promises: Iterable[tuple[str, Sequence[object]]] = (
         ("acknowledged and never delivered", lost),
+        ("never delivered to a group that got later ones", outcome.history.passed_over()),
         ("delivered although rolled back", found.unwanted),
         ("delivered before its time", found.early),
         ("delivered out of order", found.disorder),

@@ -16,6 +16,13 @@ EARLY_S = 0.02
 SENDING = ("default", "once", "ordered")
 """Roles whose sends are stored at once."""
 
+BACKLOG_ROLES = ("backlog", "backlog-ordered", "restarting")
+"""Groups that read the backlog slowly, in its order."""
+AUDIT = "backlog-audit"
+"""The group that reads all of it at the end."""
+IN_HAND = 64
+"""So many of the backlog a group of Apache's clients may have at once, in any order."""
+
 
 class Send(NamedTuple):
     """One send.
@@ -102,6 +109,19 @@ class History:
         """What was acknowledged and never came."""
         seen = {(receipt.role, receipt.number) for receipt in self.receipts}
         return [s for s in self.sends if s.stored and s.wanted and (s.role, s.number) not in seen]
+
+    def passed_over(self) -> list[Send]:
+        """What of the backlog a group never got, though it got later ones: it reads them in their order."""
+        found = []
+        for role in BACKLOG_ROLES:
+            seen = {receipt.number for receipt in self.got(role)}
+            end = max(seen, default=0) - IN_HAND
+            found += [
+                send._replace(role=role)
+                for send in self.of(AUDIT)
+                if send.stored and send.number < end and send.number not in seen
+            ]
+        return found
 
     def unwanted(self) -> list[Receipt]:
         """What came although it was rolled back."""

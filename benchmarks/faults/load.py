@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.faults.history import Event, History, Pull, Receipt, Send
+from benchmarks.faults.history import AUDIT, BACKLOG_ROLES, Event, History, Pull, Receipt, Send
 from benchmarks.faults.place import MASTER, Place
 from benchmarks.servers import ROOT, child_settings
 
@@ -46,7 +46,6 @@ SMALL_STEPS = FlowLimits(messages=8)
 INVISIBLE_S = 15.0
 NEW_MESSAGES = 20
 NEW_TOPIC_S = 0.5
-BACKLOG_ROLES = ("backlog", "backlog-ordered", "restarting")
 ASKED_MS = 1000
 READ_FIELDS = 4
 STATE_S = 0.3
@@ -183,7 +182,8 @@ class Load:
         await asyncio.gather(*self._senders)
 
     async def settle(self, timeout_s: float) -> None:
-        """Wait until all has come that has to, and a little for what must not come again."""
+        """Read the whole backlog again; wait for all that has to come, a little for what must not."""
+        self._consume(AUDIT, "backlog")
         deadline = self.now() + timeout_s
         while self.now() < deadline and self._history.lost():  # noqa: ASYNC110 - of plain lists
             await asyncio.sleep(0.2)
@@ -206,7 +206,21 @@ class Load:
         size = 100
         for begin in range(0, self._backlog, size):
             numbers = range(begin, min(begin + size, self._backlog))
-            await producer.send_batch([Message("backlog", str(n)) for n in numbers], queue=queue)
+            sent = await producer.send_batch([Message("backlog", str(n)) for n in numbers], queue=queue)
+            # For the consumer that reads all of it at the end.
+            self._history.sends += [
+                Send(
+                    AUDIT,
+                    n,
+                    0,
+                    0,
+                    sent.status is SendStatus.SEND_OK,
+                    broker=queue.broker_name,
+                    queue_id=0,
+                    offset=n,
+                )
+                for n in numbers
+            ]
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -287,7 +301,7 @@ class Load:
 
     def _consume(self, role: str, topic: str, **options: Any) -> None:
         """Start a consumer; one of the backlog takes its time for each message."""
-        pause_s = BACKLOG_PAUSE_S if topic == "backlog" else 0.0
+        pause_s = BACKLOG_PAUSE_S if role in BACKLOG_ROLES else 0.0
 
         async def handle(message: ReceivedMessage) -> None:
             self._received(role, message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.faults.figures import places
-from benchmarks.faults.history import Event, History, Pull, Receipt, Send, longest_gap
+from benchmarks.faults.history import AUDIT, Event, History, Pull, Receipt, Send, longest_gap
 
 
 def sent(role: str, number: int, at: float, *, delay_s: float = 0.0, **more: bool) -> Send:
@@ -25,6 +25,16 @@ def test_lost_is_what_was_acknowledged_and_never_came() -> None:
         receipts=[got("once", 1, 1), got("other", 2, 1)],
     )
     assert [send.number for send in history.lost()] == [2]
+
+
+def test_what_a_slow_group_passed_over_is_found() -> None:
+    backlog = [sent(AUDIT, number, 0, stored=number != 7) for number in range(200)]
+    # The first group is not far yet, the second one left out two, of which one was never acknowledged.
+    receipts = [got("backlog", number, 1) for number in range(40)]
+    receipts += [got("restarting", number, 1) for number in range(150) if number not in {7, 30, 120}]
+    history = History(sends=backlog, receipts=receipts)
+    assert [(send.role, send.number) for send in history.passed_over()] == [("restarting", 30)]
+    assert len(history.lost()) == 199
 
 
 def test_lost_messages_are_told_by_queue() -> None:
