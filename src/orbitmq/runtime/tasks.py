@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from orbitmq.runtime.seam import Clock
@@ -78,6 +78,17 @@ class Background:
             # Asked again because asyncio.wait_for may lose a cancellation before Python 3.12.
             done, _ = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
             pending = {task: None for task in pending if task not in done}
+
+
+async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[T]:
+    """The items of a long loop; after each ``size`` of them the event loop does its other work.
+
+    What the loop relies on may have changed then. A size stands for a few milliseconds.
+    """
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % size == 0:
+            await asyncio.sleep(0)
 
 
 async def every(

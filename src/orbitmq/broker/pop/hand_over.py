@@ -8,6 +8,7 @@ timer messages until they are due, so some of them arrive here later.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -26,6 +27,7 @@ from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import iter_records
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageFilter, MessageStore, NewMessage
 from orbitmq.wire.bodies.pop import AckMsg, BatchAckMsg, PopCheckPoint
 from orbitmq.wire.errors import RemotingError, WireError
@@ -37,6 +39,8 @@ CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
 REVIVE_TAGS = MessageFilter(tags_code(tag) for tag in (CHECK_POINT, ACK, BATCH_ACK))
 # So much before its messages come again a check point is due (PopAckConstants.ackTimeInterval).
 CHECK_POINT_AHEAD_MS = 1000
+# Records that are read, or written, between two looks of the event loop at its other work.
+RECORDS_PER_TURN = 128
 # Acknowledgements that came before their check point; more than these are forgotten.
 MAX_EARLY = 100_000
 
@@ -88,10 +92,10 @@ class CheckPoints:
 
     # -- taking over -----------------------------------------------------------------------------------
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """Begin with what an earlier run left, or with what another broker has written since."""
         self._early.clear()
-        if self._is_own():
+        if await self._is_own():
             for queue_id in self._queues():
                 self._next[queue_id] = self._store.max_offset(self._topic, queue_id)
             self._commit()
@@ -102,18 +106,20 @@ class CheckPoints:
             for queue_id in self._queues():
                 done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
                 self._next[queue_id] = 0 if done is None else done + 1
-                self._read(queue_id)
+                await self._read_slowly(queue_id)
             if len(self._in_flight):
                 log.warning(
                     "%d messages are in flight by another broker's check points", len(self._in_flight)
                 )
+        for queue_id in self._queues():
+            self._read(queue_id)  # what came meanwhile
         if self._marks() != self._state.known_marks:
             self._state.note_marks()
         self._reads = True
         for queue_id in self._queues():
             self._store.watch(self._topic, queue_id)
 
-    def _is_own(self) -> bool:
+    async def _is_own(self) -> bool:
         """Whether nobody else has written check points since this broker's table was written."""
         marks = self._marks()
         if not any(marks):
@@ -123,13 +129,13 @@ class CheckPoints:
         if len(known) != len(marks):
             return False
         for queue_id, (start, end) in enumerate(zip(known[1:], marks[1:], strict=True)):
-            if start != end and not (self._state.known_marks and self._has_left(queue_id, start, end)):
+            if start != end and not (self._state.known_marks and await self._has_left(queue_id, start, end)):
                 return False
-        return self._told or not self._waits_among_timers(known[0])
+        return self._told or not await self._waits_among_timers(known[0])
 
-    def _has_left(self, queue_id: int, start: int, end: int) -> bool:
+    async def _has_left(self, queue_id: int, start: int, end: int) -> bool:
         """Whether this broker wrote these when it stopped, and was killed before its table's file said so."""
-        for offset in range(start, end):
+        async for offset in in_slices(range(start, end), RECORDS_PER_TURN):
             record = record_of(self._store, self._topic, queue_id, offset)
             if record is None or decode_properties(record.properties).get(property_names.TAGS) != CHECK_POINT:
                 return False
@@ -142,7 +148,7 @@ class CheckPoints:
                 return False
         return start < end
 
-    def _waits_among_timers(self, offset: int) -> bool:
+    async def _waits_among_timers(self, offset: int) -> bool:
         """Whether timer messages from this offset on hold a check point or an acknowledgement.
 
         Tags codes in the consume queue tell which records are worth reading, of a million perhaps none.
@@ -154,6 +160,7 @@ class CheckPoints:
                 if decode_properties(record.properties).get(property_names.REAL_TOPIC) == self._topic:
                     return True
             offset = max(found.next_offset, offset + 1)
+            await asyncio.sleep(0)
         return False
 
     def end(self) -> None:
@@ -166,11 +173,17 @@ class CheckPoints:
             self._state.note_marks()
             self._store.watch(self._topic, queue_id)
 
-    def _read(self, queue_id: int) -> None:
+    async def _read_slowly(self, queue_id: int) -> None:
+        while self._next[queue_id] < self._store.max_offset(self._topic, queue_id):
+            self._read(queue_id, RECORDS_PER_TURN)
+            await asyncio.sleep(0)
+
+    def _read(self, queue_id: int, most: int | None = None) -> None:
         """Take up the check points and acknowledgements of one queue that were not read yet."""
         end = self._store.max_offset(self._topic, queue_id)
         # A queue that begins late, or goes on where another broker's ends, has nothing before that.
         begin = max(self._next[queue_id], self._store.min_offset(self._topic, queue_id))
+        end = end if most is None else min(end, begin + most)
         for offset in range(begin, end):
             record = record_of(self._store, self._topic, queue_id, offset)
             if record is None:
@@ -251,7 +264,8 @@ class CheckPoints:
         if not in_flight or not self._outlet.own:
             return
         try:
-            for delivery, queue in sorted(in_flight, key=lambda pair: pair[0].due_ms):
+            by_time = sorted(in_flight, key=lambda pair: pair[0].due_ms)
+            async for delivery, queue in in_slices(by_time, RECORDS_PER_TURN):
                 message, properties = self._message(queue, delivery)
                 self._outlet.hand(message, properties)
             await self._outlet.settle()

@@ -15,9 +15,13 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.role import LEADING, Role, RoleChanged
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
+
+# Queues that are looked at between two looks of the event loop at its other work.
+QUEUES_PER_TURN = 500
 
 
 class Moving:
@@ -95,10 +99,12 @@ class Moving:
         if changed.after in LEADING and changed.before not in LEADING:
             self.into_bounds()
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Bring the groups to where an earlier run or another broker left them."""
         self.into_bounds()
-        for queue in self._in_flight:
+        async for queue in in_slices(self._in_flight, QUEUES_PER_TURN):
+            if self._in_flight.find(queue.topic, queue.group, queue.queue_id) is not queue:
+                continue
             # Not so its group: one that made itself known a moment before a crash is made again.
             if queue.topic not in self._topics:
                 self._in_flight.drop_queue(queue)

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
 from orbitmq.broker.component import Component, Table
@@ -29,12 +30,14 @@ from orbitmq.broker.pop.moving import Moving
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import MAX_MESSAGES, Sources
 from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, with_receipt
+from orbitmq.broker.pop.revived import Revived
 from orbitmq.broker.pop.state import NEVER_MS, PopState
 from orbitmq.broker.role import LEADING, RoleChanged, RoleState
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore, NewMessage
 from orbitmq.wire import pop_info
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -54,8 +57,8 @@ RETRY_AFTER_MS = 1000
 # One whose message is refused itself: after these, the last one again and again (behaviour PE-06).
 REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 AFTER_ERROR_SECONDS = 10.0
-# A redelivery was stored at its deadline or later, by the same clock; this much is allowed to its steps.
-CLOCK_MARGIN_MS = 10_000
+# Deliveries of what a group that pulls now has left, made in a row.
+RELEASED_PER_TURN = 100
 
 
 @dataclass(slots=True)
@@ -116,10 +119,12 @@ class PopRevive(Component):
         self._check_points = check_points
         self._moving = moving
         self._sources = Sources(config, topics)
+        self._revived = Revived(store, topics, self._in_flight, self._targets)
         self._unsettled: deque[_Leaving] = deque()
         self._refused: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._led_otherwise = False
+        self._anew = True  # what was revived before this start is not known yet
         self._running = False
         self._saving = False
         state.on_earlier = self._wake.set
@@ -134,9 +139,9 @@ class PopRevive(Component):
         return (Table(POPS, self.state, parts=(POP_DELIVERIES,)), Table(POP_ORDERS, self._orders))
 
     async def start(self) -> None:
-        self._check_points.take_over()
-        self._moving.begin()
-        self._forget_revived()
+        await self._check_points.take_over()
+        await self._moving.begin()
+        self._anew = True
         self._running = True
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
@@ -174,48 +179,16 @@ class PopRevive(Component):
                 self._in_flight.again(leaving.queue, leaving.delivery, now)
             self._unsettled.clear()
 
-    # -- the beginning ---------------------------------------------------------------------------------
-
-    def _forget_revived(self) -> None:
-        """Take out of the messages in flight those whose redelivery is stored already."""
-        now = self._clock.now_ms()
-        overdue: dict[str, list[tuple[PopQueue, Delivery]]] = {}
-        for queue in self._in_flight:
-            for delivery in queue.deliveries.values():
-                if delivery.due_ms <= now:
-                    for topic in (self._retry_topic(queue), reserved.dead_letter_topic(queue.group)):
-                        overdue.setdefault(topic, []).append((queue, delivery))
-        for topic, found in overdue.items():
-            since = min(delivery.due_ms for _, delivery in found) - CLOCK_MARGIN_MS
-            revived = self._revived_since(topic, since)
-            for queue, delivery in found if revived else ():
-                stored = {
-                    offset
-                    for offset in delivery.left
-                    if (entry := self._store.entry(queue.topic, queue.queue_id, offset)) is not None
-                    and entry[0] in revived
-                }
-                if stored:
-                    self._in_flight.remove(queue, delivery, stored)
-
-    def _revived_since(self, topic: str, time_ms: int) -> set[int]:
-        """Which messages were redelivered into a topic since a time, by their places in the log."""
-        revived: set[int] = set()
-        if topic not in self._topics:
-            return revived
-        offset = self._store.offset_by_time(topic, 0, time_ms)
-        for each in range(offset, self._store.max_offset(topic, 0)):
-            record = record_of(self._store, topic, 0, each)
-            if record is not None:
-                place = decode_properties(record.properties).get(property_names.POP_REVIVED_FROM, "")
-                if place.isdecimal():
-                    revived.add(int(place))
-        return revived
-
     # -- working ---------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         """Revive for ever."""
+        if self._anew:
+            await self._revived.forget(self._clock.now_ms())
+            self._anew = False
+            for modes in list(self._modes.table().values()):
+                for mode in list(modes.values()):
+                    await self._release(mode)
         while True:
             self._wake.clear()
             if self._led_otherwise:
@@ -324,6 +297,9 @@ class PopRevive(Component):
             return queue.topic
         return self._sources.retry_topic(queue.topic, queue.group)
 
+    def _targets(self, queue: PopQueue) -> tuple[str, str]:
+        return self._retry_topic(queue), reserved.dead_letter_topic(queue.group)
+
     async def _target(self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record) -> str:
         """The topic for a message, on disk before the message is in it."""
         retry = self._retry_topic(queue)
@@ -387,20 +363,35 @@ class PopRevive(Component):
         self._wake.set()
 
     def _mode_set(self, mode: SetMessageRequestModeRequestBody) -> None:
+        if mode.mode is MessageRequestMode.PULL and self._running:
+            # A pop that waits would take messages that a member pulls already.
+            self.release(mode.topic, mode.consumer_group)
+            self._spawn(self._release(mode), "release what waits for pops")
+
+    async def _release(self, mode: SetMessageRequestModeRequestBody) -> None:
         """A group that pulls from now on does not read the retry topics of pop: what waits there leaves."""
-        if mode.mode is not MessageRequestMode.PULL or not self._running:
+        if mode.mode is not MessageRequestMode.PULL:
             return
-        # A pop that waits would take messages that a member pulls already.
-        self.release(mode.topic, mode.consumer_group)
-        now = self._clock.now_ms()
         for config in self._sources.retry_topics(mode.topic, mode.consumer_group):
             for queue_id in range(config.read_queue_nums):
-                queue = self._in_flight.queue(config.topic_name, mode.consumer_group, queue_id)
-                high = self._store.max_offset(config.topic_name, queue_id)
-                low = max(queue.next, self._store.min_offset(config.topic_name, queue_id))
-                for start in range(low, high, MAX_MESSAGES):
-                    offsets = range(start, min(start + MAX_MESSAGES, high))
-                    self._in_flight.take(queue, start, offsets, offsets.stop, now_ms=now, invisible_ms=0)
+                async for _ in in_slices(repeat(None), RELEASED_PER_TURN):
+                    if self._modes.get(mode.topic, mode.consumer_group) is not mode:
+                        return  # it pops once more
+                    if not self._release_next(config.topic_name, mode.consumer_group, queue_id):
+                        break
+
+    def _release_next(self, topic: str, group: str, queue_id: int) -> bool:
+        """Let the next messages of a queue leave; ``False``: none is left."""
+        high = self._store.max_offset(topic, queue_id)
+        if topic not in self._topics or high == 0:
+            return False
+        queue = self._in_flight.queue(topic, group, queue_id)
+        low = max(queue.next, self._store.min_offset(topic, queue_id))
+        offsets = range(low, min(low + MAX_MESSAGES, high))
+        if offsets:
+            now = self._clock.now_ms()
+            self._in_flight.take(queue, low, offsets, offsets.stop, now_ms=now, invisible_ms=0)
+        return bool(offsets)
 
     def _topic_changed(self, event: TopicChanged) -> None:
         if event.config is None:

@@ -55,9 +55,9 @@ class HalfEscape(Component):
         return (Table(ESCAPED_HALVES, self._escaped),)
 
     async def start(self) -> None:
-        self._table, self._marks = self._queue.load()
+        self._table, self._marks = await self._queue.load()
         self._on_the_way.clear()
-        self._elsewhere = set(map(self._queue.origin, self._escaped))
+        self._elsewhere = await self._queue.origins(list(self._escaped))
         for offset in self._escaped:
             self._table.finish(offset)
         self._every(self._clock, TICK_SECONDS, self.tick, first_s=0.0)

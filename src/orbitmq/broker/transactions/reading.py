@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
+from collections.abc import Iterable
 
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.transactions import forms
@@ -10,11 +12,16 @@ from orbitmq.broker.transactions.half_table import HalfTable, MarkProgress
 from orbitmq.message import reserved
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record, iter_records
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import GetStatus, MessageStore
 
 HALF = reserved.TRANS_HALF_TOPIC
 OP = reserved.TRANS_OP_TOPIC
 GROUP = reserved.TRANS_GROUP
+# What is read between two looks of the event loop at its other work; a mark may end hundreds of messages.
+MARKS_PER_TURN = 64
+MARK_BYTES_PER_TURN = 1 << 16
+ORIGINS_PER_TURN = 128
 
 
 class HalfQueue:
@@ -31,14 +38,14 @@ class HalfQueue:
         """The offset behind the newest half message."""
         return self._store.max_offset(HALF, 0)
 
-    def load(self) -> tuple[HalfTable, MarkProgress]:
+    async def load(self) -> tuple[HalfTable, MarkProgress]:
         """Take up the known progress, and the marks behind it."""
         self._settling = None
         half = self._progress(HALF)
         op = self._first_mark(half, self._progress(OP))
         table, marks = HalfTable(half), MarkProgress(op)
         while True:
-            found = self._store.get(OP, 0, op, 1024, max_bytes=1 << 20)
+            found = self._store.get(OP, 0, op, MARKS_PER_TURN, max_bytes=MARK_BYTES_PER_TURN)
             if found.status is not GetStatus.FOUND:
                 return table, marks
             for record in iter_records(found.body):
@@ -48,6 +55,7 @@ class HalfQueue:
                         table.finish(offset)
                 marks.note(record.queue_offset, max(offsets, default=-1))
             op = found.next_offset
+            await asyncio.sleep(0)
 
     def _progress(self, topic: str) -> int:
         low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
@@ -83,6 +91,10 @@ class HalfQueue:
         """The offset of the half message for which the one at an offset stands, mostly its own."""
         record = self.half(offset)
         return offset if record is None else forms.origin(offset, decode_properties(record.properties))
+
+    async def origins(self, offsets: Iterable[int]) -> set[int]:
+        """:meth:`origin` of each."""
+        return {self.origin(offset) async for offset in in_slices(offsets, ORIGINS_PER_TURN)}
 
     def cut(self) -> None:
         """The log is shorter now: a progress behind the end would pass over what comes there."""

@@ -100,13 +100,14 @@ class Transactions(Component):
         self._marks = MarkProgress(0)
         self._unmarked: list[int] = []
         self._marking = False
+        self._loading = False
         self._next = 0
         self._tell = _Summary()
 
     # -- starting ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._load()
+        await self._load()
         self._every(self._clock, TICK_SECONDS, self.tick)
 
     async def stop(self) -> None:
@@ -114,20 +115,24 @@ class Transactions(Component):
         await self.end_work()
         self._write_marks()
 
-    def _load(self) -> None:
+    async def _load(self) -> None:
         """Take up the progress that is known, and the marks behind it.
 
         While the disk refuses marks only this table knows of them; the log is nobody else's meanwhile.
         """
-        if not self._store.has_unwritten:
-            self._table, self._marks = self._queue.load()
-            for offset in self._unmarked:
-                self._table.finish(offset)
-        # What another broker has while this one was away is ended here.
-        self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
-        self._elsewhere = set(map(self._queue.origin, self._handed_on))
-        for offset in self._handed_on:
-            self._finish(offset)
+        self._loading = True
+        try:
+            if not self._store.has_unwritten:
+                self._table, self._marks = await self._queue.load()
+                for offset in self._unmarked:
+                    self._table.finish(offset)
+            # What another broker has while this one was away is ended here.
+            self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
+            self._elsewhere = await self._queue.origins(self._handed_on)
+            for offset in self._handed_on:
+                self._finish(offset)
+        finally:
+            self._loading = False
 
     def log_cut(self) -> None:
         """The log was cut: what marks that wait say is ended may be open again."""
@@ -174,6 +179,11 @@ class Transactions(Component):
         state = request.commit_or_rollback
         if state not in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
             return None
+        if self._loading:
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                "this broker reads which transactions have ended yet: the next check asks about this one",
+            )
         record = self._half_record(request)
         properties = decode_properties(record.properties)
         self._check_end(request, record, properties)

@@ -1,0 +1,81 @@
+"""Which messages in flight came again already: their redelivery was stored, and not seen stored.
+
+It may be long to look: all that was redelivered since the oldest overdue delivery, so other work goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from orbitmq.broker.messaging.stored import record_of
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.pop.in_flight import Delivery, InFlight, PopQueue
+from orbitmq.message import property_names
+from orbitmq.message.properties import decode_properties
+from orbitmq.runtime.tasks import in_slices
+from orbitmq.store import MessageStore
+
+# A redelivery was stored at its deadline or later, by the same clock; this much is allowed to its steps.
+CLOCK_MARGIN_MS = 10_000
+# Records that are read between two looks of the event loop at its other work: about 2 ms.
+RECORDS = 128
+# The same of what is looked up in tables and queues.
+LOOKS = 1000
+
+
+class Revived:
+    """Takes out of the messages in flight those whose redelivery is stored.
+
+    Args:
+        targets: the topics that a queue's messages come again from.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigs,
+        in_flight: InFlight,
+        targets: Callable[[PopQueue], Iterable[str]],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._in_flight = in_flight
+        self._targets = targets
+
+    async def forget(self, now_ms: int) -> None:
+        """Look at those that are overdue; nothing of them may leave meanwhile."""
+        for topic, found in (await self._overdue(now_ms)).items():
+            since = min(delivery.due_ms for _, delivery in found) - CLOCK_MARGIN_MS
+            revived = await self._since(topic, since)
+            async for queue, delivery in in_slices(found if revived else (), LOOKS // 10):
+                stored = {
+                    offset
+                    for offset in delivery.left
+                    if (entry := self._store.entry(queue.topic, queue.queue_id, offset)) is not None
+                    and entry[0] in revived
+                }
+                if stored:
+                    self._in_flight.remove(queue, delivery, stored)
+
+    async def _overdue(self, now_ms: int) -> dict[str, list[tuple[PopQueue, Delivery]]]:
+        overdue: dict[str, list[tuple[PopQueue, Delivery]]] = {}
+        for queue in self._in_flight:
+            async for delivery in in_slices(list(queue.deliveries.values()), LOOKS):
+                if delivery.due_ms <= now_ms:
+                    for topic in self._targets(queue):
+                        overdue.setdefault(topic, []).append((queue, delivery))
+        return overdue
+
+    async def _since(self, topic: str, time_ms: int) -> set[int]:
+        """Which messages were redelivered into a topic since a time, by their places in the log."""
+        revived: set[int] = set()
+        if topic not in self._topics:
+            return revived
+        offset = self._store.offset_by_time(topic, 0, time_ms)
+        async for each in in_slices(range(offset, self._store.max_offset(topic, 0)), RECORDS):
+            record = record_of(self._store, topic, 0, each)
+            if record is not None:
+                place = decode_properties(record.properties).get(property_names.POP_REVIVED_FROM, "")
+                if place.isdecimal():
+                    revived.add(int(place))
+        return revived

@@ -1,0 +1,180 @@
+"""Long loops over data give way: a broker that begins to lead goes on answering, and keeps its lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.test_broker_pop import pop
+from tests.conversation.turns import Turns
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.pop import hand_over, revived
+from orbitmq.broker.pop.in_flight import InFlight
+from orbitmq.broker.pop.revive import PopRevive
+from orbitmq.broker.role import Role
+from orbitmq.broker.transactions import forms, reading
+from orbitmq.broker.transactions.service import Transactions
+from orbitmq.message import property_names, sysflag
+from orbitmq.message.properties import encode_properties
+from orbitmq.store import NewMessage
+from orbitmq.wire.bodies.pop import MessageRequestMode, PopCheckPoint, SetMessageRequestModeRequestBody
+from orbitmq.wire.bodies.topic import TopicConfig
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.headers.transaction import EndTransactionRequest
+
+# Records that may be read, or changes that may be made, in one turn of the event loop: 2 or 3 ms.
+AT_ONCE = 300
+MANY = 3000
+
+
+async def put(
+    broker: Broker, topic: str, count: int, message: Callable[[int], tuple[bytes, dict[str, str]]]
+) -> None:
+    """Store messages, without a client."""
+    services = broker.services
+    if topic not in services.topics:
+        services.topics.update(TopicConfig(topic, 1, 1))
+    for number in range(count):
+        body, properties = message(number)
+        result = services.append.put_many(
+            [
+                NewMessage(
+                    topic,
+                    0,
+                    body,
+                    encode_properties(properties),
+                    born_timestamp=services.runtime.clock.now_ms(),
+                    born_host=services.store.config.store_host,
+                )
+            ]
+        )
+        if number % 100 == 99:
+            await services.append.stored(result)
+
+
+async def lead_anew(broker: Broker) -> None:
+    await broker.change_role(Role.SLAVE)
+    await broker.change_role(Role.MASTER)
+
+
+@pytest.mark.behaviour("PE-10")
+async def test_a_new_leader_reads_redeliveries_in_slices(
+    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One delivery was refused for hours, so all that came again since is looked at: it is among that."""
+    await peer.sent(b"one")
+    await peer.sent(b"two")
+    assert (await pop(peer, invisible_time=1000)).bodies == [b"one", b"two"]
+    state = broker.part(PopRevive).state
+
+    def refuse(*_: object) -> None:
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "as a record it is too large")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(broker.services.outlet, "hand", refuse)
+        await asyncio.sleep(5)
+        place = broker.services.store.entry("T", 0, 0)
+        assert place is not None
+
+        def redelivery(number: int) -> tuple[bytes, dict[str, str]]:
+            of = place[0] if number == MANY - 1 else 1 << 40 | number
+            return b"one" if number == MANY - 1 else b"other", {property_names.POP_REVIVED_FROM: str(of)}
+
+        await put(broker, "%RETRY%cg_T", MANY, redelivery)
+        turns = Turns(monkeypatch, revived, "record_of")
+        await lead_anew(broker)
+        await asyncio.sleep(5)
+    assert turns.total >= MANY
+    assert turns.longest <= AT_ONCE
+    [left] = [each.left for queue in state.in_flight for each in queue.deliveries.values()]
+    assert left == {1}
+    await asyncio.sleep(60)
+    bodies: list[bytes] = []
+    while popped := (await pop(peer)).bodies:
+        bodies += popped
+    assert [body for body in bodies if body != b"other"] == [b"one", b"two"]
+
+
+@pytest.mark.behaviour("PE-10")
+async def test_a_group_that_pulls_from_now_on_gets_what_waits_for_pops_in_slices(
+    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await peer.sent(b"one")
+    await pop(peer)
+    await put(broker, "%RETRY%cg_T", 32 * MANY // 10, lambda number: (b"%d" % number, {}))
+    turns = Turns(monkeypatch, InFlight, "take")
+    mode = SetMessageRequestModeRequestBody("T", "cg", MessageRequestMode.PULL)
+    await peer.ok(RequestCode.SET_MESSAGE_REQUEST_MODE, mode.encode())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    # What is left when the broker leads no more leaves when it leads again.
+    await lead_anew(broker)
+    await asyncio.sleep(10)
+    assert turns.total >= MANY // 10
+    assert turns.longest <= AT_ONCE // 2
+    assert broker.services.store.max_offset("%RETRY%cg", 0) >= 32 * MANY // 10
+
+
+@pytest.mark.behaviour("PE-10")
+async def test_a_new_leader_reads_the_check_points_of_another_make_in_slices(
+    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await peer.sent(b"one")
+    topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    now = broker.services.runtime.clock.now_ms()
+
+    def check_point(number: int) -> tuple[bytes, dict[str, str]]:
+        point = PopCheckPoint(
+            start_offset=number, pop_time=now, invisible_time=3_600_000, num=1, queue_id=0, topic="T",
+            cid="cg", queue_offset_diff=[0], broker_name="broker-a",
+        )  # fmt: skip
+        return point.encode(), {property_names.TAGS: hand_over.CHECK_POINT}
+
+    await broker.change_role(Role.SLAVE)
+    await put(broker, topic, MANY, check_point)
+    turns = Turns(monkeypatch, hand_over, "record_of")
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(5)
+    assert turns.total >= MANY
+    assert turns.longest <= AT_ONCE
+    assert len(broker.part(PopRevive).state.in_flight) >= MANY
+
+
+@pytest.mark.behaviour("TX-11")
+async def test_a_new_leader_reads_the_marks_of_transactions_in_slices(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = broker.services.runtime.clock.now_ms()
+
+    def half(_number: int) -> tuple[bytes, dict[str, str]]:
+        return b"half", {property_names.REAL_TOPIC: "T", property_names.PRODUCER_GROUP: "pg"}
+
+    await put(broker, reading.HALF, MANY, half)
+    [host] = {broker.services.store.config.store_host}
+    for number in range(MANY):
+        [(message, _)] = forms.op_messages([number], 4096, now, host)
+        broker.services.append.put_many([message])
+        if number % 100 == 0:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(1)
+    turns = Turns(monkeypatch, forms, "marked_offsets")
+    await broker.change_role(Role.SLAVE)
+    leads = asyncio.ensure_future(broker.change_role(Role.MASTER))
+    while not turns.total:
+        await asyncio.sleep(0)
+    commit = EndTransactionRequest(
+        producer_group="pg",
+        tran_state_table_offset=0,
+        commit_log_offset=0,
+        commit_or_rollback=sysflag.TRANSACTION_COMMIT,
+        msg_id="",
+    )
+    with pytest.raises(RemotingError, match="which transactions have ended"):
+        broker.part(Transactions).end(commit)
+    await leads
+    assert turns.total >= MANY
+    assert turns.longest <= AT_ONCE

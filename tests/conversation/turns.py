@@ -1,0 +1,39 @@
+"""How much is done in one turn of the event loop: counted, so that the machine's speed does not matter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from orbitmq.runtime.virtual_loop import VirtualLoop
+
+
+class Turns:
+    """Counts calls by turns of the loop.
+
+    Args:
+        owner, name: whose function is counted.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.calls: Counter[int] = Counter()
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def counted(*args: Any, **keywords: Any) -> Any:
+            self.calls[cast(VirtualLoop, asyncio.get_running_loop()).iterations] += 1
+            return real(*args, **keywords)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    @property
+    def longest(self) -> int:
+        """Most calls in one turn."""
+        return max(self.calls.values(), default=0)
+
+    @property
+    def total(self) -> int:
+        return self.calls.total()
