@@ -10,15 +10,16 @@ from functools import partial
 from typing import Any
 
 from orbitmq.client.model import SendResult
-from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger("orbitmq.client")
 
-SendOne = Callable[[Message], Awaitable[SendResult]]
+# One message gives a SendResult, or None when it is sent one-way; a list of them one SendResult.
+SendOne = Callable[[Any], Awaitable[Any]]
 # ``await middleware(message, send)`` sends by ``await send(message)``, once, more often, or not at all.
-SendMiddleware = Callable[[Message, SendOne], Awaitable[SendResult]]
+SendMiddleware = Callable[[Any, SendOne], Awaitable[Any]]
 # The same around a handler: of one message, or of a list with batches. What it raises is its failure.
 HandleOne = Callable[[Any], Awaitable[object]]
 ConsumeMiddleware = Callable[[Any, HandleOne], Awaitable[object]]
@@ -37,7 +38,7 @@ class SendContext:
         properties_text: the properties as they travel; empty for a batch, whose messages have their own.
         begun_ms: milliseconds since the epoch.
         cost_ms: how long the try took, once it is over.
-        result: after a success.
+        result: after a success; None of a one-way send, which has no answer.
         error: after a failure; :class:`asyncio.CancelledError` when the send was cancelled.
     """
 
@@ -113,7 +114,7 @@ class Hooks:
             except Exception:
                 log.exception("send hook %r failed before a send", hook)
 
-    def end(self, context: SendContext, outcome: SendResult | BaseException) -> None:
+    def end(self, context: SendContext, outcome: SendResult | BaseException | None) -> None:
         """All ``after`` calls."""
         if isinstance(outcome, BaseException):
             context.error = outcome
@@ -240,7 +241,7 @@ def around_sends(middleware: Sequence[SendMiddleware], send: SendOne) -> SendOne
     return send
 
 
-async def _sent_through(layer: SendMiddleware, send: SendOne, message: Message) -> SendResult:
+async def _sent_through(layer: SendMiddleware, send: SendOne, message: Any) -> Any:
     return await layer(message, send)
 
 

@@ -49,14 +49,23 @@ def _refuse(fault: str | None) -> None:
         raise ValidationError(fault)
 
 
-def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
-    """Refuse a message that no broker would store (MV-02, MV-06). The topic is checked apart, once.
+def check_is_message(message: object) -> None:
+    """Refuse what is no message at all.
 
     Raises:
         ValidationError: with the response code 13 (MESSAGE_ILLEGAL).
     """
     if not isinstance(message, Message):
         raise ValidationError(f"a Message is needed, got {type(message).__name__}")
+
+
+def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    """Refuse a message that no broker would store (MV-02, MV-06). The topic is checked apart, once.
+
+    Raises:
+        ValidationError: with the response code 13 (MESSAGE_ILLEGAL).
+    """
+    check_is_message(message)
     body = message.body
     if body.__class__ is not bytes and not isinstance(body, _BODY_TYPES):
         raise ValidationError(f"the body must be bytes, got {type(body).__name__}")

@@ -84,22 +84,25 @@ class Telemetry:
         return meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=_BUCKETS)
 
     def sending(self, group: str) -> SendMiddleware:
-        """Middleware for a producer of this group."""
+        """Middleware for a producer of this group. A batch is one span; a one-way send has one, too."""
 
-        async def around(message: Message, send: SendOne) -> SendResult:
-            with self._span("send", self._trace.SpanKind.PRODUCER, message, group, None) as (span, facts):
+        async def around(given: Message | list[Message], send: SendOne) -> SendResult | None:
+            batch = given if isinstance(given, list) else [given]
+            kind = self._trace.SpanKind.PRODUCER
+            with self._span("send", kind, batch[0], group, None, count=len(batch)) as (span, facts):
                 carrier: dict[str, str] = {}
                 self._propagate.inject(carrier)
-                outgoing = Message(
-                    message.topic,
-                    message.body,
-                    flag=message.flag,
-                    properties={**message.properties, **carrier},
-                )
-                result = await send(outgoing)
-                span.set_attribute("messaging.message.id", result.message_id)
-                span.set_attribute("messaging.destination.partition.id", _partition(result.queue))
-                self._sent.add(1, facts)
+                carried = [_with_properties(message, carrier) for message in batch]
+                if isinstance(given, list):
+                    span.set_attribute("messaging.batch.message_count", len(batch))
+                    result: SendResult | None = await send(carried)
+                else:
+                    result = await send(carried[0])
+                    if result is not None:
+                        span.set_attribute("messaging.message.id", result.message_id)
+                if result is not None:
+                    span.set_attribute("messaging.destination.partition.id", _partition(result.queue))
+                self._sent.add(len(batch), facts)
                 return result
 
         return around
@@ -167,8 +170,12 @@ class Telemetry:
         group: str,
         parent: Any,
         links: Sequence[Any] = (),
+        count: int = 1,
     ) -> Iterator[tuple[Span, dict[str, str]]]:
-        """A span around one message, current inside, and the attributes of its metrics."""
+        """A span around one message, or the first of so many, and the attributes of its metrics.
+
+        The span is current inside.
+        """
         group_name = "messaging.consumer.group.name" if operation == "process" else "messaging.rocketmq.group"
         facts = {
             "messaging.system": "rocketmq",
@@ -194,10 +201,14 @@ class Telemetry:
                 span.set_attribute("error.type", name)
                 facts["error.type"] = name
                 if isinstance(error, OrbitError) and operation == "send":
-                    self._sent.add(1, facts)
+                    self._sent.add(count, facts)
                 raise
             finally:
                 histogram.record(self._clock.monotonic() - begun, facts)
+
+
+def _with_properties(message: Message, more: dict[str, str]) -> Message:
+    return Message(message.topic, message.body, flag=message.flag, properties={**message.properties, **more})
 
 
 def _partition(queue: Any) -> str:

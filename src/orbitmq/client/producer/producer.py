@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.hooks import Hooks, around_sends
+from orbitmq.client.hooks import Hooks, SendOne, around_sends
 from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import SendResult
@@ -28,14 +28,20 @@ from orbitmq.client.producer.options import (
     ProducerKeywords,
     ProducerOptions,
     SendOptions,
+    check_timeout,
 )
-from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
+from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash, queue_of
 from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.producer.request_reply import Replies
 from orbitmq.client.producer.send import RetryOptions, SendKernel
 from orbitmq.client.producer.taken import taken
-from orbitmq.client.validation import check_batch, check_group, check_message, check_send_topic
-from orbitmq.errors import ValidationError
+from orbitmq.client.validation import (
+    check_batch,
+    check_group,
+    check_is_message,
+    check_message,
+    check_send_topic,
+)
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
@@ -72,13 +78,14 @@ class Producer(InBlock):
         auto_batch: collect plain sends of a topic into batches; many more messages per second, each up to
             ``linger_ms`` later. A send to a chosen queue or with a timeout of its own goes alone.
         hooks: see every try of a send, and may forbid it.
-        middleware: ``await middleware(message, send)`` around every :meth:`send`, the first one outermost.
+        middleware: ``await middleware(message, send)`` around every kind of send, the first one outermost. It
+            gets the list with :meth:`send_batch`; with :meth:`send_oneway` ``send`` returns None.
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was stored where.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``). Results and
             :meth:`queues` name topics in full.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
-        max_in_flight: back pressure: sends under way at a time; more wait. None for no limit but
-            ``max_async``.
+        max_in_flight: back pressure: sends under way at a time; more wait. A batch counts as one. None for no
+            limit but ``max_async``.
         max_in_flight_bytes: with ``max_in_flight``: their bodies together.
         max_async: requests of this client that wait for an answer at a time (clientAsyncSemaphoreValue); more
             wait, and fail when no place becomes free in their time.
@@ -227,7 +234,7 @@ class Producer(InBlock):
             options = SendOptions(queue, ordering_key, selector, timeout_ms)
         message = taken(message)
         if self._wrapped:
-            return await self._send_through_middleware(message, options)
+            return await self._send_taken(message, options)
         if self._collect is not None and options is PLAIN:
             collected = self._collect(message)
             if collected is not None:
@@ -236,12 +243,20 @@ class Producer(InBlock):
 
     async def _send_taken(self, message: Message, options: SendOptions) -> SendResult:
         """As :meth:`send`, for a message that was taken before and may be marked since."""
-        send = self._send_through_middleware if self._wrapped else self._send
-        return await send(message, options)
+        if not self._wrapped:
+            return await self._send(message, options)
+        message = self._outward(message)
+        result: SendResult = await self._through_middleware(message, partial(self._send, options=options))
+        return result
 
-    async def _send_through_middleware(self, message: Message, options: SendOptions) -> SendResult:
-        innermost = partial(self._send, options=options)
-        return await around_sends(self._middleware, innermost)(self._namespace.outward(message))
+    def _outward(self, message: Message) -> Message:
+        """The message as the name servers know its topic; what is no message is refused."""
+        check_is_message(message)
+        return self._namespace.outward(message)
+
+    async def _through_middleware(self, given: Message | list[Message], send: SendOne) -> Any:
+        """Every kind of send passes the middleware here: of one message, of a list, without an answer."""
+        return await around_sends(self._middleware, send)(given)
 
     async def _send(self, message: Message, options: SendOptions) -> SendResult:
         collected = self._collected(message, options)
@@ -335,11 +350,11 @@ class Producer(InBlock):
             BrokerError: refused: too late, recalled already, or a broker that has no recall (code 3).
             SendError, TopicNotFoundError, TransportError: the broker cannot be reached.
         """
+        check_timeout(timeout_ms)
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         topic = self._namespace.full(topic)
         await self._kernel.route(topic, self._client.now_ms())
-        return await BrokerCalls(self._client).recall(
-            self.group, topic, handle, timeout_ms or self._timeout_ms
-        )
+        return await BrokerCalls(self._client).recall(self.group, topic, handle, limit_ms)
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
@@ -351,13 +366,20 @@ class Producer(InBlock):
                 topic's queue.
             SendError, ClientStateError: as :meth:`send`.
         """
-        messages = [self._namespace.outward(taken(message)) for message in messages]
+        options = SendOptions(queue, timeout_ms=timeout_ms)
+        batch = [self._outward(taken(message)) for message in messages]
+        check_batch(batch, self._max_message_bytes)
+        result: SendResult = await self._through_middleware(batch, partial(self._send_batch, options=options))
+        return result
+
+    async def _send_batch(self, messages: Sequence[Message], options: SendOptions) -> SendResult:
         check_batch(messages, self._max_message_bytes)
         chooser = self._check(messages[0])
-        if queue is not None:
-            _queue_of(messages[0].topic, queue)
-        out = self._outgoing.batch(messages)
-        return await self._paced.send(chooser, out, queue, timeout_ms)
+        if options.queue is not None:
+            queue_of(messages[0].topic, options.queue)
+        return await self._paced.send(
+            chooser, self._outgoing.batch(messages), options.queue, options.timeout_ms
+        )
 
     async def send_oneway(
         self,
@@ -373,12 +395,15 @@ class Producer(InBlock):
             SendError: it could not even be handed to a connection.
             ValidationError, ClientStateError: as :meth:`send`.
         """
-        message = self._namespace.outward(taken(message))
-        chooser = self._check(message)
-        out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
-        if queue is not None or ordering_key is not None:
-            queue = await self._chosen_queue(message, SendOptions(queue, ordering_key))
-        await self._kernel.oneway(chooser, out, queue, timeout_ms)
+        options = SendOptions(queue, ordering_key, timeout_ms=timeout_ms)
+        message = self._outward(taken(message))
+        await self._through_middleware(message, partial(self._send_oneway, options=options))
+
+    async def _send_oneway(self, message: Message, options: SendOptions) -> None:
+        chooser, key = self._check(message), options.ordering_key
+        out = self._outgoing.small(message, key) or await self._outgoing.large(message, key)
+        queue = await self._chosen_queue(message, options) if options.chooses_queue else None
+        await self._kernel.oneway(chooser, out, queue, options.timeout_ms)
 
     async def request(
         self,
@@ -398,11 +423,12 @@ class Producer(InBlock):
             ReplyTimeoutError: the message is stored, but no reply came in time.
             ValidationError, SendError, ClientStateError: as :meth:`send`.
         """
-        message = self._namespace.outward(taken(message))
+        check_timeout(timeout_ms)
+        message = self._outward(taken(message))
         self._check(message)
         replies = self._client.part(Replies)
         started = self._client.now_ms()
-        marked, correlation_id = replies.marked(message, timeout_ms)
+        marked, correlation_id = replies.marked(message, int(timeout_ms))
         reply = replies.expect(correlation_id)
         try:
             # The broker pushes replies to the clients that it knows.
@@ -464,7 +490,7 @@ class Producer(InBlock):
         return chooser
 
     async def _send_collected(self, out: Outgoing) -> SendResult:
-        return await self._kernel.send(self._choosers[out.topic], out, None, None)
+        return await self._paced.send(self._choosers[out.topic], out, None, None)
 
     async def _chosen_queue(self, message: Message, options: SendOptions) -> MessageQueue:
         started = self._client.now_ms()
@@ -474,18 +500,7 @@ class Producer(InBlock):
             if not route.publish:
                 raise self._kernel.no_writable_queue(route, started)
             queue = (options.selector or by_hash)(route.publish, message, options.ordering_key)
-        return _queue_of(message.topic, queue)
-
-
-def _queue_of(topic: str, queue: object) -> MessageQueue:
-    """The queue that a user chose for a message of this topic.
-
-    Raises:
-        ValidationError: it is none, or another topic's.
-    """
-    if not isinstance(queue, MessageQueue) or queue.topic != topic:
-        raise ValidationError(f"{queue!r} is not a queue of topic {topic!r}")
-    return queue
+        return queue_of(message.topic, queue)
 
 
 def _client(settings: ProducerOptions) -> ClientInstance:

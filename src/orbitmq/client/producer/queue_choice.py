@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.client.core.routing import TopicRoute
 from orbitmq.client.producer.faults import FaultTable
+from orbitmq.errors import ValidationError
 from orbitmq.message.model import Message, MessageQueue
 from orbitmq.message.tags import java_hash
 
@@ -130,6 +131,17 @@ def by_random(random_source: random.Random) -> Selector:
         return random_source.choice(queues)
 
     return select
+
+
+def queue_of(topic: str, queue: object) -> MessageQueue:
+    """The queue that a user chose for a message of this topic.
+
+    Raises:
+        ValidationError: it is none, or another topic's.
+    """
+    if not isinstance(queue, MessageQueue) or queue.topic != topic:
+        raise ValidationError(f"{queue!r} is not a queue of topic {topic!r}")
+    return queue
 
 
 def queue_index(key: object, size: int) -> int:

@@ -173,22 +173,48 @@ class SendKernel:
         if address is None:
             attempt = _no_such_broker(target)
             raise self._failed(out.topic, [attempt], SendErrorKind.BROKER_UNREACHABLE, started)
-        command = Command(code=out.code, ext=out.header(target), body=out.body)
+        limit_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
+        if self._hooks is None:
+            await self._hand_over(out, target, address, limit_ms, started)
+            return
+        context = self._seen_by_hooks(self._hooks, out, target, address)
+        failure: BaseException | None = None
         try:
-            await self._client.remoting.oneway(address, command, timeout_ms or self._options.timeout_ms)
+            await self._hand_over(out, target, address, limit_ms, started)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            context.cost_ms = self._client.now_ms() - started
+            self._hooks.end(context, failure)
+
+    async def _hand_over(
+        self, out: Outgoing, queue: MessageQueue, address: str, limit_ms: float, started: float
+    ) -> None:
+        command = Command(code=out.code, ext=out.header(queue), body=out.body)
+        try:
+            await self._client.remoting.oneway(address, command, int(limit_ms))
         except TransportError as error:
             if not isinstance(error, TooManyRequestsError):
                 self._client.suspect(out.topic)
             kind, code = _transport_kind(error)
-            attempt = Attempt(
-                target.broker_name,
-                address,
-                target.queue_id,
-                self._client.now_ms() - started,
-                code,
-                str(error),
-            )
+            cost_ms = self._client.now_ms() - started
+            attempt = Attempt(queue.broker_name, address, queue.queue_id, cost_ms, code, str(error))
             raise self._failed(out.topic, [attempt], kind, started) from error
+
+    def _seen_by_hooks(self, hooks: Hooks, out: Outgoing, queue: MessageQueue, address: str) -> SendContext:
+        """What the hooks see of a try; those that may forbid it are asked, and the others begin."""
+        context = SendContext(
+            self._group,
+            queue,
+            address,
+            out.message_id,
+            len(out.body),
+            out.properties_text,
+            self._client.runtime.clock.now_ms(),
+        )
+        hooks.begin(context)
+        return context
 
     async def _attempt(
         self, out: Outgoing, queue: MessageQueue, route: TopicRoute, limit_ms: float, begun: float
@@ -204,16 +230,7 @@ class SendKernel:
             return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
         if self._hooks is None:
             return await self._exchange(out, queue, address, limit_ms, begun)
-        context = SendContext(
-            self._group,
-            queue,
-            address,
-            out.message_id,
-            len(out.body),
-            out.properties_text,
-            self._client.runtime.clock.now_ms(),
-        )
-        self._hooks.begin(context)
+        context = self._seen_by_hooks(self._hooks, out, queue, address)
         try:
             outcome = await self._exchange(out, queue, address, limit_ms, begun)
         except BaseException as error:

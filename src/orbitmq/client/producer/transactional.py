@@ -19,6 +19,7 @@ from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions, SendOptions
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.taken import taken
+from orbitmq.client.validation import check_is_message
 from orbitmq.errors import NotStoredSafelyError, ValidationError
 from orbitmq.message import property_names, sysflag
 from orbitmq.message.errors import MessageFormatError
@@ -184,6 +185,7 @@ class TransactionProducer(Producer):
 
     async def _begin(self, message: Message, timeout_ms: int | None) -> tuple[Message, SendResult]:
         """Store the half message; one that is not safe is rolled back, as in RocketMQ."""
+        check_is_message(message)
         message = taken(message)
         if message.delay_level > 0 or message.properties.keys() & property_names.TIMER_PROPERTIES:
             raise ValidationError("a transaction message cannot be delayed")
