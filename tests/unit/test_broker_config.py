@@ -112,7 +112,7 @@ def test_what_the_store_gets() -> None:
         "flushDiskType=ASYNC_FLUSH\nmappedFileSizeConsumeQueue=6001\ndeleteWhen=05;17\nstorePathRootDir=/s\n"
         "maxMessageSize=8000000\nbrokerIP1=10.0.0.1\n"
     )
-    store = store_config(config, 10911)
+    store = store_config(config, ("10.0.0.1", 10911))
     assert (store.root, store.sync_flush, store.delete_hours) == ("/s", False, {5, 17})
     assert store.consume_queue_file_bytes == 6020
     assert store.store_host == ("10.0.0.1", 10911)

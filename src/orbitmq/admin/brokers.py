@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from orbitmq.admin.model import BrokerInfo, BrokerState
+from orbitmq.transport.address import parse_address
 
 Told = Mapping[str, str]
 
@@ -51,7 +52,7 @@ def _beside(
     state: BrokerState, others: Sequence[BrokerState], followers: Mapping[str, _Follower]
 ) -> BrokerState:
     broker = state.broker
-    host = broker.address.rpartition(":")[0]
+    host = parse_address(broker.address)[0]
     follower = followers.get(str(broker.broker_id)) or followers.get(host)
     if state.role == "master":
         return state

@@ -91,6 +91,7 @@ from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreClosedError
+from orbitmq.wire.addresses import joined
 
 # What works beside sending and pulling, in the order in which it starts and its append hooks see messages.
 # Pop is the first one: what others store at the start may get offsets that its tables know of lost messages.
@@ -121,12 +122,14 @@ def assemble(
     runtime: Runtime,
     config: BrokerConfig,
     doors: Doors,
-    port: int,
+    address: tuple[str, int],
     change_role: ChangeRole,
     extensions: Sequence[Extension] = (),
 ) -> Assembly:
-    """Put a broker together that is reached at ``port``; nothing is started or read yet."""
-    services = _services(runtime, config, port)
+    """Put a broker together whose records name ``address``, an IP address and a port; nothing is started or
+    read yet."""
+    port = address[1]
+    services = _services(runtime, config, address)
     services_of_doors = ports(services)
     files = TableFiles(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
@@ -175,16 +178,16 @@ def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]
     ]
 
 
-def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
+def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int]) -> Services:
     clock = runtime.clock
-    address = f"{config.broker_ip1}:{port}"
+    address = joined(config.broker_ip1, host[1])
     events = Events()
     feed = ChangeFeed(lambda: store.end)
     counters = Counters(clock)
     role = RoleState(_first_role(config), clock.now_ms())
     levels = DelayLevels.parse(config.message_delay_level)
     store = MessageStore(
-        runtime, store_config(config, port), codes={reserved.SCHEDULE_TOPIC: levels.delivery_code}
+        runtime, store_config(config, host), codes={reserved.SCHEDULE_TOPIC: levels.delivery_code}
     )
     durability = Durability(
         clock,

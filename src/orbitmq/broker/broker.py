@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Self
@@ -17,6 +18,10 @@ from orbitmq.broker.role import Role, RoleTaken
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import StoreError
+from orbitmq.wire.addresses import joined
+
+# A resolver that is away makes a start fail, not wait.
+RESOLVE_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +74,7 @@ class Broker:
     @property
     def address(self) -> str:
         """What name servers and clients call this broker: host:port."""
-        return f"{self.config.broker_ip1}:{self.port}"
+        return joined(self.config.broker_ip1, self.port)
 
     async def start(self) -> None:
         """Listen, recover the store, read the tables, register. When it returns, the broker serves.
@@ -86,7 +91,12 @@ class Broker:
             # The address is part of every record, so the port is taken before the store starts.
             self.port = await self.doors.listen()
             assembly = assemble(
-                self.runtime, self.config, self.doors, self.port, self.change_role, self._extensions
+                self.runtime,
+                self.config,
+                self.doors,
+                (await self._own_ip(), self.port),
+                self.change_role,
+                self._extensions,
             )
             self._services = assembly.services
             self._lifecycle = Lifecycle(assembly.components)
@@ -103,6 +113,18 @@ class Broker:
             await self.stop()
             raise
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
+
+    async def _own_ip(self) -> str:
+        """The address that ``brokerIP1`` names: records keep it, a name has no place there."""
+        name = self.config.broker_ip1
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                return await self.runtime.network.resolve(name)
+        except OSError as error:
+            raise StartError(
+                f"brokerIP1={name}: no address is known for this name ({error.strerror or error}); "
+                "give an IP address, or a name that this machine and its clients know"
+            ) from error
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -15,14 +15,13 @@ from orbitmq.settings.typed import (
     ConfigError,
     Settings,
     addresses,
-    any_text,
     flag,
+    host,
     line_of,
     number,
     one_of,
     path,
     setting,
-    text,
 )
 from orbitmq.wire.addresses import several
 
@@ -47,6 +46,10 @@ def _address(key: str, value: str) -> str:
     if ";" in address:
         raise ConfigError(key, value, "one address as host:port")
     return address
+
+
+def _host_or_none(key: str, value: str) -> str:
+    return host(key, value) if value else ""
 
 
 def _one_folder(key: str, value: str) -> str:
@@ -96,10 +99,10 @@ class BrokerConfig(Settings):
     broker_name: str = setting("broker-a", "brokerName", _name)
     broker_cluster_name: str = setting("DefaultCluster", "brokerClusterName", _name)
     broker_id: int = setting(0, "brokerId", number(0, 2**62))
-    broker_ip1: str = setting("127.0.0.1", "brokerIP1", text)
-    broker_ip2: str = setting("", "brokerIP2", any_text)
+    broker_ip1: str = setting("127.0.0.1", "brokerIP1", host)
+    broker_ip2: str = setting("", "brokerIP2", _host_or_none)
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
-    bind_address: str = setting("0.0.0.0", "bindAddress", text)  # noqa: S104 - RocketMQ's default
+    bind_address: str = setting("0.0.0.0", "bindAddress", host)  # noqa: S104 - RocketMQ's default
     namesrv_addr: str = setting("", "namesrvAddr", addresses, live=True)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", _one_folder)

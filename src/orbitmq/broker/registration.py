@@ -18,6 +18,7 @@ from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire import fastjson
+from orbitmq.wire.addresses import joined
 from orbitmq.wire.bodies.route import RegisterBrokerBody
 from orbitmq.wire.bodies.topic import DataVersion, KVTable, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -106,7 +107,7 @@ class Registration(Component):
     @property
     def ha_address(self) -> str:
         """Where slaves reach this broker."""
-        return f"{self._config.broker_ip2 or self._config.broker_ip1}:{self.ha_port}"
+        return joined(self._config.broker_ip2 or self._config.broker_ip1, self.ha_port)
 
     @property
     def name_servers(self) -> list[str]:

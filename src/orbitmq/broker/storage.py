@@ -35,8 +35,7 @@ class StoreLife(Component):
         await self._store.stop()
 
     def _settings_changed(self, _event: SettingsChanged) -> None:
-        port = self._store.config.store_host[1]
-        self._store.config = store_config(self._config, port)
+        self._store.config = store_config(self._config, self._store.config.store_host)
 
 
 class StoreTopics(Component):
@@ -122,8 +121,8 @@ def made_now(store: MessageStore, topic: str) -> MadeAt | None:
     return None if made is None else MadeAt(made.log_offset, made.time_ms)
 
 
-def store_config(config: BrokerConfig, port: int) -> StoreConfig:
-    """The store's settings that follow from the broker's."""
+def store_config(config: BrokerConfig, host: tuple[str, int]) -> StoreConfig:
+    """The store's settings that follow from the broker's; ``host``: its IP address and port, for records."""
     return StoreConfig(
         root=config.store_path_root_dir,
         commit_log=config.store_path_commit_log or None,
@@ -132,7 +131,7 @@ def store_config(config: BrokerConfig, port: int) -> StoreConfig:
         consume_queue_file_bytes=-(-config.mapped_file_size_consume_queue // 20) * 20,
         sync_flush=config.flush_disk_type == "SYNC_FLUSH",
         flush_interval_ms=config.flush_interval_commit_log_ms,
-        store_host=(config.broker_ip1, port),
+        store_host=host,
         batch_bytes=max(4 << 20, config.max_message_size) + _BATCH_SLACK_BYTES,
         largest_bytes=MAX_MESSAGE_BYTES + _BATCH_SLACK_BYTES,
         file_reserved_ms=config.file_reserved_time_hours * _HOUR_MS,

@@ -135,6 +135,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 def _name_server(options: argparse.Namespace) -> int:
     from orbitmq.nameserver.config import NameServerConfig
+    from orbitmq.wire.addresses import joined
 
     text, path = _read(options.config)
     try:
@@ -152,12 +153,13 @@ def _name_server(options: argparse.Namespace) -> int:
 
         return NameServer(system_runtime(), config)
 
-    return _serve(make, lambda server: f"name server serves {config.bind_address}:{server.port}")
+    return _serve(make, lambda server: f"name server serves {joined(config.bind_address, server.port)}")
 
 
 def _broker(options: argparse.Namespace) -> int:
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.settings import properties_text
+    from orbitmq.wire.addresses import joined
 
     text, path = _read(options.config)
     overrides = _overrides(options)
@@ -191,8 +193,9 @@ def _broker(options: argparse.Namespace) -> int:
         return make_broker(system_runtime(), config)
 
     def line(server: Server) -> str:
+        address = joined(config.broker_ip1, server.port)
         return (
-            f"broker {config.broker_name} (id {config.broker_id}) serves {config.broker_ip1}:{server.port}, "
+            f"broker {config.broker_name} (id {config.broker_id}) serves {address}, "
             f"store {config.store_path_root_dir}, {config.flush_disk_type}, "
             f"name servers {config.namesrv_addr or 'none'}"
         )

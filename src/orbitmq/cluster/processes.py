@@ -21,6 +21,7 @@ from orbitmq.runtime.ports import free_ports, is_free, release
 from orbitmq.runtime.processes import ChildProcess, ProcessError
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.addresses import joined
 
 MODULE = "orbitmq.cli.main"
 READY_SECONDS = 30.0
@@ -164,7 +165,7 @@ class ProcessCluster:
                 more=self._settings,
             )
             self._arguments[name] = ["broker", "-c", self._write(name, settings)]
-            self._addresses[name] = f"{settings['brokerIP1']}:{settings['listenPort']}"
+            self._addresses[name] = joined(settings["brokerIP1"], settings["listenPort"])
 
     def _write(self, name: str, settings: Mapping[str, str]) -> str:
         path = self.settings_file(name)

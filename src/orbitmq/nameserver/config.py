@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from orbitmq.runtime.paths import expanded, joined
 from orbitmq.settings import protection
-from orbitmq.settings.typed import ConfigError, Settings, flag, number, path, setting, text
+from orbitmq.settings.typed import ConfigError, Settings, flag, host, number, path, setting, text
 
 __all__ = ["ConfigError", "NameServerConfig"]
 
@@ -31,7 +31,7 @@ class NameServerConfig(Settings):
     """
 
     listen_port: int = setting(9876, "listenPort", number(0, 65535))
-    bind_address: str = setting("0.0.0.0", "bindAddress", text)  # noqa: S104 - RocketMQ's default
+    bind_address: str = setting("0.0.0.0", "bindAddress", host)  # noqa: S104 - RocketMQ's default
     kv_config_path: str = setting("", "kvConfigPath", path)
     config_store_path: str = setting("", "configStorePath", path)
     scan_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", number(10, 3_600_000))

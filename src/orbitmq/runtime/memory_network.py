@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import random
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
@@ -31,6 +32,7 @@ class _World:
     def __init__(self, source: random.Random) -> None:
         self.random = source
         self.listeners: dict[tuple[str, int], _MemoryListener] = {}
+        self.names: dict[str, str] = {}
         # Dicts keep an order; the order of a set would differ from run to run.
         self.transports: dict[_MemoryTransport, None] = {}
         # From whom to whom nothing passes.
@@ -462,5 +464,16 @@ class MemoryNetwork:
             text = f"{os.strerror(errno.ETIMEDOUT)}: {host}:{port}"
             raise TimeoutError(errno.ETIMEDOUT, text) from None
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Hosts by the names that all know them by."""
+        return self._world.names
+
+    async def resolve(self, host: str) -> str:
+        found = self._resolve(host)
+        if not (":" in found or found.replace(".", "").isdecimal()):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return found
+
     def _resolve(self, host: str) -> str:
-        return self.host if host in _HERE else host
+        return self.host if host in _HERE else self._world.names.get(host, host)

@@ -234,6 +234,14 @@ class Listener(Protocol):
 class Network(Protocol):
     """Byte streams between hosts, delivered to asyncio protocols (``Protocol`` or ``BufferedProtocol``)."""
 
+    async def resolve(self, host: str) -> str:
+        """The IP address of a host, which may be one already; of several an IPv4 one.
+
+        Raises:
+            OSError: nobody knows the name.
+        """
+        ...
+
     async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
         """Listen on ``host:port`` (port 0: any free one).
 

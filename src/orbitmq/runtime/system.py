@@ -11,6 +11,7 @@ import mmap
 import os
 import random
 import shutil
+import socket
 import struct
 import time
 from collections.abc import Callable
@@ -356,6 +357,11 @@ class SystemListener:
 
 class SystemNetwork:
     """TCP of the running event loop, asyncio's own or uvloop. Both set TCP_NODELAY themselves."""
+
+    async def resolve(self, host: str) -> str:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found.sort(key=lambda one: one[0] != socket.AF_INET)
+        return str(found[0][4][0])
 
     async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
         loop = asyncio.get_running_loop()

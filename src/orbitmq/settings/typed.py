@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.paths import expanded
 from orbitmq.settings import properties_text
-from orbitmq.wire.addresses import AddressError, several
+from orbitmq.wire.addresses import AddressError, normal_host, several
 
 Parser = Callable[[str, str], Any]
 
@@ -116,6 +116,15 @@ def text(key: str, value: str) -> str:
 def any_text(_key: str, value: str) -> str:
     """Any text."""
     return value
+
+
+def host(key: str, value: str) -> str:
+    """A name or an IP address, in its normal form; IPv6 with brackets or without."""
+    try:
+        return normal_host(text(key, value))
+    except ValueError as error:
+        expected = "a name or an IP address, without a port"
+        raise error if isinstance(error, ConfigError) else ConfigError(key, value, expected) from error
 
 
 def path(key: str, value: str) -> str:

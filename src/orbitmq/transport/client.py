@@ -181,6 +181,15 @@ class RemotingClient:
         """Whether a connection to the peer is open."""
         return address in self._connections
 
+    async def ip_of(self, address: str) -> str:
+        """Where connections of that server come from, whose address may have a name; the name, if nobody
+        knows it."""
+        host, _ = parse_address(address)
+        try:
+            return await self._runtime.network.resolve(host)
+        except OSError:
+            return host
+
     def drop_connection(self, address: str) -> None:
         """End the connection to one address, if there is one, and all that waits for its answers.
 

@@ -16,6 +16,7 @@ from orbitmq.runtime.file_sending import send_at_once
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.wire import connection as protocol
+from orbitmq.wire.addresses import joined
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.wire.connection import NEVER, RECEIVE_BUFFER_BYTES, ChunkHook, Opaques, RemotingConnection
 from orbitmq.wire.errors import FrameError, RemotingError, WireError
@@ -141,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def remote_address(self) -> str:
         """The other side as "host:port"."""
-        return f"{self.remote[0]}:{self.remote[1]}"
+        return joined(*self.remote)
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -150,7 +151,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
-        self.remote = (str(peer[0]), int(peer[1]))
+        # Records have no place for the zone of a link-local address ("fe80::1%eth0").
+        self.remote = (str(peer[0]).partition("%")[0], int(peer[1]))
         self.local = (str(own[0]), int(own[1]))
         self._transport.set_write_buffer_limits(high=self._limits.high_water_bytes)
 

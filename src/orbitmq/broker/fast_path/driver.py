@@ -254,7 +254,7 @@ class FastPath:
     def _set_unique_ids(self, now_ms: int) -> None:
         """Message ids begin with address, process and a constant, and count time from this month's start."""
         start_ms, self._new_month_ms = month_borders_ms(self._clock, now_ms)
-        address = pack_ip(self._config.broker_ip1)[-4:]
+        address = pack_ip(self._store.config.store_host[0])[-4:]
         # The counter behind the prefix begins anew with new frames: no id may come twice.
         constant = (0x0FB17A0E + self._generation) & 0xFFFFFFFF
         prefix = address + (self._host.pid & 0xFFFF).to_bytes(2, "big") + constant.to_bytes(4, "big")

@@ -24,7 +24,7 @@ def attach(host: Host) -> Attachment:
         queue,
         escaped,
         s.clients,
-        (s.config.broker_ip1, host.port),
+        s.store.config.store_host,
         s.role,
     )
     s.append.hooks.append(transactions.prepare)

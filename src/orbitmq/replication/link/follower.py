@@ -238,7 +238,7 @@ class Following(Component):
         """From brokerIP1: a master of RocketMQ that comes back finds its slave by that address."""
         network = self._runtime.network
         try:
-            await network.connect(lambda: link, host, port, local_host=self._config.broker_ip1)
+            await network.connect(lambda: link, host, port, local_host=self._store.config.store_host[0])
         except ConnectionRefusedError:
             raise
         except OSError:

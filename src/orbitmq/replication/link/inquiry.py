@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.addresses import AddressError, joined, normal
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -85,4 +86,7 @@ def ha_address(settings: Mapping[str, str]) -> str:
     RocketMQ's slave listens there too, but only its master says so in answer to 906.
     """
     host, port = settings.get("brokerIP2"), settings.get("haListenPort")
-    return f"{host}:{port}" if host and port else ""
+    try:
+        return normal(joined(host.strip("[]"), port)) if host and port else ""
+    except AddressError:
+        return ""

@@ -129,7 +129,7 @@ class GoingOnline:
                 case Step.ANNOUNCE:
                     return await self._announce(task.address)
                 case Step.LINK:
-                    host = task.address.rpartition(":")[0]
+                    host = await self._client.ip_of(task.address)
                     return Outcome(
                         await self._until(lambda: self._links.copies(task.broker_id, host), LINK_LIMIT_S)
                     )
