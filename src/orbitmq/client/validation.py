@@ -69,11 +69,15 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
     body = message.body
     if body.__class__ is not bytes and not isinstance(body, _BODY_TYPES):
         raise ValidationError(f"the body must be bytes, got {type(body).__name__}")
-    size = len(body)
+    size = len(body) if body.__class__ is bytes else memoryview(body).nbytes
     if size == 0:
         raise ValidationError("the body must not be empty")
     if size > max_message_bytes:
         raise ValidationError(f"the body of {size} bytes is over the limit of {max_message_bytes}")
+    if not isinstance(message.properties, dict):
+        raise ValidationError(f"the properties must be a dict, got {type(message.properties).__name__}")
+    if not isinstance(message.flag, int):
+        raise ValidationError(f"the flag must be a number, got {message.flag!r}")
     if not -(2**31) <= message.flag < 2**31:
         raise ValidationError(f"the flag must fit 32 bits, got {message.flag}")
     queues = message.properties.get(property_names.INNER_MULTI_DISPATCH)

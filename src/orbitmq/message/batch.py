@@ -33,7 +33,7 @@ def encode_batch(messages: Iterable[Message]) -> bytes:
     """
     parts: list[bytes] = []
     for message in messages:
-        parts += item_parts(message.flag, message.body, encode_properties(message.properties))
+        parts += item_parts(message.flag, bytes(message.body), encode_properties(message.properties))
     return b"".join(parts)
 
 

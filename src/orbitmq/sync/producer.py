@@ -14,6 +14,7 @@ from orbitmq.client.producer.callbacks import Done
 from orbitmq.client.producer.faults import FaultItem
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.client.producer.queue_choice import Selector
+from orbitmq.client.producer.taken import taken
 from orbitmq.client.producer.transactional import Check, Execute, Transaction, TransactionResult
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.sync.face import Face
@@ -68,9 +69,11 @@ class Producer(Face):
                 the future run on the client's thread.
         """
 
+        as_now = taken(message)
+
         async def submitted() -> SendResult:
             return await self._core.submit(
-                message,
+                as_now,
                 done,
                 queue=queue,
                 ordering_key=ordering_key,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer.open_batch import PLAIN_ITEM_BYTES, Item, OpenBatch, plain_body, share
 from orbitmq.client.producer.request import Outgoing, OutgoingFactory
+from orbitmq.client.producer.taken import taken
 from orbitmq.client.ranges import check_number
 from orbitmq.errors import ClientStateError
 from orbitmq.message import property_names
@@ -101,6 +102,7 @@ class Accumulator:
 
     def _add_checked(self, message: Message, batch: OpenBatch | None) -> asyncio.Future[SendResult] | None:
         """The first message of a batch, one that it has no room for, or not of the plainest."""
+        message = taken(message)
         self._check(message)
         if not self._takes(message):
             return None

@@ -232,14 +232,12 @@ class Producer(InBlock):
         options = PLAIN
         if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
             options = SendOptions(queue, ordering_key, selector, timeout_ms)
-        message = taken(message)
-        if self._wrapped:
-            return await self._send_taken(message, options)
-        if self._collect is not None and options is PLAIN:
+        if self._collect is not None and options is PLAIN and not self._wrapped:
             collected = self._collect(message)
             if collected is not None:
                 return await collected
-        return await self._alone(message, options)
+            return await self._alone(taken(message), options)
+        return await self._send_taken(taken(message), options)
 
     async def _send_taken(self, message: Message, options: SendOptions) -> SendResult:
         """As :meth:`send`, for a message that was taken before and may be marked since."""
@@ -321,7 +319,6 @@ class Producer(InBlock):
         batches = self._batches
         if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
             raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
-        message = taken(message)
         options = PLAIN_SUBMITTED
         if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
             options = SendOptions(queue, ordering_key, selector, timeout_ms, submitted=True)
@@ -330,7 +327,7 @@ class Producer(InBlock):
             if collected is not None:
                 self._submitted.follow(collected, done)
                 return collected
-        return self._submitted.start(self._send_taken(message, options), done)
+        return self._submitted.start(self._send_taken(taken(message), options), done)
 
     async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.

@@ -196,7 +196,7 @@ class OutgoingFactory:
             properties[property_names.UNIQ_KEY] = ids[-1]
             properties.setdefault(property_names.WAIT, "true")
             text = _checked_text(properties)
-            parts += item_parts(message.flag, message.body, text.encode("utf-8", "replace"))
+            parts += item_parts(message.flag, bytes(message.body), text.encode("utf-8", "replace"))
         body = b"".join(parts)
         if len(body) > self._max_message_bytes:
             raise ValidationError(
