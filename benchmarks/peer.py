@@ -294,7 +294,7 @@ def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[s
         text, content["growth"] = compare_growth(folder, classpath, short=short)
         parts.append(f"\n## Growth\n\n{text}")
         pair: list[Maker] = [Ours(), Apache(classpath)]
-        text, content["pop"] = pop.compare(pair, folder, short=short)
+        text = pop.compare(pair, folder, short=short)
         parts.append(f"\n## Pop\n\n{text}")
         waiting = timers.SHORT_WAITING if short else timers.WAITING
         text, content["timers"] = timers.compare(pair, folder, waiting)

@@ -44,7 +44,7 @@ def main() -> None:
         entries = [play(maker, fault, java, options) for fault in chosen(options)]
     print(table(list(HEADINGS), [[BY_NAME[one.fault].title, *one.cells] for one in entries]))
     goals = [
-        [f"{BY_NAME[one.fault].title}: {goal.what}", goal.measured, goal.goal, goal.met, goal.apache]
+        [f"{BY_NAME[one.fault].title}: {goal.what}", goal.measured, goal.goal, goal.met]
         for one in entries
         for goal in one.goals
     ]

@@ -147,6 +147,3 @@ def test_figures_say_which_kind_of_record_they_are(name: str) -> None:
     content = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
     kind = content["record"]["kind"]
     assert kind in ("short", "full")
-    if name == "peer":
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        assert f"A {kind} record of `make bench-peer`" in readme

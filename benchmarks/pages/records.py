@@ -1,0 +1,56 @@
+"""Records as they lie in benchmarks/results, and the forms in which pages show their numbers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks.servers import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@functools.cache
+def record(name: str) -> dict[str, Any]:
+    """One record."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown as the pages have it."""
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def number(value: float) -> str:
+    """Three digits that mean something, thousands with a comma."""
+    if value == 0 or value >= 100:
+        return f"{value:,.0f}"
+    digits = 1 if value >= 10 else 2 if value >= 1 else 3 if value >= 0.1 else 4
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def rate(value: float, what: str = "") -> str:
+    """Of things a second."""
+    return f"{value:,.0f}{what and ' ' + what}/s"
+
+
+def cost(one: dict[str, Any]) -> str:
+    """Rate and processor time of one figure."""
+    return f"{rate(one['rate'])}; {number(one['cpu_us'])} us"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median, and all runs from the least to the most."""
+    middle = f"{statistics.median(values):,.0f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def taken(content: dict[str, Any]) -> str:
+    """Where and when."""
+    machine, kind = content["machine"], content["record"]["kind"]
+    return f"{machine['cpus']} cores of {machine['cpu']}, {machine['taken'][:10]}, {kind} record"
