@@ -87,7 +87,7 @@ class Consumer(GroupConsumer):
         broadcast: every member gets all messages. Progress is kept in a local file, and a failed message
             does not come again.
         offsets_folder: with ``broadcast``: where that file is, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
-            default. Members on one machine need one each.
+            default. Members on one machine need one each: the start of a second one is refused.
         allocate: how queues are shared; all members must use the same way. With ``ByBroker()`` the broker
             shares, and says whether they are pulled or popped.
         consume_timeout_s: a message that a handler has had for longer is sent back, as if it had failed.

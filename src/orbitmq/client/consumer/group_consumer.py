@@ -152,7 +152,7 @@ class GroupConsumer(InBlock):
 
         Raises:
             ClientStateError: it was started before, was closed meanwhile, or the client has a consumer of the
-                group already.
+                group already. In broadcasting: another member keeps its progress in the same file.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.move(State.RUNNING)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orbitmq.client.core.broker_calls import BrokerCalls
-from orbitmq.errors import OrbitError, TopicNotFoundError
+from orbitmq.errors import ClientStateError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.paths import folder_of, joined
 from orbitmq.runtime.seam import Host, Runtime
@@ -257,17 +257,13 @@ class LocalOffsets(_Known):
         self._written = 0
 
     async def load(self) -> None:
-        """Take up what an earlier run wrote; a file that cannot be read counts as none, with a warning."""
-        try:
-            self._release = await self._runtime.threads.run(self._runtime.files.lock, self._path + ".lock")
-        except BlockingIOError:
-            log.warning(
-                "another member keeps its progress in %s: each overwrites the other's, and messages will be "
-                "skipped or come again after a restart; give each one an offsets_folder of its own",
-                self._path,
-            )
-        except OSError as error:
-            log.warning("no lock of %s can be had: %s", self._path, error)
+        """Take up what an earlier run wrote; a file that cannot be read counts as none, with a warning.
+
+        Raises:
+            ClientStateError: another member, of this process or another one, keeps its progress in the file.
+        """
+        if self._release is None:
+            self._release = await self._locked()
         # Java's client keeps the last version beside the file, and has a moment with only that one.
         for path in (self._path, self._path + ".bak"):
             try:
@@ -278,6 +274,19 @@ class LocalOffsets(_Known):
                 continue
             except (OSError, WireError) as error:
                 log.warning("offsets in %s cannot be read: %s", path, error)
+
+    async def _locked(self) -> Callable[[], None] | None:
+        try:
+            return await self._runtime.threads.run(self._runtime.files.lock, self._path + ".lock")
+        except BlockingIOError as error:
+            raise ClientStateError(
+                f"another broadcast member keeps its progress in {self._path}: each would overwrite the "
+                "other's, and messages would be skipped after a restart; "
+                "give each member an offsets_folder of its own"
+            ) from error
+        except OSError as error:
+            log.warning("%s cannot be locked against a second member: %s", self._path, error)
+        return None
 
     def release(self, queue: MessageQueue, *, away: bool = False) -> None:
         """Kept: the queue may come back, and only this file knows how far this member is."""
