@@ -11,15 +11,19 @@ from tests.conversation.test_broker_pop import pop
 from tests.conversation.turns import Turns
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.inspection.progress import ConsumeProgress
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop import hand_over, revived
 from orbitmq.broker.pop.in_flight import InFlight
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.role import Role
+from orbitmq.broker.timers import inspection
 from orbitmq.broker.transactions import forms, reading
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message import property_names, sysflag
 from orbitmq.message.properties import encode_properties
 from orbitmq.store import NewMessage
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.pop import MessageRequestMode, PopCheckPoint, SetMessageRequestModeRequestBody
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -178,3 +182,36 @@ async def test_a_new_leader_reads_the_marks_of_transactions_in_slices(
     await leads
     assert turns.total >= MANY
     assert turns.longest <= AT_ONCE
+
+
+ASKED = {
+    RequestCode.GET_ALL_CONSUMER_OFFSET: (ConsumerOffsets, "kept_queues", {}),
+    RequestCode.GET_CONSUME_STATS: (ConsumeProgress, "_in_queue", {"consumerGroup": "g"}),
+    RequestCode.GET_BROKER_CONSUME_STATS: (ConsumeProgress, "_in_queue", {"isOrder": "false"}),
+    RequestCode.QUERY_CORRECTION_OFFSET: (
+        ConsumerOffsets,
+        "queues",
+        {"compareGroup": "g", "filterGroups": "", "topic": "hot"},
+    ),
+    RequestCode.GET_TIMER_METRICS: (inspection.forms, "topic_hash", {}),
+}
+
+
+@pytest.mark.behaviour("HB-11")
+@pytest.mark.parametrize("code", ASKED, ids=[code.name for code in ASKED])
+async def test_long_answers_about_all_topics_and_groups_are_made_in_slices(
+    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch, code: RequestCode
+) -> None:
+    services = broker.services
+    services.topics.update(TopicConfig("hot", 1, 1))
+    for number in range(MANY):
+        topic, group = f"t{number}", f"g{number}"
+        services.topics.update(TopicConfig(topic, 1, 1))
+        services.groups.update(SubscriptionGroupConfig(group_name=group))
+        for reader, read in (("g", topic), (group, topic), (group, "hot")):
+            services.offsets.commit(reader, read, 0, 0)
+    owner, name, ext = ASKED[code]
+    turns = Turns(monkeypatch, owner, name)
+    await peer.ok(code, b"", **ext)
+    assert turns.total >= MANY
+    assert turns.longest <= 2 * AT_ONCE

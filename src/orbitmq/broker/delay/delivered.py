@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -204,7 +204,11 @@ class LevelProgress:
                 self._places.pop(identity, None)
 
     def _load(self) -> None:
-        """Know the identities of the next messages."""
+        for _ in self.loading():
+            pass
+
+    def loading(self) -> Iterator[None]:
+        """Know the identities of the next messages, one with each step."""
         stop = min(self._end, self.progress + WINDOW)
         if len(self._places) > 2 * WINDOW:
             # Passed over without a delivery: they would stay for ever.
@@ -215,3 +219,4 @@ class LevelProgress:
             if identity is not None:
                 self._places.setdefault(identity, deque()).append(self._loaded)
             self._loaded += 1
+            yield

@@ -18,6 +18,7 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock, Threads
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 from orbitmq.store.ports import LogPiece
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # Who delivered may have had a clock so far ahead of ours; what is due later nobody has delivered yet.
 CLOCKS_APART_MS = 60_000
+# Found deliveries that are compared with what waits in one turn of the event loop; each may read a record.
+DELIVERIES_PER_TURN = 128
 
 
 class DeliverySearch:
@@ -66,6 +69,9 @@ class DeliverySearch:
                 searched[level] = LevelProgress(
                     place.offset, last, self.waiting(level), self._may_be(level), first
                 )
+        for found in searched.values():
+            async for _ in in_slices(found.loading(), DELIVERIES_PER_TURN):
+                pass
         await self._read(starts, searched, end)
         for level, found in searched.items():
             place = self._progress.place(level)
@@ -125,7 +131,7 @@ class DeliverySearch:
         at = min(starts.values(), default=end)
         while (piece := self._store.raw.piece(at, end)) is not None:
             found, at = await self._threads.run(deliveries, piece)
-            for each in found:
+            async for each in in_slices(found, DELIVERIES_PER_TURN):
                 level = searched.get(each.level)
                 if level is not None and each.physical_offset >= starts[each.level]:
                     level.saw([each.identity], each.stored_ms, each.physical_offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.handlers.tables import encode_with_table
+from orbitmq.broker.handlers.tables import encode_with_tables
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_bodies as bodies
@@ -39,9 +39,13 @@ class GroupTableHandlers(Family):
         else:
             table = {config.group_name: config for config in groups}
             forbidden = groups.forbidden()
-        body = bodies.SubscriptionGroupWrapper(data_version=groups.version, forbidden_table=forbidden)
+        body = bodies.SubscriptionGroupWrapper(data_version=groups.version)
         response = headers.GetAllSubscriptiongroupConfigResponse(total_group_num=len(groups))
-        encoded = await encode_with_table(body, "subscriptionGroupTable", table)
+        encoded = await encode_with_tables(
+            body,
+            subscriptionGroupTable=(sorted(table), table.get),
+            forbiddenTable=(sorted(forbidden), forbidden.get),
+        )
         return response.reply_to(command, body=encoded)
 
     def config(self, _connection: ServerConnection, command: Command) -> Answer:

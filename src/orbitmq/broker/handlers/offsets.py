@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
+from orbitmq.broker.handlers.tables import encode_with_tables
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire import fastjson
-from orbitmq.wire.bodies.stats import ResetOffsetBody
+from orbitmq.wire.bodies.stats import ConsumerOffsetSerializeWrapper, ResetOffsetBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -45,11 +45,12 @@ class OffsetHandlers(Family):
             return command.reply()
         return command.reply(ResponseCode.SUCCESS, "Offset has been previously reset")
 
-    def all_offsets(self, _connection: ServerConnection, command: Command) -> Answer:
+    async def all_offsets(self, _connection: ServerConnection, command: Command) -> Command:
         """The whole table, as ``consumerOffset.json`` holds it."""
         offsets = self._offsets
-        table = {"dataVersion": offsets.version.to_plain(), "offsetTable": offsets.kept_table()}
-        return command.reply(body=fastjson.dumps(table))
+        body = ConsumerOffsetSerializeWrapper(data_version=offsets.version)
+        encoded = await encode_with_tables(body, offsetTable=(offsets.table(), offsets.kept_queues))
+        return command.reply(body=encoded)
 
     async def reset(self, _connection: ServerConnection, command: Command) -> Command:
         """Move a group to a time or an offset; its consumers learn it with their next pull."""

@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from orbitmq.wire.bodies.base import Body, encode_object
 
 SLICE = 500
+# The keys of a table in their order, and what gives the value of one; ``None``: it is gone by now.
+LongTable: TypeAlias = tuple[Iterable[Any], Callable[[Any], object]]
 
 
-async def encode_with_table(body: Body, name: str, table: Mapping[str, object]) -> bytes:
-    """``body`` as JSON with ``table`` as its object ``name``, which is empty in it.
+async def encode_with_table(body: Body, name: str, table: Mapping[Any, object]) -> bytes:
+    """:func:`encode_with_tables` of one table, which stays as it is."""
+    return await encode_with_tables(body, **{name: (sorted(table), table.get)})
+
+
+async def encode_with_tables(body: Body, **tables: LongTable) -> bytes:
+    """``body`` as JSON with ``tables`` as its objects of these names, which are empty in it.
 
     Other work of the event loop goes on in between. A change that comes meanwhile may be in the answer or
     not: the answer has the version from before, so that the peer asks again.
     """
-    empty = b'"%s":{}' % name.encode()
-    head, found, tail = body.encode().partition(empty)
-    if not found:
-        raise ValueError(f"{type(body).__name__} has no empty {name}")
+    encoded = body.encode()
+    for name, (keys, value_of) in tables.items():
+        encoded = _filled(encoded, name, b"{", b"}", await _entries(list(keys), value_of))
+    return encoded
+
+
+async def _entries(keys: list[Any], value_of: Callable[[Any], object]) -> list[bytes]:
     parts = []
-    keys = sorted(table)
     for at in range(0, len(keys), SLICE):
         if at:
             await asyncio.sleep(0)
-        parts.append(encode_object({key: table[key] for key in keys[at : at + SLICE]})[1:-1])
-    return b"".join([head, empty[:-1], b",".join(parts), b"}", tail])
+        parts.append(encode_object({key: value_of(key) for key in keys[at : at + SLICE]})[1:-1])
+    return [part for part in parts if part]
+
+
+async def encode_with_list(body: Body, name: str, items: Iterable[tuple[Mapping[str, object], int]]) -> bytes:
+    """``body`` as JSON with ``items`` as its list ``name``, which is empty in it; in slices as above.
+
+    Args:
+        items: each with about how many entries of a table it is as long as.
+    """
+    parts, entries = [], 0
+    for item, weight in items:
+        parts.append(encode_object(item))
+        entries += weight
+        if entries >= SLICE:
+            entries = 0
+            await asyncio.sleep(0)
+    return _filled(body.encode(), name, b"[", b"]", parts)
+
+
+def _filled(encoded: bytes, name: str, opening: bytes, closing: bytes, parts: list[bytes]) -> bytes:
+    field = b'"%s":' % name.encode()
+    head, found, tail = encoded.partition(field + opening + closing)
+    if not found:
+        raise ValueError(f"the body has no empty {name}")
+    return b"".join([head, field, opening, b",".join(parts), closing, tail])

@@ -51,11 +51,11 @@ class TimerHandlers(Family):
             body=self._inspection.check_point() if self._config.timer_wheel_enable else bytes(CHECK_BYTES)
         )
 
-    def metrics(self, _connection: ServerConnection, command: Command) -> Answer:
+    async def metrics(self, _connection: ServerConnection, command: Command) -> Command:
         """How many messages wait, by topic; for a client that asks with ``pendingBy`` also by minute."""
         if not self._config.timer_wheel_enable:
             return command.reply(
                 ResponseCode.SYSTEM_ERROR, "The timer message store is null: timerWheelEnable is false"
             )
         detailed = command.ext.get("pendingBy") == "minute"
-        return command.reply(body=self._inspection.metrics(detailed=detailed))
+        return command.reply(body=await self._inspection.metrics(detailed=detailed))

@@ -13,10 +13,13 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper, QueueTimeSpan
 
 _FAR_AHEAD = 2**63 - 1
+# Topics of a group, or groups of a topic, that are looked at in one turn of the event loop.
+TOPICS_PER_TURN = 100
 
 
 class ConsumeProgress:
@@ -50,17 +53,17 @@ class ConsumeProgress:
         self._stats = stats
         self._address = address
 
-    def of_group(self, group: str, topics: Iterable[str] | None = None) -> ConsumeStats:
+    async def of_group(self, group: str, topics: Iterable[str] | None = None) -> ConsumeStats:
         """How far a group is in each queue of these topics, by default of all that it reads."""
         stats = ConsumeStats()
-        for topic in self._topics_of(group) if topics is None else topics:
+        async for topic in in_slices(self._topics_of(group) if topics is None else topics, TOPICS_PER_TURN):
             stats.offset_table |= self._in_topic(group, topic)
             stats.consume_tps += self._rate(group, topic)
         return stats
 
-    def in_topic(self, group: str, topic: str) -> ConsumeStats:
+    async def in_topic(self, group: str, topic: str) -> ConsumeStats:
         """How far a group is in a topic, unless it is online and does not read that."""
-        return self.of_group(group, [topic]) if self._reads(group, topic) else ConsumeStats()
+        return await self.of_group(group, [topic]) if self._reads(group, topic) else ConsumeStats()
 
     def _topics_of(self, group: str) -> list[str]:
         """All topics of the group; those that it no longer subscribes to are left out."""
@@ -93,16 +96,16 @@ class ConsumeProgress:
             last_timestamp=max(0, stored_ms),
         )
 
-    def of_all_groups(self, *, only_order: bool) -> ConsumeStatsList:
+    async def of_all_groups(self, *, only_order: bool) -> ConsumeStatsList:
         """How far every group is in every topic, or in every ordered topic."""
         listed: list[dict[str, list[ConsumeStats]]] = []
         behind = 0
-        for config in self._groups:
+        async for config in in_slices(list(self._groups), TOPICS_PER_TURN):
             progress = []
-            for topic in self._topics_of(config.group_name):
+            async for topic in in_slices(self._topics_of(config.group_name), TOPICS_PER_TURN):
                 if only_order and not self._topics.is_order(topic):
                     continue
-                stats = self.of_group(config.group_name, [topic])
+                stats = await self.of_group(config.group_name, [topic])
                 behind += sum(p.broker_offset - p.consumer_offset for p in stats.offset_table.values())
                 progress.append(stats)
             listed.append({config.group_name: progress})
@@ -134,11 +137,11 @@ class ConsumeProgress:
             delay_time=delay,
         )
 
-    def corrections(self, topic: str, compare_group: str, without: Iterable[str]) -> dict[int, int]:
+    async def corrections(self, topic: str, compare_group: str, without: Iterable[str]) -> dict[int, int]:
         """The smallest offset of all groups in each queue; "never" where ``compare_group`` is behind it."""
         offsets = self._offsets
         smallest: dict[int, int] = {}
-        for group in offsets.groups_of(topic) - set(without):
+        async for group in in_slices(offsets.groups_of(topic) - set(without), TOPICS_PER_TURN):
             for queue_id, offset in offsets.queues(group, topic).items():
                 if offset >= self._store.min_offset(topic, queue_id):
                     smallest[queue_id] = min(offset, smallest.get(queue_id, offset))

@@ -12,7 +12,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged
 from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
-from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
+from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value, quoted
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -132,10 +132,15 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         return file_text(
             [
                 ("dataVersion", body_text(self.version, "\n\t")),
-                ("forbiddenTable", pretty_value(self._forbidden, "\n\t")),
+                ("forbiddenTable", self._forbidden_entries()),
                 ("subscriptionGroupTable", self._entries()),
             ]
         )
+
+    def _forbidden_entries(self) -> Iterator[tuple[str, str]]:
+        for group in sorted(self._forbidden):
+            if topics := self._forbidden.get(group):
+                yield quoted(group), pretty_value(topics, "\n\t\t")
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``subscriptionGroup.json``; system groups it does not name stay."""

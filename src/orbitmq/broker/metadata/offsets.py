@@ -131,9 +131,10 @@ class ConsumerOffsets:
         """Committed offsets by ``topic@group`` and queue id; not a copy."""
         return self._table
 
-    def kept_table(self) -> dict[str, dict[int, int]]:
-        """The same as other brokers may have it: of a group that pops up to the first message not done."""
-        return {key: {**queues, **self._kept.get(key, {})} for key, queues in self._table.items()}
+    def kept_queues(self, key: str) -> dict[int, int] | None:
+        """Those of a ``topic@group`` as :meth:`kept` gives them; ``None``: there are none any more."""
+        queues = self._table.get(key)
+        return None if queues is None else {**queues, **self._kept.get(key, {})}
 
     # -- changing --------------------------------------------------------------------------------------
 

@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery, Identity, deliveries
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Threads
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
 TOPIC = reserved.TIMER_TOPIC
 # More are not kept: they come again.
 MAX_FOUND = 200_000
+# Of those that are found, in one turn of the event loop.
+DELIVERIES_PER_TURN = 1000
 
 
 class Done:
@@ -71,7 +74,8 @@ class DeliveredTimers:
             at = min(at, unread[0])
         while at >= 0 and len(done) < MAX_FOUND and (piece := store.raw.piece(at, end)) is not None:
             several, at = await self._threads.run(deliveries, piece)
-            done.add(several)
+            async for each in in_slices(several, DELIVERIES_PER_TURN):
+                done.add([each])
         return done
 
     def _place_before(self, time_ms: int) -> int:

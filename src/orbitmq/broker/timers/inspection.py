@@ -7,7 +7,10 @@ from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.progress import due_of
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.wire.bodies.stats import LateTimer, TimerMetric, TimerMetricsSerializeWrapper
+
+TOPICS_PER_TURN = 500
 
 
 class TimerInspection:
@@ -33,7 +36,7 @@ class TimerInspection:
             "timerCongestNum": str(max(0, waiting)),
         }
 
-    def metrics(self, *, detailed: bool) -> bytes:
+    async def metrics(self, *, detailed: bool) -> bytes:
         """The body of GET_TIMER_METRICS.
 
         Args:
@@ -42,7 +45,7 @@ class TimerInspection:
         now = self._clock.now_ms()
         waiting = self._timers.pending.waiting
         counts = {}
-        for topic in self._topics:
+        async for topic in in_slices(list(self._topics), TOPICS_PER_TURN):
             hashed = forms.topic_hash(topic.topic_name)
             if hashed in waiting:
                 counts[topic.topic_name] = TimerMetric(max(0, waiting[hashed]), now)
