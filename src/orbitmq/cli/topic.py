@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -121,6 +122,7 @@ async def _create(
     common: Common,
 ) -> int:
     from orbitmq.admin import Admin
+    from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, not_acted_on
 
     async with Admin(common.addresses) as admin:
         brokers, left_out = await partly(
@@ -132,6 +134,8 @@ async def _create(
         print_json({**facts, "leftOut": plain_left_out(left_out)})
     else:
         print(f"{topic}: {queues} queues ({PERMISSIONS[permission]}) on each of {', '.join(brokers)}")
+    if idle := not_acted_on(TOPIC_ATTRIBUTES, attributes):
+        print(f"{topic}: {', '.join(idle)} is kept; brokers of OrbitMQ do not act on it", file=sys.stderr)
     return max(tell_lost_masters(lost), tell_not_done(left_out))
 
 

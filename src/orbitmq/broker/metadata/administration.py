@@ -9,6 +9,7 @@ from orbitmq.broker import names
 from orbitmq.broker.change_feed import GROUPS, OFFSETS, TOPICS
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, tell_not_acted_on
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import MAX_QUEUES, TopicConfigs
@@ -71,6 +72,8 @@ class TopicAdministration:
                 )
         if not 0 <= config.perm <= 15:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, f"perm {config.perm}: expected 0 to 15")
+        attributes = self._topics.attributes_after(config)
+        tell_not_acted_on(TOPIC_ATTRIBUTES, f"topic {config.topic_name}", attributes)
 
     def _check_not_system(self, topic: str) -> None:
         if self._config.validate_system_topic and self._topics.is_system(topic):
@@ -107,13 +110,15 @@ class GroupAdministration:
         self._offsets = offsets
 
     async def update(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
-        """Create or change groups.
+        """Create or change groups; all of them or none.
 
         Raises:
             RemotingError: a name or an attribute is not allowed; SERVICE_NOT_AVAILABLE, the disk refused.
         """
         for config in configs:
             names.check_group(config.group_name)
+            attributes = self._groups.attributes_after(config)
+            tell_not_acted_on(GROUP_ATTRIBUTES, f"group {config.group_name}", attributes)
         for config in configs:
             self._groups.update(config)
         await self._metadata.save(GROUPS)

@@ -2,41 +2,94 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
+log = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One attribute: whether it may change after the creation, and which values it takes."""
 
-    changeable: bool
-    allowed: Callable[[str], bool]
-    expected: str
+def _any(_value: str) -> bool:
+    return True
 
 
 def _among(*values: str) -> Callable[[str], bool]:
     return values.__contains__
 
 
-def _reserve_time(value: str) -> bool:
-    return value == "-1" or value.isdigit()
+def _from(low: int, high: int) -> Callable[[str], bool]:
+    def allowed(value: str) -> bool:
+        return re.fullmatch(r"-?[0-9]{1,19}", value) is not None and low <= int(value) <= high
+
+    return allowed
 
 
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute.
+
+    Attributes:
+        changeable: it may change after the creation.
+        allowed: which values RocketMQ takes; ``expected``: the same in words.
+        refused: which of them promise what this broker does not do, and what it does instead, in words.
+        idle: which of them are kept and change nothing here.
+    """
+
+    changeable: bool
+    allowed: Callable[[str], bool]
+    expected: str
+    refused: tuple[Callable[[str], bool], str] | None = None
+    idle: Callable[[str], bool] = field(default=_among())
+
+
+_LONGEST = (1 << 63) - 1
+_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
-    "queue.type": Attribute(False, _among("BatchCQ", "SimpleCQ"), "BatchCQ or SimpleCQ"),
-    "cleanup.policy": Attribute(False, _among("DELETE", "COMPACTION"), "DELETE or COMPACTION"),
-    "message.type": Attribute(
-        True,
-        _among("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
-        "UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION or MIXED",
+    "queue.type": Attribute(
+        False,
+        _among("BatchCQ", "SimpleCQ"),
+        "SimpleCQ",
+        (_among("BatchCQ"), "batch consume queues are not built here; the topic can have SimpleCQ"),
     ),
-    "reserve.time": Attribute(True, _reserve_time, "a number of milliseconds, or -1"),
+    "cleanup.policy": Attribute(
+        False,
+        _among("DELETE", "COMPACTION"),
+        "DELETE",
+        (
+            _among("COMPACTION"),
+            "topics are not compacted here, messages end by their age; it can have DELETE",
+        ),
+    ),
+    "message.type": Attribute(
+        True, _among(*_TYPES), f"{', '.join(_TYPES[:-1])} or {_TYPES[-1]}", idle=_among("PRIORITY", "LITE")
+    ),
+    "reserve.time": Attribute(
+        True,
+        _from(-1, _LONGEST),
+        "-1",
+        (
+            lambda value: int(value) != -1,
+            "no topic has a time of its own here, fileReservedTime is that of all; it can have -1",
+        ),
+    ),
+    "lite.topic.expiration": Attribute(True, _from(-1, 30 * 24 * 60), "minutes, -1 to 43200", idle=_any),
 }
-GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
+_FLAG = Attribute(True, _among("true", "false"), "true or false", idle=_any)
+_TEXT = Attribute(True, _any, "a text", idle=_any)
+GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
+    "priority.factor": Attribute(True, _from(0, 100), "0 to 100", idle=_any),
+    "lite.bind.topic": _TEXT,
+    "lite.sub.model": Attribute(True, _among("Shared", "Exclusive"), "Shared or Exclusive", idle=_any),
+    "lite.sub.reset.offset.exclusive": _FLAG,
+    "lite.sub.reset.offset.unsubscribe": _FLAG,
+    "lite.sub.client.quota": Attribute(True, _from(-1, _LONGEST), "a number from -1", idle=_any),
+    "lite.sub.client.max.event.cnt": Attribute(True, _from(10, _LONGEST), "a number from 10", idle=_any),
+    "lite.sub.wildcard": _TEXT,
+}
 
 
 def parse(text: str | None) -> dict[str, str]:
@@ -79,6 +132,8 @@ def altered(
                 raise _refused(key, "attempt to delete a nonexistent key")
         elif not attribute.allowed(value):
             raise _refused(f"{key}={value}", f"expected {attribute.expected}")
+        elif (why := _not_done(attribute, value)) is not None:
+            raise _refused(f"{key}={value}", why)
         if not create and not attribute.changeable:
             raise _refused(key, "attempt to update an unchangeable attribute")
         if signed[0] == "+":
@@ -86,6 +141,37 @@ def altered(
         else:
             del result[key]
     return result
+
+
+def _not_done(attribute: Attribute, value: str) -> str | None:
+    if attribute.refused is None or not attribute.allowed(value) or not attribute.refused[0](value):
+        return None
+    return attribute.refused[1]
+
+
+def check_obeyed(known: Mapping[str, Attribute], of: str, attributes: Mapping[str, str]) -> None:
+    """Refuse attributes that another broker has taken and this one would not obey.
+
+    Args:
+        of: whose they are, for the error: "topic T".
+
+    Raises:
+        ValueError: it names the attribute, its value, and what this broker does instead.
+    """
+    for key, value in attributes.items():
+        if key in known and (why := _not_done(known[key], value)) is not None:
+            raise ValueError(f"{of} has the attribute {key}={value}: {why}")
+
+
+def not_acted_on(known: Mapping[str, Attribute], attributes: Mapping[str, str]) -> list[str]:
+    """``key=value`` of the attributes that are kept and change nothing here."""
+    return [f"{key}={value}" for key, value in attributes.items() if key in known and known[key].idle(value)]
+
+
+def tell_not_acted_on(known: Mapping[str, Attribute], of: str, attributes: Mapping[str, str]) -> None:
+    """Log what :func:`not_acted_on` finds."""
+    if idle := not_acted_on(known, attributes):
+        log.warning("%s: %s is kept, and not acted on here", of, ", ".join(idle))
 
 
 def _refused(what: str, why: str) -> RemotingError:

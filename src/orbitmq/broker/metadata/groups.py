@@ -80,15 +80,23 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
 
     # -- changing --------------------------------------------------------------------------------------
 
-    def update(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group.
+    def attributes_after(self, config: SubscriptionGroupConfig) -> dict[str, str]:
+        """The attributes that the group has when :meth:`update` has made this change.
 
         Raises:
             RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
         """
         known = self._table.get(config.group_name)
         current = (known.attributes if known is not None else None) or {}
-        config.attributes = altered(GROUP_ATTRIBUTES, current, config.attributes or {}, create=known is None)
+        return altered(GROUP_ATTRIBUTES, current, config.attributes or {}, create=known is None)
+
+    def update(self, config: SubscriptionGroupConfig) -> None:
+        """Create or replace a group.
+
+        Raises:
+            RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
+        """
+        config.attributes = self.attributes_after(config)
         self._put(config.group_name, config)
 
     def set_readable(self, group: str, topic: str, readable: bool) -> None:

@@ -38,7 +38,7 @@ _BARE_KEY = re.compile(rb"(\n\s*)(-?[0-9]+):")
 
 
 class TableError(OrbitError):
-    """A table file and its backup exist, but neither can be read."""
+    """A table file and its backup exist, but neither can be read, or what the file says is refused."""
 
 
 class StoredTable(Protocol):
@@ -340,7 +340,8 @@ class Persistence:
         """Give every table what is on disk: its file, and the journal's changes that are newer.
 
         Raises:
-            TableError: there is a file, but neither it nor its backup can be read.
+            TableError: there is a file, but neither it nor its backup can be read, or what it says is
+                refused.
         """
         changes = self._journal.read()
         newest = self._journal.sequence
@@ -380,7 +381,10 @@ class Persistence:
                 )
         self._journal.found(stored.name, size, crc, sequence)
         if content is not None:
-            stored.table.restore(content)
+            try:
+                stored.table.restore(content)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise TableError(f"{self._path(stored)}: {error}") from error
         return sequence
 
     def _read(self, path: str) -> tuple[bytes | None, dict[str, Any] | None]:

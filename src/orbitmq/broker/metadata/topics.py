@@ -10,7 +10,7 @@ from typing import Any
 from orbitmq.broker.change_feed import TOPICS, ChangeFeed
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TopicChanged
-from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered
+from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered, check_obeyed, tell_not_acted_on
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.pretty import body_text, file_text
 from orbitmq.message import reserved
@@ -134,15 +134,24 @@ class TopicConfigs(ConfigTable[TopicConfig]):
             self._put(known.topic_name, known)
         return known
 
-    def update(self, config: TopicConfig) -> None:
-        """Create or replace a topic; ``config.attributes`` holds changes such as ``+message.type``.
+    def attributes_after(self, config: TopicConfig) -> dict[str, str]:
+        """The attributes that the topic has when :meth:`update` has made this change.
 
         Raises:
             RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
         """
         known = self._table.get(config.topic_name)
         current = known.attributes if known is not None else {}
-        config.attributes = altered(TOPIC_ATTRIBUTES, current, config.attributes or {}, create=known is None)
+        return altered(TOPIC_ATTRIBUTES, current, config.attributes or {}, create=known is None)
+
+    def update(self, config: TopicConfig) -> None:
+        """Create or replace a topic; ``config.attributes`` holds changes such as ``+message.type``.
+
+        Raises:
+            RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
+        """
+        config.attributes = self.attributes_after(config)
+        known = self._table.get(config.topic_name)
         # Whatever came with it: it may be another broker's.
         config.made_at = known.made_at if known is not None else self._made_now(config.topic_name)
         if known != config:
@@ -162,6 +171,11 @@ class TopicConfigs(ConfigTable[TopicConfig]):
             if config is not None and not config.order:
                 self._put(config.topic_name, replace(config, order=True))
 
+    def _apply(self, name: str, plain: dict[str, Any] | None) -> None:
+        if plain is not None:
+            _check(name, plain)
+        super()._apply(name, plain)
+
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
@@ -170,8 +184,21 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         return file_text([("dataVersion", version), ("topicConfigTable", self._entries())])
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over the content of ``topics.json``; system topics it does not name stay as they are."""
+        """Take over the content of ``topics.json``; system topics it does not name stay as they are.
+
+        Raises:
+            ValueError: a topic has an attribute that would not be obeyed.
+        """
+        for name, plain in (content.get("topicConfigTable") or {}).items():
+            _check(name, plain)
         self._restore(content.get("topicConfigTable"), content.get("dataVersion"))
+
+
+def _check(topic: str, plain: Mapping[str, Any]) -> None:
+    """See ``check_obeyed``; what is kept and changes nothing is only told."""
+    attributes = plain.get("attributes") or {}
+    check_obeyed(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
+    tell_not_acted_on(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
 
 
 def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
