@@ -8,6 +8,7 @@ from typing import TypeVar
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, reserved
 from orbitmq.message.model import Message
+from orbitmq.message.utf8 import check_utf8
 
 M = TypeVar("M", bound=Message)
 
@@ -25,6 +26,7 @@ class Namespace:
     def __init__(self, name: str = "") -> None:
         if reserved.NAMESPACE_SEPARATOR in name:
             raise ValidationError(f"a namespace must not contain '%', got {name!r}")
+        check_utf8("namespace", name)
         self.name = name
         self._head = name + reserved.NAMESPACE_SEPARATOR
 

@@ -15,6 +15,7 @@ from orbitmq.message.ids import host_text
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
 from orbitmq.message.settling import ACK, Ending, Keeper, Settled, Verdict, retry_verdict, settle
+from orbitmq.message.utf8 import check_utf8
 from orbitmq.message.way import without
 from orbitmq.runtime.tasks import failed_itself
 
@@ -82,7 +83,7 @@ class Message:
 
     Raises:
         ValidationError: a time that is none, or more than one of ``delay_level``, ``delay_s`` and
-            ``deliver_at_ms``.
+            ``deliver_at_ms``; a body that has no UTF-8 form.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -102,7 +103,10 @@ class Message:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.topic = topic
-        self.body = body.encode() if isinstance(body, str) else body
+        if isinstance(body, str):
+            check_utf8("the body", body)
+            body = body.encode()
+        self.body = body
         self.flag = flag
         self.properties: dict[str, str] = dict(properties) if properties else {}
         if delay_level is not None or delay_s is not None or deliver_at_ms is not None:

@@ -139,6 +139,7 @@ def _fault(kind: str, name: str, max_chars: int) -> str | None:
         return f"The specified {kind} is blank."
     shown = name if len(name) <= RETRY_TOPIC_MAX_CHARS else f"{name[:40]}..."
     if not _NAME_CHARS.issuperset(name):
+        shown = shown.encode("utf-8", "backslashreplace").decode()
         return f"The specified {kind}: {shown}, contains illegal characters, allowing only {_ALLOWED}"
     if len(name) > max_chars:
         return (

@@ -7,6 +7,7 @@ import logging
 from orbitmq.client.consumer.handling import Call
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import Ending, Settled, Verdict, give
+from orbitmq.message.utf8 import for_people
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import failed_itself
 from orbitmq.wire.bodies.client import CMResult, ConsumeMessageDirectlyResult
@@ -43,6 +44,6 @@ async def consume_directly(
     if verdict is not None and verdict.ending is not Ending.ACK:
         failed = verdict.error is not None
         result.consume_result = CMResult.CR_THROW_EXCEPTION if failed else CMResult.CR_LATER
-        result.remark = repr(verdict.error) if failed else verdict.reason or None
+        result.remark = repr(verdict.error) if failed else for_people(verdict.reason) or None
     result.spent_time_mills = int((clock.monotonic() - begun) * 1000)
     return result

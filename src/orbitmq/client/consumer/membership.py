@@ -14,6 +14,7 @@ from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX, SQL92, TAG
 from orbitmq.message.tags import java_hash
+from orbitmq.message.utf8 import check_utf8
 from orbitmq.runtime.system import system_runtime
 from orbitmq.wire.bodies.client import (
     ConsumeFromWhere,
@@ -117,6 +118,7 @@ def tag_filter(tags: str, version_ms: int) -> Filter:
     wanted = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
     if not wanted:
         raise ValidationError(f"tag expression {tags!r} names no tag")
+    check_utf8("tag expression", tags)
     return Filter(expression, TAG, wanted, version_ms)
 
 
@@ -124,6 +126,7 @@ def sql_filter(expression: str, version_ms: int) -> Filter:
     """An SQL92 expression over properties, evaluated by the broker (``enablePropertyFilter`` there)."""
     if not expression.strip():
         raise ValidationError("the SQL expression is empty")
+    check_utf8("SQL expression", expression)
     return Filter(expression, SQL92, frozenset(), version_ms)
 
 

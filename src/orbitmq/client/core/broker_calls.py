@@ -12,6 +12,7 @@ from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.record import readable_messages
 from orbitmq.message.reserved import TAG
 from orbitmq.message.sysflag import PullFlag
+from orbitmq.message.utf8 import for_people
 from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies.client import (
     GetConsumerListByGroupResponseBody,
@@ -403,7 +404,7 @@ class BrokerCalls:
             unit_mode=False,
             max_reconsume_times=self.group_limit(max_reconsume_times, address),
             delay_ms=None if delay_s is None else max(1, round(delay_s * 1000)),
-            reason=reason[:MAX_REASON] or None,
+            reason=for_people(reason[:MAX_REASON]) or None,
             client_id=self._client.client_id,
         )
         await self._client.invoke(address, header.command(), SEND_BACK_TIMEOUT_MS)

@@ -15,6 +15,7 @@ from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
+from orbitmq.message.utf8 import check_utf8
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
@@ -83,6 +84,8 @@ class ClientInstance:
         max_async: int = MAX_IN_FLIGHT,
         max_oneway: int = MAX_IN_FLIGHT,
     ) -> None:
+        for what, text in (("client_id", client_id or ""), ("namespace_v2", namespace_v2)):
+            check_utf8(what, text)
         self.runtime = runtime
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues

@@ -23,6 +23,7 @@ from orbitmq.message.model import REPLY_TYPE, Message, MessageQueue
 from orbitmq.message.properties import properties_text
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from orbitmq.message.sysflag import CompressionType
+from orbitmq.message.utf8 import check_utf8
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -196,7 +197,7 @@ class OutgoingFactory:
             properties[property_names.UNIQ_KEY] = ids[-1]
             properties.setdefault(property_names.WAIT, "true")
             text = _checked_text(properties)
-            parts += item_parts(message.flag, bytes(message.body), text.encode("utf-8", "replace"))
+            parts += item_parts(message.flag, bytes(message.body), text.encode())
         body = b"".join(parts)
         if len(body) > self._max_message_bytes:
             raise ValidationError(
@@ -255,7 +256,8 @@ def _checked_text(properties: dict[str, str]) -> str:
     """The property block, refused when it would not read back as it was.
 
     Raises:
-        ValidationError: not strings, empty names or values, the characters 0x00, 0x01 or 0x02, or too long.
+        ValidationError: not strings, empty names or values, the characters 0x00, 0x01 or 0x02, half of a
+            surrogate pair, or too long.
     """
     if not properties:
         return ""
@@ -279,6 +281,10 @@ def _checked_text(properties: dict[str, str]) -> str:
             f"property {bad[0]!r} = {bad[1]!r}: names and values must be non-empty strings "
             "without the characters 0x00, 0x01 and 0x02"
         )
+    if not text.isascii():
+        for name, value in properties.items():
+            check_utf8("the name of property", name)
+            check_utf8(f"property {name!r} =", value)
     # 200 bytes are left for what the broker adds.
     if len(text) > MAX_PROPERTIES_BYTES // 4 and len(text.encode()) > MAX_PROPERTIES_BYTES - 200:
         raise ValidationError(

@@ -1,0 +1,32 @@
+"""Text without a UTF-8 form: half of a surrogate pair, as an undecodable file name or argument leaves it."""
+
+from __future__ import annotations
+
+from orbitmq.errors import ValidationError
+
+_SHOWN_CHARS = 100
+
+
+def check_utf8(what: str, text: str) -> None:
+    """Refuse a text that cannot be sent as it is.
+
+    Args:
+        what: names the text in the error.
+
+    Raises:
+        ValidationError: it has half of a surrogate pair.
+    """
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValidationError(
+            f"{what} {text[:_SHOWN_CHARS]!r} has no UTF-8 form: {text[error.start]!a} at character "
+            f"{error.start} is half of a surrogate pair"
+        ) from None
+
+
+def for_people(text: str) -> str:
+    """The text for people to read, with ``?`` in place of what has no UTF-8 form."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
