@@ -51,7 +51,7 @@ def test_the_command_line_wins() -> None:
 def test_one_warning_for_each_key_without_effect() -> None:
     _, warnings = BrokerConfig.load("transientStorePoolEnable=true\nbrokerNmae=x\nnothingLikeIt=1\n")
     assert warnings == [
-        "transientStorePoolEnable is a RocketMQ setting that this broker does not support yet: ignored",
+        "transientStorePoolEnable is a setting of RocketMQ that has no effect here",
         "brokerNmae is not a setting of RocketMQ: ignored, did you mean brokerName?",
         "nothingLikeIt is not a setting of RocketMQ: ignored",
     ]
@@ -100,6 +100,35 @@ def test_settings_shown_can_be_read_again() -> None:
     shown = {key: value for key, value in config.to_properties().items() if value}
     again, warnings = BrokerConfig().updated(shown)
     assert (again, warnings) == (config, [])
+
+
+# Those that RocketMQ 5.4 and 5.5 have and 5.3 had not.
+NEW_KEYS = """
+checkCommitLogOffsetOnRecover combineCQUseRocksdbForLmq commitLogRecoverMaxNum enableLiteEventMode
+enableLitePopLog enableLmqQuota indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
+iteratorWhenUseRocksdbConsumeQueue liteEventCheckInterval liteEventFullDispatchDelayTime
+liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable liteLagLatencyCollectEnable
+liteLagLatencyMetricsEnable liteLagLatencyTopK liteSubscriptionCheckInterval
+liteSubscriptionCheckTimeoutMills liteTtlCheckInterval maxClientEventCount maxLiteSubscriptionCount
+maxMessageFilterNumForNotification maxRocksDBIndexQueryDays metricsExportBatchMaxDataPoints
+minLiteTTl persistConsumerOffsetIncrementally popFromRetryProbabilityForPriority
+popReviveConcurrency popReviveSkipIfGroupAbsent priorityOrderAsc sharedByteBufferNum
+timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerReputServiceCorePoolSize
+timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBEnable
+timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
+timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+timerWheelSnapshotFlush timerWheelSnapshotIntervalMs transRocksDBEnable
+transWriteOriginTransHalfEnable transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+transactionCheckRocksdbQueueCapacity useMessageFilterForNotification useSeparateRetryQueue
+useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs
+"""
+
+
+@pytest.mark.behaviour("ST-21")
+@pytest.mark.parametrize("key", [*NEW_KEYS.split(), "haSlaveFallbehindMax", "serverWorkerThreads"])
+def test_a_key_of_another_release_has_no_effect(key: str) -> None:
+    _, said = BrokerConfig.load(f"{key}=false")
+    assert said == [f"{key} is a setting of RocketMQ that has no effect here"]
 
 
 def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:

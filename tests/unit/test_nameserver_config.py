@@ -44,7 +44,7 @@ def test_keys_without_effect_are_named_one_by_one() -> None:
     assert warnings == [
         "serverWorkerThreads=8 has no effect: one event loop serves all requests, "
         "there is no thread pool or queue to size",
-        "listenPrt=9 has no effect: unknown key",
+        "listenPrt is not a setting of RocketMQ: ignored, did you mean listenPort?",
         "useTLS has no effect here",
     ]
 
@@ -71,3 +71,9 @@ def test_properties_and_back() -> None:
     )
     assert again == config
     assert warnings == []
+
+
+@pytest.mark.behaviour("ST-21")
+@pytest.mark.parametrize("key", ["clientWorkerThreads", "controllerType", "enableElectUncleanMaster"])
+def test_a_key_of_rocketmqs_is_one(key: str) -> None:
+    assert NameServerConfig.load(f"{key}=1")[1] == [f"{key} is a setting of RocketMQ that has no effect here"]

@@ -309,12 +309,8 @@ class BrokerConfig(Settings):
         if (about_protection := protection.sentence(key, value)) is not None:
             return about_protection
         if key in KNOWN_KEYS:
-            return f"{key} is a RocketMQ setting that this broker does not support yet: ignored"
-        from difflib import get_close_matches  # needed by a typing error only
-
-        near = get_close_matches(key, self.to_properties(), 1, cutoff=0.8)
-        hint = f", did you mean {near[0]}?" if near else ""
-        return f"{key} is not a setting of RocketMQ: ignored{hint}"
+            return f"{key} is a setting of RocketMQ that has no effect here"
+        return Settings.without_effect(self, key, value)
 
     def apply_live(self, settings: Mapping[str, str]) -> None:
         """Change a running broker's settings, all of them or none.

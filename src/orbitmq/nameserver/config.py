@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from orbitmq.nameserver.config_keys import KNOWN_KEYS
 from orbitmq.runtime.paths import expanded, joined
 from orbitmq.settings import protection
 from orbitmq.settings.typed import ConfigError, Settings, flag, host, number, path, setting, text
@@ -82,7 +83,11 @@ class NameServerConfig(Settings):
     def without_effect(self, key: str, value: str) -> str:
         if (about_protection := protection.sentence(key, value)) is not None:
             return about_protection
-        return f"{key}={value} has no effect: {UNSUPPORTED.get(key, 'unknown key')}"
+        if key in KNOWN_KEYS:
+            return f"{key} is a setting of RocketMQ that has no effect here"
+        if key in UNSUPPORTED:
+            return f"{key}={value} has no effect: {UNSUPPORTED[key]}"
+        return Settings.without_effect(self, key, value)
 
 
 _ONE_LOOP = "one event loop serves all requests, there is no thread pool or queue to size"

@@ -43,7 +43,11 @@ class Settings:
 
     def without_effect(self, key: str, value: str) -> str:
         """The sentence for a key that is none of the fields."""
-        return f"{key}={value} has no effect: unknown key"
+        from difflib import get_close_matches  # needed by a typing error only
+
+        near = get_close_matches(key, self.to_properties(), 1, cutoff=0.8)
+        hint = f", did you mean {near[0]}?" if near else ""
+        return f"{key} is not a setting of RocketMQ: ignored{hint}"
 
     def updated(self, settings: Mapping[str, str]) -> tuple[Self, list[str]]:
         """A copy with ``settings`` (RocketMQ's keys) put over it, and a sentence for each key without effect.

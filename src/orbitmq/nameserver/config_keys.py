@@ -1,0 +1,24 @@
+"""Keys that a namesrv.conf of RocketMQ may hold and of which nothing more is to be said, as data: names only.
+
+Collected as those of the broker (``orbitmq.broker.config_keys``), from the setters of NamesrvConfig,
+NettyServerConfig, NettyClientConfig and ControllerConfig.
+"""
+
+from __future__ import annotations
+
+_NAMES = """
+channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
+clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
+clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
+connectTimeoutMillis controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId
+controllerRequestThreadPoolQueueCapacity controllerStorePath controllerThreadPoolNums controllerType
+disableCallbackExecutor disableNettyWorkerGroup electMasterMaxRetryCount enableElectUncleanMaster
+enableReconnectForGoAway enableTransparentRetry jraftConfig mappedFileSize
+maxReconnectIntervalTimeSeconds metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader
+metricsGrpcExporterTarget metricsInDelta metricsLabel metricsPromExporterHost metricsPromExporterPort
+notifyBrokerRoleChanged processReadEvent scanAvailableNameSrv scanInactiveMasterInterval
+socksProxyConfig
+"""
+
+KNOWN_KEYS = frozenset(_NAMES.split())
