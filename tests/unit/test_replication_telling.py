@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.conversation.turns import Turns
 from tests.unit.test_broker_change_feed import Tables
 from tests.unit.test_replication_state import Pair, Side, connect
 
+from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.pop.state import PopState
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, everything
@@ -99,3 +101,20 @@ def test_nothing_is_kept_of_changes_when_all_is_told() -> None:
     next(telling)
     del telling
     assert len(tables.feed._listeners) == listening - 1, "a link that ends leaves nothing behind"
+
+
+@pytest.mark.behaviour("HB-11")
+async def test_whole_tables_are_told_in_slices(
+    runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame at a time: encoding all frames that a link may owe held up the event loop for 0.1 s."""
+    async with Pair(runtime) as pair:
+        count = MAX_ENTRIES * (WINDOW + 2)
+        for number in range(count):
+            pair.master.tables.offsets.commit("g", f"T{number}", 0, number)
+        turns = Turns(monkeypatch, ChangeFeed, "entry")
+        connect(pair.master, pair.slave)
+        await pair.sleep(1)
+        assert len(pair.slave.tables.offsets.table()) == count
+        assert turns.total >= count
+        assert turns.longest <= MAX_ENTRIES + 10

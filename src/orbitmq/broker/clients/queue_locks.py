@@ -133,12 +133,13 @@ class QueueLocks:
     def _is_alive(self, lock: _Lock) -> bool:
         return self._age_ms(lock) <= LOCK_LIVES_MS
 
-    def _items(self) -> list[tuple[str, _Lock]]:
-        return [
-            (_key(group, queue), lock)
-            for group, locks in self._groups.items()
-            for queue, lock in locks.items()
-        ]
+    def _items(self) -> Iterator[tuple[str, _Lock]]:
+        # A large table is read in slices, and may change between two of them.
+        for group in list(self._groups):
+            for queue in list(self._groups.get(group, {})):
+                lock = self._groups.get(group, {}).get(queue)
+                if lock is not None:
+                    yield _key(group, queue), lock
 
     def _is_held(self, key: str) -> bool:
         group, queue = _of_key(key)
@@ -162,12 +163,15 @@ class QueueLocks:
 
     def file_text(self) -> Iterator[str]:
         """``queueLocks.json``, piece by piece."""
-        locks = [
-            (quoted(key), msgspec.json.encode([lock.client_id, round(self._age_ms(lock))]).decode())
-            for key, lock in self._items()
-            if self._is_alive(lock)
-        ]
-        return file_text([("complete", "true" if self.complete else "false"), ("locks", locks)])
+        return file_text(
+            [("complete", "true" if self.complete else "false"), ("locks", self._lines_of_file())]
+        )
+
+    def _lines_of_file(self) -> Iterator[tuple[str, str]]:
+        for key, lock in self._items():
+            if self._is_alive(lock):
+                value = msgspec.json.encode([lock.client_id, round(self._age_ms(lock))])
+                yield quoted(key), value.decode()
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``queueLocks.json``."""

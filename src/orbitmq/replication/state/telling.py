@@ -191,10 +191,11 @@ class Telling:
                     continue
                 self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=None)
                 entries, begins = [], False
-                while not sending.has_room:
+                await asyncio.sleep(0)
+                while self.links.get(link) is sending and not sending.has_room:
                     await self._clock.sleep(LOOK_SECONDS)
-                    if self.links.get(link) is not sending:
-                        return
+                if self.links.get(link) is not sending:
+                    return
             if self.links.get(link) is sending:
                 self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=locks)
 
