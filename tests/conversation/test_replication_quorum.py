@@ -323,7 +323,7 @@ async def test_a_slave_whose_disk_refuses_a_topic_is_no_copy(
     for _ in range(60):
         await world.sleep(1)
         assert replicas.in_sync == 1
-    said = [line for line in caplog.messages if "the disk does not keep the topics that were told" in line]
+    said = [line for line in caplog.messages if "the disk does not keep the topics, groups" in line]
     assert len(said) == 1
     async with world.producer(retries=0) as producer:
         with pytest.raises(SendError):

@@ -463,16 +463,17 @@ class Numbers:
 
 @pytest.mark.parametrize("orbitmq_seed", range(6))
 async def test_what_comes_first_is_on_disk_first(runtime: SimulatedRuntime, orbitmq_seed: int) -> None:
-    """A number that a table took over from the one before it, whenever the power is lost."""
+    """A number that a table took over from one before it, at any loss of power; also by way of another."""
     dice = random.Random(orbitmq_seed)
     machine = PowerMachine(runtime.machine("10.0.0.9"))
     seen: list[int] = []
 
     async def life(runtime: Runtime) -> None:
         feed = ChangeFeed()
-        later, first = Numbers(feed, "later"), Numbers(feed, "first")
+        later, between, first = (Numbers(feed, name) for name in ("later", "between", "first"))
         persistence = Persistence(runtime, FOLDER, feed, Events())
-        persistence.register("later", later, after=["first", "not here"])
+        persistence.register("later", later, after=["between", "not here"])
+        persistence.register("between", between, after=["first"])
         persistence.register("first", first)
         persistence.load()
         seen.append(later.number)

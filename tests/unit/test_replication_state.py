@@ -61,11 +61,12 @@ class Side:
             self.noted.append,
         )
         self.saved: list[str] = []
+        self.disk_s = DISK_S
         self.crashed = False
 
-    async def save(self, table: str) -> None:
-        self.saved.append(table)
-        await self.runtime.clock.sleep(DISK_S)
+    async def save(self, *tables: str) -> None:
+        self.saved.extend(tables)
+        await self.runtime.clock.sleep(self.disk_s)
 
     @property
     def max_commit_log_offset(self) -> int:

@@ -71,15 +71,13 @@ def attach(host: Host) -> Attachment:
             s.events.publish(DeliveriesLost(lost))
         s.events.publish(CutAhead(start))
         # Before the log is shorter: after a crash between the two the log tells that they are done.
-        for table in (DELAYS, TIMERS, OFFSETS):
-            await s.persistence.flush(table)
+        await s.persistence.flush(DELAYS, TIMERS, OFFSETS)
 
     async def cut(end: int) -> None:
         replicas.forget()
         s.events.publish(LogCut(end))
         # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
-        for table in (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS):
-            await s.persistence.flush(table)
+        await s.persistence.flush(DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
     cutting.before_cut, cutting.on_cut = about_to_cut, cut
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
@@ -91,9 +89,10 @@ def attach(host: Host) -> Attachment:
     escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
     QueueEnds(s.feed, s.store)
 
-    async def keep(table: str) -> None:
-        # The store keeps them in files of its own.
-        await (s.store.keep_ends() if table == QUEUE_ENDS else s.persistence.flush(table))
+    async def keep(*tables: str) -> None:
+        await s.persistence.flush(*(table for table in tables if table != QUEUE_ENDS))
+        if QUEUE_ENDS in tables:
+            await s.store.keep_ends()  # in files of the store's own
 
     kept = Kept(keep)
     exchange = StateExchange(

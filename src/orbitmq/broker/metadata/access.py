@@ -88,15 +88,15 @@ class MetadataAccess:
         return self._persistence.saved(TOPICS, topic)
 
     async def save(self, *tables: str) -> None:
-        """Return when the changes of these tables are on disk.
+        """Return when the changes of these tables are on disk; a kill leaves all of them or none.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; it is tried again in the background.
         """
-        for table in tables:
-            try:
-                await self._persistence.flush(table)
-            except OSError as error:
-                raise RemotingError(
-                    ResponseCode.SERVICE_NOT_AVAILABLE, f"a change of {table} cannot be written: {error}"
-                ) from error
+        try:
+            await self._persistence.flush(*tables)
+        except OSError as error:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"a change of {' and '.join(tables)} cannot be written: {error}",
+            ) from error

@@ -91,9 +91,10 @@ class TopicAdministration:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._check_not_system(topic)
         log.info("topic %s is deleted by %s", topic, by)
-        deleted = self._topics.delete(topic)
+        # The offsets first: a slave that has only a part of the changes keeps none of a topic that is gone.
         # Also when the topic is gone: a deletion that was refused may have come so far.
         self._offsets.drop_topic(topic)
+        deleted = self._topics.delete(topic)
         await self._metadata.save(TOPICS, OFFSETS)
         if deleted:
             await self._registration.announced(ANNOUNCE_TIMEOUT_MS)
@@ -139,7 +140,7 @@ class GroupAdministration:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
         """
         log.info("group %s is deleted by %s", group, by)
-        self._groups.delete(group)
-        if with_offsets:
+        if with_offsets:  # before the group, as those of a topic
             self._offsets.drop_group(group)
+        self._groups.delete(group)
         await self._metadata.save(GROUPS, OFFSETS)

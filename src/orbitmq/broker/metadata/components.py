@@ -14,6 +14,7 @@ from orbitmq.broker.change_feed import (
     OFFSETS,
     POP_ORDERS,
     POPS,
+    REDRIVES,
     RESETS,
     TOPICS,
     UNTOLD,
@@ -40,8 +41,10 @@ class MetadataTables(Component):
         locks: QueueLocks,
     ) -> None:
         self._tables = (
-            Table(TOPICS, topics),
-            Table(GROUPS, groups, parts=(FORBIDDEN,)),
+            # A deleted topic that is made again must not find the offsets and redrives of the one before, nor
+            # a group those that were deleted with it.
+            Table(TOPICS, topics, after=(OFFSETS, REDRIVES)),
+            Table(GROUPS, groups, parts=(FORBIDDEN,), after=(OFFSETS,)),
             # A reset that a pop has heard is over: where that pop went on must not be lost without it. And a
             # slave that lacks it would undo it, if it did not count as one that lacks something.
             Table(OFFSETS, offsets, parts=(RESETS,), after=(POPS, POP_ORDERS, UNTOLD)),
@@ -112,6 +115,4 @@ class KeptAtOnce(Component):
             await self._wanted.wait()
             self._wanted.clear()
             with suppress(OSError):
-                # The others come before the offsets, but only when these have changed.
-                for table in (OFFSETS, POPS, POP_ORDERS, UNTOLD):
-                    await self._persistence.flush(table)
+                await self._persistence.flush(OFFSETS, POPS, POP_ORDERS, UNTOLD)

@@ -145,31 +145,47 @@ class Persistence:
 
     # -- the journal -----------------------------------------------------------------------------------
 
-    async def flush(self, table: str) -> None:
-        """Return when every change of ``table`` made before the call is on disk.
+    async def flush(self, *tables: str) -> None:
+        """Return when every change of ``tables`` made before the call is on disk.
+
+        They come there in one frame: a process that is killed leaves all of these changes or none.
 
         Raises:
             OSError: the disk refused; the changes are tried again with the next flush.
         """
-        stored = self._by_table[table]
-        wanted = stored.changes
-        if stored.durable >= wanted:
+        files = {self._by_table[table].name: self._by_table[table] for table in tables}
+        wanted = {name: stored.changes for name, stored in files.items()}
+
+        def durable() -> bool:
+            return all(files[name].durable >= changes for name, changes in wanted.items())
+
+        if durable():
             return
-        self._wanted[stored.name] = None
+        self._wanted.update(dict.fromkeys(files))
         async with self._writing:
-            if stored.durable >= wanted:
-                return  # the one before us has written for all
-            self._wanted[stored.name] = None  # or has tried and failed
-            files = {name: self._stored[name] for name in self._wanted}
+            if durable():
+                return  # the flush before this one has written for all
+            self._wanted.update(dict.fromkeys(files))  # or has tried and failed
+            for name in list(self._wanted):
+                self._wanted.update((before.name, None) for before in self._before(self._stored[name]))
+            together = [self._stored[name] for name in self._wanted]
             self._wanted.clear()
-            for each in list(files.values()):
-                files.update((before.name, before) for before in self._before(each))
-            await self._append(list(files.values()))
+            await self._append(together)
 
     def _before(self, stored: _File) -> list[_File]:
-        """The files that come before this one, and lack changes on disk."""
-        files = [self._stored[name] for name in stored.after if name in self._stored]
-        return [each for each in files if each.durable < each.changes]
+        """The files that come before this one, also by way of others, and lack changes on disk."""
+        return [each for each in self._earlier(stored) if each.durable < each.changes]
+
+    def _earlier(self, stored: _File) -> list[_File]:
+        """All files that come before this one."""
+        found: dict[str, _File] = {}
+        open_ends = [stored]
+        while open_ends:
+            for name in open_ends.pop().after:
+                if name in self._stored and name not in found:
+                    found[name] = self._stored[name]
+                    open_ends.append(found[name])
+        return list(found.values())
 
     async def _append(self, files: list[_File]) -> None:
         """Write the unsaved changes of ``files`` to the journal; only with ``_writing`` held."""
@@ -245,7 +261,7 @@ class Persistence:
         async with self._folding:
             files = [stored for stored in self._stored.values() if stored.stale]
             # What comes first is then in its file already, and need not go through the journal.
-            files.sort(key=lambda stored: bool(stored.after))
+            files.sort(key=lambda stored: len(self._earlier(stored)))
             async with self._writing:
                 numbers = self._journal.rotate()
             for stored in files:

@@ -39,9 +39,8 @@ class ActingJournal(Component):
 
     async def write(self) -> None:
         """Bring what has changed to the disk; nothing when nothing has."""
-        for table in TABLES:
-            try:
-                await self._persistence.flush(table)
-            except OSError as error:
-                text = "the progress of deliveries is not on the disk, it is tried again: %s"
-                self._limiter.write(logging.ERROR, "refused", text, error)
+        try:
+            await self._persistence.flush(*TABLES)
+        except OSError as error:
+            text = "the progress of deliveries is not on the disk, it is tried again: %s"
+            self._limiter.write(logging.ERROR, "refused", text, error)

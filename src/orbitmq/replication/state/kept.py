@@ -45,13 +45,14 @@ class Kept:
     """Brings topics, groups and the ends of queues to the disk, and progress that followers told.
 
     Args:
-        save: returns when the changes of a table are on disk; raises OSError.
+        save: returns when the changes of some tables are on disk, those of the journal in one frame; raises
+            OSError.
 
     Attributes:
         owes_progress: whether a follower told something that may not be on the disk yet.
     """
 
-    def __init__(self, save: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, save: Callable[..., Awaitable[None]]) -> None:
         self._save = save
         self.owes_progress = False
         self._keeping = asyncio.Lock()
@@ -63,12 +64,12 @@ class Kept:
         Raises:
             OSError: it refuses; they stay in memory, and the next call tries again.
         """
-        for table in METADATA:
-            try:
-                await self._save(table)
-            except OSError as error:
-                why = error.strerror or error  # each try names another file
-                raise OSError(f"the disk does not keep the {table} that were told: {why}") from error
+        try:
+            await self._save(*METADATA)
+        except OSError as error:
+            why = error.strerror or error  # each try names another file
+            text = f"the disk does not keep the topics, groups and ends of queues that were told: {why}"
+            raise OSError(text) from error
 
     async def tried(self) -> None:
         """As :meth:`all`; that the disk refuses is one line in the log."""
@@ -85,8 +86,7 @@ class Kept:
                 return
             self.owes_progress = False
             try:
-                for table in PROGRESS:
-                    await self._save(table)
+                await self._save(*PROGRESS)
             except OSError as error:
                 self.owes_progress = True
                 text = "the disk does not keep the progress that followers told: %s"
