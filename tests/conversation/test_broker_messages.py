@@ -19,7 +19,8 @@ from orbitmq.testing import SimulatedLoop
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.command import FLAG_ONEWAY, Command
+from orbitmq.wire.frame import decode_frame, encode_frame, frame_end
 from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageRequest, SendMessageResponse
 
 FORBIDDEN_TOPICS = [
@@ -426,3 +427,49 @@ async def test_a_full_disk_refuses_sends_with_the_reason_and_still_serves_pulls(
     assert "91% full" in (answer.remark or "")
     [record] = records(await peer.pull())
     assert record.body == b"before"
+
+
+class Frames(asyncio.Protocol):
+    """A connection of which every byte that comes is kept."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+    def answers(self) -> dict[int, int]:
+        """Code by number of the request."""
+        found, at = {}, 0
+        while at < len(self.data):
+            end = frame_end(self.data, at, len(self.data))
+            answer = decode_frame(self.data, at, end)
+            found[answer.opaque] = answer.code
+            at = end
+        return found
+
+
+@pytest.mark.behaviour("AS-11")
+async def test_a_one_way_request_that_cannot_be_served_is_dropped_in_silence(broker: Broker) -> None:
+    """An unknown code, a header without its fields, a topic that takes no messages."""
+    frames = Frames()
+    transport, _ = await broker.runtime.network.connect(lambda: frames, "127.0.0.1", 10911)
+    for flag, first in ((FLAG_ONEWAY, 0), (0, 10)):
+        requests = (
+            Command(99_999),
+            Command(RequestCode.SEND_MESSAGE_V2, {"b": "T"}),
+            send_request(topic="SCHEDULE_TOPIC_XXXX").command(b"x"),
+        )
+        for number, command in enumerate(requests, first):
+            command.opaque, command.flag = number, command.flag | flag
+            transport.write(encode_frame(command))
+    await broker.runtime.clock.sleep(5)
+    answers = frames.answers()
+    assert sorted(answers) == [10, 11, 12]
+    assert ResponseCode.SUCCESS not in answers.values()
+    assert not frames.lost
+    transport.close()

@@ -92,15 +92,19 @@ async def test_a_popped_message_is_invisible_until_it_is_done(broker: Broker, pe
     assert (await pop(peer)).code == ResponseCode.POLLING_TIMEOUT
 
 
-async def test_a_message_not_handled_in_time_comes_again(broker: Broker, peer: BrokerPeer) -> None:
+@pytest.mark.behaviour("PE-04")
+@pytest.mark.parametrize("invisible_ms", [1000, 10_000, 60_000])
+async def test_a_message_not_handled_in_time_comes_again(
+    broker: Broker, peer: BrokerPeer, invisible_ms: int
+) -> None:
     await peer.sent(b"one")
-    first = await pop(peer)
-    waiting = asyncio.ensure_future(pop(peer, poll_time=15_000))
-    again = await waiting
+    first = await pop(peer, invisible_time=invisible_ms)
+    while not (again := await pop(peer, poll_time=15_000)).bodies:
+        assert again.code == ResponseCode.POLLING_TIMEOUT
     assert again.bodies == [b"one"]
     assert again.header is not None
     assert first.header is not None
-    assert 10_000 <= again.header.pop_time - first.header.pop_time <= 11_000
+    assert invisible_ms <= again.header.pop_time - first.header.pop_time <= invisible_ms + 1000
     record = again.records[0]
     assert record.topic == "T"
     assert record.reconsume_times == 1

@@ -72,6 +72,16 @@ async def test_a_message_is_found_by_its_unique_id(peer: Peer) -> None:
         assert bodies(found) == [b"%d" % number]
 
 
+@pytest.mark.behaviour("MV-13")
+async def test_the_newest_64_are_found_the_oldest_of_them_first(peer: Peer) -> None:
+    for number in range(70):
+        await peer.put(b"%d" % number, "k")
+    assert bodies(await peer.query("k", max_num=1000)) == [b"%d" % number for number in range(6, 70)]
+    # By unique id 32, whatever is asked for; a key stands in the same index.
+    assert bodies(await peer.query("k", unique=True, max_num=1)) == [b"%d" % n for n in range(38, 70)]
+    assert (await peer.query("other")).code == 22
+
+
 @pytest.mark.broker(max_msgs_num_batch=6, default_query_max_num=2)
 async def test_the_numbers_of_the_settings_bound_the_answer(peer: Peer) -> None:
     for number in range(9):

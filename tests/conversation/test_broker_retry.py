@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer, records, send_request
+from tests.conversation.broker_peer import HANGS_S, BrokerPeer, hang, records, send_request
 
 from orbitmq.broker.broker import Broker
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
-from orbitmq.store import PutStatus
-from orbitmq.testing import SimulatedLoop
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -232,17 +231,16 @@ async def test_what_cannot_be_sent_back_says_why(broker: Broker, peer: Peer) -> 
 
 
 @pytest.mark.behaviour("SB-12")
-async def test_only_a_stored_copy_is_a_success(broker: Broker, peer: Peer) -> None:
+@pytest.mark.broker(flush_disk_type="SYNC_FLUSH", sync_flush_timeout_ms=1000)
+async def test_only_a_stored_copy_is_a_success(broker: Broker, peer: Peer, runtime: SimulatedRuntime) -> None:
     record = await peer.delivered()
-
-    async def slow(_result: object) -> PutStatus:
-        return PutStatus.FLUSH_DISK_TIMEOUT
-
-    append = broker.services.append
-    stored, append.stored = append.stored, slow  # type: ignore[method-assign]
+    sync = runtime.threads.sync
+    hang(runtime)
     answer = await peer.back(record)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")
-    append.stored = stored  # type: ignore[method-assign]
+    runtime.threads.sync = sync  # type: ignore[method-assign]
+    await runtime.clock.sleep(HANGS_S)
+    assert (await peer.back(record)).code == ResponseCode.SUCCESS
     broker.services.store.refuse("the disk of the test is full")
     answer = await peer.back(record)
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -344,6 +344,22 @@ async def test_a_message_that_cannot_be_delivered_does_not_hold_up_the_others(
     assert await peer.read(0, "RMQ_SYS_TRANS_HALF_TOPIC", 0) == []
 
 
+@pytest.mark.behaviour("DL-04")
+async def test_a_refused_delivery_is_tried_again_every_second(broker: Broker, peer: Peer) -> None:
+    await peer.put(b"x", {})
+    sent_ms = peer.now()
+    await peer.put(b"late", {"DELAY": "1"})
+    store = broker.services.store
+    store.refuse("no room")
+    # Due after 1 s, refused then and after 2 and 3 s.
+    await peer.runtime.clock.sleep(3.3)
+    assert await peer.read(1) == []
+    store.acceptance.accept()
+    [record] = await peer.read(1, wait_ms=5000)
+    assert record.body == b"late"
+    assert 4000 <= record.store_timestamp - sent_ms <= 4050
+
+
 @pytest.mark.behaviour("DL-10")
 async def test_a_slave_delivers_nothing(runtime: SimulatedRuntime) -> None:
     peer = Peer(runtime)

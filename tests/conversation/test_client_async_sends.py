@@ -15,12 +15,8 @@ from orbitmq.client.producer import producer as producer_module
 from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.errors import BrokerError, SendErrorKind, TopicNotFoundError, ValidationError
 from orbitmq.message.properties import parse_properties
-from orbitmq.testing import SimulatedRuntime
-from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.recall_handle import RecallHandle
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -182,28 +178,6 @@ async def test_submitting_to_batches_needs_no_task_and_tells_all_the_same(world:
         assert producer._batches.waiting == 0
         with pytest.raises(ValidationError):
             producer.submit(Message("t", b""))
-
-
-@pytest.mark.behaviour("AS-11")
-async def test_a_one_way_request_that_cannot_be_served_is_dropped_in_silence(
-    runtime: SimulatedRuntime,
-) -> None:
-    served: list[int] = []
-
-    def handle(connection: Any, command: Command) -> Command | None:
-        served.append(command.code)
-        raise RemotingError(1, "never")
-
-    server = RemotingServer(runtime, handle)
-    port = await server.start("127.0.0.1", 0)
-    client = RemotingClient(runtime)
-    address = f"127.0.0.1:{port}"
-    await client.oneway(address, Command(code=10), 1000)
-    answer = await client.request(address, Command(code=11), 1000)
-    # The one answer is that of the second request, on the same connection.
-    assert (answer.code, served) == (1, [10, 11])
-    await client.close()
-    await server.stop()
 
 
 @pytest.mark.behaviour("FT-12")

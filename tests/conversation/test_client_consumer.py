@@ -55,6 +55,7 @@ async def test_the_first_message_comes_at_once_and_the_offset_is_committed_at_cl
         assert broker.heartbeats == {}
 
 
+@pytest.mark.behaviour("MO-05")
 async def test_offsets_are_committed_every_five_seconds_and_taken_up_again(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
@@ -63,7 +64,9 @@ async def test_offsets_are_committed_every_five_seconds_and_taken_up_again(world
     seen = Collector()
     async with running(consumer_of(world), seen):
         await until(world, lambda: len(seen.got) == 10)
-        await world.runtime.clock.sleep(5.2)
+        await world.runtime.clock.sleep(4)
+        assert broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET) == []
+        await world.runtime.clock.sleep(1.2)
         assert broker.offsets["cg", "t", 0] == 10
         commits = broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
         assert any(command.is_oneway for command in commits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -208,9 +209,12 @@ async def test_progress_goes_with_pulls_to_the_master_and_every_five_seconds(wor
         carried = [int(c.ext["commitOffset"]) for c in master.requests(PULL) if int(c.ext["sysFlag"]) & 1]
         assert carried == sorted(carried)
         assert carried[-1] == 2
-        await asyncio.sleep(9)
+        for number in range(40):
+            master.store("t", b"%d" % number)
+            await asyncio.sleep(0.5)
         times = master.times(RequestCode.UPDATE_CONSUMER_OFFSET)
-        assert times
+        assert len(times) >= 4
+        assert all(later - earlier == pytest.approx(5, abs=0.1) for earlier, later in pairwise(times))
         assert all(one.is_oneway for one in master.requests(RequestCode.UPDATE_CONSUMER_OFFSET))
 
 

@@ -24,6 +24,7 @@ from orbitmq import (
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.client.producer.batching import AutoBatch
+from orbitmq.client.producer.options import ProducerOptions
 from orbitmq.client.producer.queue_choice import by_random
 from orbitmq.errors import ClientStateError, SendErrorKind
 from orbitmq.message.batch import iter_batch
@@ -180,6 +181,12 @@ async def test_a_batch_over_the_limit_is_refused(world: Any) -> None:
     async with producer_of(world, max_message_bytes=1000) as producer:
         with pytest.raises(ValidationError, match="over the limit of 1000"):
             await producer.send_batch([Message("t", bytes(400))] * 3)
+    world.topics["t"] = {"a": 1}
+    # Without the option 4 MiB, with what belongs to each message beside its body.
+    async with producer_of(world) as producer:
+        await producer.send_batch([Message("t", bytes(2 * 1024 * 1024 - 200))] * 2)
+        with pytest.raises(ValidationError, match="over the limit of 4194304"):
+            await producer.send_batch([Message("t", bytes(2 * 1024 * 1024))] * 2)
 
 
 @pytest.mark.scripted("a", "b")
@@ -375,6 +382,13 @@ async def test_hooks_see_every_try_and_may_forbid_it(world: Any) -> None:
         with pytest.raises(PermissionError, match="not three"):
             await producer.send(Message("t", b"xxx"))
         assert len(world.brokers["a"].requests(SEND)) == sends
+        log.clear()
+        await producer.send(Message("t", bytes(100_000)))
+        # It is asked about what goes out, which is compressed.
+        sent = [len(command.body) for broker in world.brokers.values() for command in broker.requests(SEND)]
+        assert 0 < log[0][2] < 1000
+        assert log[0][0] == "check"
+        assert log[0][2] in sent
 
 
 @pytest.mark.behaviour("AS-09")
@@ -399,11 +413,16 @@ async def test_back_pressure_limits_what_is_under_way(world: Any) -> None:
         results = await asyncio.gather(*sends, return_exceptions=True)
         assert sum(isinstance(r, SendResult) for r in results) == 40
         assert most == 10
-    most = 0
-    async with producer_of(world, max_in_flight=100, max_in_flight_bytes=1) as producer:
-        bodies = [world.runtime.random.randbytes(600_000) for _ in range(3)]
-        await asyncio.gather(*(producer.send(Message("t", body)) for body in bodies))
-        assert most == 1
+    assert ProducerOptions().max_in_flight is None
+    assert ProducerOptions().max_in_flight_bytes == 100 * 1024 * 1024
+    # The numbers count as they are; RocketMQ makes at least 10 and 1 MiB of them.
+    limits = ((1, 1 << 30, 1), (100, 1, 1), (100, 1_190_000, 1), (100, 1_250_000, 2))
+    for messages, size_bytes, together in limits:
+        most = 0
+        async with producer_of(world, max_in_flight=messages, max_in_flight_bytes=size_bytes) as producer:
+            bodies = [world.runtime.random.randbytes(600_000) for _ in range(3)]
+            await asyncio.gather(*(producer.send(Message("t", body)) for body in bodies))
+            assert most == together
 
 
 @pytest.mark.parametrize("make", [bytearray, memoryview])

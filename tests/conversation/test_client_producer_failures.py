@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.conversation.scripted import never, producer_of
+from tests.conversation.scripted import never, producer_of, until
 
 from orbitmq import Message, MessageQueue, Producer, SendError, SendStatus
 from orbitmq.errors import SendErrorKind
@@ -168,6 +168,26 @@ async def test_a_refusal_on_the_list_is_retried_elsewhere(world: Any) -> None:
             assert (await producer.send(Message("t", b"x"))).queue.broker_name == "b"
 
 
+@pytest.mark.behaviour("SK-04")
+@pytest.mark.scripted("a", "b")
+async def test_a_send_that_is_cancelled_is_not_tried_again(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    for broker in world.brokers.values():
+        broker.script = lambda command: never(command) if command.code == SEND else "default"
+
+    def sends() -> int:
+        return sum(len(broker.requests(SEND)) for broker in world.brokers.values())
+
+    async with producer_of(world) as producer:
+        sending = asyncio.ensure_future(producer.send(Message("t", b"x")))
+        await until(world, lambda: sends() == 1)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await world.runtime.clock.sleep(30)
+        assert sends() == 1
+
+
 @pytest.mark.behaviour("SK-05")
 @pytest.mark.behaviour("SK-18")
 @pytest.mark.scripted("a", "b")
@@ -190,19 +210,27 @@ async def test_any_other_refusal_is_final_and_carries_code_and_remark(world: Any
 @pytest.mark.behaviour("SK-06")
 @pytest.mark.behaviour("SK-18")
 @pytest.mark.parametrize(("retry", "sends"), [(False, 1), (True, 3)])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (10, SendStatus.FLUSH_DISK_TIMEOUT),
+        (11, SendStatus.SLAVE_NOT_AVAILABLE),
+        (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
+)
 @pytest.mark.scripted("a", "b")
 async def test_stored_but_not_safe_is_returned_unless_told_otherwise(
-    world: Any, retry: bool, sends: int
+    world: Any, code: int, status: SendStatus, retry: bool, sends: int
 ) -> None:
     for broker in world.brokers.values():
         broker.script = lambda command: (
-            command.reply(12, ext={"msgId": "m", "queueId": command.ext["e"], "queueOffset": "5"})
+            command.reply(code, ext={"msgId": "m", "queueId": command.ext["e"], "queueOffset": "5"})
             if command.code == SEND
             else "default"
         )
     async with producer_of(world, retry_not_stored_ok=retry) as producer:
         result = await producer.send(Message("t", b"x"))
-        assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        assert result.status is status
         assert result.queue_offset == 5
         assert sum(len(broker.requests(SEND)) for broker in world.brokers.values()) == sends
 

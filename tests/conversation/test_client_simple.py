@@ -92,6 +92,19 @@ async def test_what_is_not_acknowledged_comes_again(orbitmq_world: World) -> Non
         assert await consumer.receive(wait_s=90) == []
 
 
+@pytest.mark.behaviour("PE-04")
+async def test_unless_told_a_message_comes_again_after_a_minute(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a")
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        assert texts(await consumer.receive(wait_s=5)) == ["a"]
+        taken_s = world.clock.monotonic()
+        while not await consumer.receive(wait_s=1):
+            pass
+        assert 60 <= world.clock.monotonic() - taken_s <= 61
+
+
 async def test_a_longer_invisible_time(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, "a")

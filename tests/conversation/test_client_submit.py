@@ -13,6 +13,7 @@ from orbitmq import Message, MessageQueue, SendError, SendResult, SendStatus
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer import callbacks
 from orbitmq.client.producer.batching import AutoBatch
+from orbitmq.client.producer.options import ProducerOptions
 from orbitmq.errors import ClientStateError, SendErrorKind
 from orbitmq.runtime.system import system_runtime
 from orbitmq.wire.codes import RequestCode
@@ -75,6 +76,7 @@ async def test_a_submitted_message_for_one_queue_is_tried_there_again(world: Any
 
 @pytest.mark.behaviour("AS-01")
 async def test_requests_beyond_max_async_wait_for_a_place(world: Any) -> None:
+    assert ProducerOptions().max_async == 65535
     world.topics["t"] = {"a": 1}
     world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
     async with producer_of(world, max_async=2, retries=0, timeout_ms=1000) as producer:

@@ -9,6 +9,7 @@ import pytest
 from tests.conversation.broker_peer import broker_config
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig, ConfigError
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
@@ -67,6 +68,16 @@ async def test_a_broker_registers_at_its_start_and_every_period(
     assert all(29.9 < later - earlier < 30.2 for earlier, later in itertools.pairwise(times))
     await broker.stop()
     assert recorder.heard[-1][1].code == RequestCode.UNREGISTER_BROKER
+
+
+@pytest.mark.behaviour("HB-01")
+def test_the_period_of_registrations_is_10_to_60_s() -> None:
+    for period_ms in (10_000, 60_000):
+        config, _ = BrokerConfig.load(f"registerNameServerPeriod={period_ms}")
+        assert config.register_period_ms == period_ms
+    for period_ms in (9_999, 60_001):
+        with pytest.raises(ConfigError, match=r"registerNameServerPeriod.*10000 to 60000"):
+            BrokerConfig.load(f"registerNameServerPeriod={period_ms}")
 
 
 async def test_name_servers_may_change_while_the_broker_runs(

@@ -10,7 +10,7 @@ import pytest
 
 from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.server import NameServer
+from orbitmq.nameserver.server import NOTIFY_TIMEOUT_MS, NameServer
 from orbitmq.settings import properties_text
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
@@ -380,9 +380,12 @@ async def test_it_can_wait_for_its_brokers_before_it_answers(peer: Peer, runtime
 @pytest.mark.behaviour("NR-08")
 async def test_acting_master_and_the_notice_of_the_lowest_id(runtime: SimulatedRuntime) -> None:
     heard: list[dict[str, str]] = []
+    assert not NameServerConfig().notify_min_broker_id_changed
+    assert NOTIFY_TIMEOUT_MS == 300
 
     def listen(connection: Any, command: Command) -> Command | None:
         assert command.code == RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+        assert command.is_oneway
         heard.append(command.ext)
         return None
 

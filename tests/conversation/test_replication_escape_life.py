@@ -293,6 +293,7 @@ async def test_a_slave_knows_what_waits_before_it_acts(orbitmq_world: World) -> 
 @pytest.mark.behaviour("TX-02")
 @pytest.mark.behaviour("TX-03")
 @pytest.mark.behaviour("TX-04")
+@pytest.mark.behaviour("TX-07")
 async def test_an_open_transaction_is_asked_about_once_by_the_broker_that_got_it(
     orbitmq_world: World,
 ) -> None:

@@ -85,6 +85,7 @@ def acting(**settings: Any) -> Any:
 async def test_a_heartbeat_and_a_look_each_second(
     runtime: SimulatedRuntime, names: NameServerScript, old: bool
 ) -> None:
+    assert acting().heartbeat_timeout_ms == 1000
     async with make_broker(runtime, acting(compatible_with_old_name_server=old)) as broker:
         begin = runtime.clock.monotonic()
         await runtime.clock.sleep(20.5)
@@ -149,6 +150,22 @@ async def test_an_answer_without_a_body_is_no_right_to_lead(
         assert "delayed messages" not in broker.running
 
 
+@pytest.mark.behaviour("HB-02")
+async def test_every_name_server_gets_a_heartbeat_each_second(
+    runtime: SimulatedRuntime, names: NameServerScript
+) -> None:
+    other = NameServerScript(runtime)
+    await other.server.start("127.0.0.1", 9877)
+    config = broker_config(namesrv_addr="127.0.0.1:9876;127.0.0.1:9877", enable_slave_acting_master=True)
+    async with make_broker(runtime, config):
+        begin = runtime.clock.monotonic()
+        await runtime.clock.sleep(20.5)
+        for server in (names, other):
+            assert 19 <= len([at for at, _ in server.of(*HEARTBEATS) if at > begin]) <= 22
+    await other.server.stop()
+
+
+@pytest.mark.behaviour("HB-02")
 @pytest.mark.behaviour("PO-01")
 @pytest.mark.behaviour("PO-03")
 async def test_an_isolated_broker_looks_and_tells_nothing(

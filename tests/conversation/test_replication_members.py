@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.replicas import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, online, shown
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, following, online, shown
 
 from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
@@ -15,6 +15,7 @@ from orbitmq.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBo
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest
+from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest
 
 SECOND_SLAVE = "broker-a-2"
 
@@ -113,6 +114,19 @@ async def test_a_name_server_that_knows_nobody_changes_no_role(orbitmq_world: Wo
         assert watch.roles[before:] == []
 
 
+@pytest.mark.orbitmq(replicas=3, settings={**ACTING, "totalReplicas": "2"})
+@pytest.mark.behaviour("MB-07")
+async def test_a_broker_counts_itself_among_the_living(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: registered(world, 2))
+    await world.sleep(5)
+    counted = [line.split(" of ")[0] for line in caplog.messages if "totalReplicas is 2" in line]
+    # Once at each broker: nobody counts itself twice, or leaves itself out.
+    assert counted == ["3 brokers"] * 3
+
+
 @pytest.mark.orbitmq(replicas=2)
 @pytest.mark.behaviour("MB-09")
 async def test_without_acting_masters_a_slave_stays_one(orbitmq_world: World) -> None:
@@ -122,6 +136,97 @@ async def test_without_acting_masters_a_slave_stays_one(orbitmq_world: World) ->
         world.crash(MASTER)
         await world.sleep(60)
         assert watch.since(0, SLAVE) == [Role.SLAVE]
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("MB-09")
+async def test_a_notice_of_a_change_that_did_not_happen_changes_nothing(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    client = RemotingClient(world.runtime)
+    async with Watch(world) as watch:
+        await online(world, watch)
+        before = len(watch.roles)
+        notice = NotifyMinBrokerIdChangeRequest(
+            min_broker_id=1,
+            broker_name="broker-a",
+            min_broker_addr=world.brokers[SLAVE].address,
+            offline_broker_addr=world.brokers[MASTER].address,
+        )
+        for name in (MASTER, SLAVE):
+            await client.oneway(world.brokers[name].address, notice.command(), 300)
+        await world.sleep(20)
+        assert watch.roles[before:] == []
+        assert following(world).connected
+    await client.close()
+
+
+@pytest.mark.orbitmq(replicas=3, settings=ACTING)
+@pytest.mark.behaviour("SS-03")
+async def test_only_the_loss_of_the_master_ends_the_connections_to_it(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await world.until(lambda: watch.leaders() == [MASTER] and registered(world, 2))
+        links = following(world)
+        await world.until(lambda: links.connected)
+        world.crash(SECOND_SLAVE)
+        await world.until(lambda: not registered(world, 2))
+        for _ in range(100):
+            await world.sleep(0.1)
+            assert links.connected
+        # Cut off without a reset: what was open would stay open for minutes.
+        world.partition(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        assert not links.connected
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("SS-01")
+async def test_a_slave_takes_the_special_services_and_gives_them_back(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    special = {"delayed messages", "popped messages", "timer messages", "open transactions of the master"}
+    async with Watch(world) as watch:
+        await online(world, watch)
+        slave = world.brokers[SLAVE]
+        assert not special & set(slave.running)
+        assert following(world).connected
+        world.crash(MASTER)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        await world.until(lambda: special <= set(slave.running))
+        assert not following(world).connected
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER])
+        assert not special & set(slave.running)
+        await world.until(lambda: following(world).connected)
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("PO-13")
+async def test_a_master_registers_when_it_serves_and_not_while_it_is_isolated(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    seen: list[tuple[Role | None, bool, bool]] = []
+
+    async def look() -> None:
+        while True:
+            broker = world.brokers.get(MASTER)
+            running = () if broker is None or broker._services is None else broker.running
+            now = watch.role(MASTER), "delayed messages" in running, registered(world, 0)
+            if seen[-1:] != [now]:
+                seen.append(now)
+            await asyncio.sleep(0.001)
+
+    async with Watch(world) as watch:
+        await online(world, watch)
+        world.crash(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        looking = asyncio.ensure_future(look())
+        await world.start_broker(MASTER)
+        await world.until(lambda: shown(world) == BOTH)
+        await world.sleep(5)
+        looking.cancel()
+    assert (Role.PRE_ONLINE, False, False) in seen
+    assert seen[-1] == (Role.MASTER, True, True)
+    assert all(role is Role.MASTER for role, _, known in seen if known)
+    assert not any(special or known for role, special, known in seen if role is Role.PRE_ONLINE)
 
 
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)

@@ -24,13 +24,7 @@ def watch(orbitmq_loop: SimulatedLoop, orbitmq_world: World) -> Iterator[Watch]:
     assert watch.both == []
 
 
-@pytest.mark.behaviour("MB-07")
 @pytest.mark.behaviour("MB-10")
-@pytest.mark.behaviour("NR-11")
-@pytest.mark.behaviour("PO-06")
-@pytest.mark.behaviour("PO-13")
-@pytest.mark.behaviour("SS-01")
-@pytest.mark.behaviour("SS-03")
 async def test_the_slave_acts_for_a_killed_master_and_makes_way_when_it_is_back(
     orbitmq_world: World, watch: Watch
 ) -> None:

@@ -192,6 +192,9 @@ def test_pick_one_at_least_takes_turns_in_the_better_half() -> None:
     assert all(one != two for one, two in pairwise(picks))
     faults.remove("d")
     assert {faults.pick_one_at_least(1) for _ in range(6)} == {"a"}
+    for name in "ab":
+        faults.remove(name)
+    assert {faults.pick_one_at_least(1) for _ in range(3)} == {"c"}
 
 
 @pytest.mark.behaviour("FT-19")
@@ -257,6 +260,12 @@ def test_without_the_mechanism_nothing_but_the_last_broker_is_avoided() -> None:
     route = make_route(a=2, b=2)
     picker = chooser()
     assert {pick.broker_name for pick in (picker.choose(route) for _ in range(4)) if pick} == {"a", "b"}
+    for tried, others in ((["a"], {"b"}), (["a", "b"], {"a"})):
+        picks = [picker.choose(route, tried) for _ in range(8)]
+        assert {pick.broker_name for pick in picks if pick} == others
+    only = make_route(a=2)
+    picks = [picker.choose(only, ["a"]) for _ in range(4)]
+    assert [pick.broker_name for pick in picks if pick] == ["a"] * 4
 
 
 @pytest.mark.behaviour("FT-13")

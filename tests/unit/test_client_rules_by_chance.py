@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.broker.change_feed import ChangeFeed
-from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS, QueueLocks
+from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.routes import EAGER_INTERVAL_MS, RouteCache
 from orbitmq.client.core.routing import BrokerQueues, TopicRoute
@@ -209,9 +209,9 @@ def test_a_lock_that_is_not_renewed_is_free_after_a_minute() -> None:
     locks = QueueLocks(clock, ChangeFeed())
     queue = MessageQueue("t", "a", 0)
     assert locks.lock("g", "one", [queue]) == [queue]
-    clock.advance(LOCK_LIVES_MS / 1000 - 1)
+    clock.advance(59)
     assert locks.lock("g", "one", [queue]) == [queue]
-    clock.advance(LOCK_LIVES_MS / 1000 - 1)
+    clock.advance(59)
     assert locks.lock("g", "two", [queue]) == []
     clock.advance(2)
     assert locks.lock("g", "two", [queue]) == [queue]

@@ -46,6 +46,7 @@ def test_another_master_is_tried_each_time() -> None:
     assert choose(both[:1], "a", Random(0)).broker_name == "a"
 
 
+@pytest.mark.behaviour("ES-03")
 def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
     properties = {
         "DELAY": "3",
@@ -63,6 +64,7 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
     sent = request(*outward(message, properties), Target("b", "2:1", 4), "inner", 16, 11)
     assert sent.properties == "UNIQ_KEY\x01u\x02TAGS\x01x\x02"
     assert (sent.topic, sent.queue_id, sent.producer_group, sent.broker_name) == ("T", 3, "inner", "b")
+    assert (sent.default_topic, sent.default_topic_queue_nums) == ("TBW102", 8)
     assert (sent.flag, sent.sys_flag, sent.born_timestamp) == (5, 1, 77)
     assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 16)
     assert (

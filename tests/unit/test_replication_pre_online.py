@@ -39,6 +39,7 @@ def test_nobody_is_known_yet_and_nobody_is_there() -> None:
     assert Way(members={}).serves()
 
 
+@pytest.mark.behaviour("PO-06")
 def test_a_master_announces_itself_links_and_takes_the_tables() -> None:
     way = Way()
     way.goes(
@@ -86,6 +87,7 @@ def test_who_does_not_answer_is_left_out_and_has_not_agreed(step: Step) -> None:
     assert way.plan.silent == {1: SLAVE}
 
 
+@pytest.mark.behaviour("PO-06")
 def test_members_are_visited_in_the_order_of_their_ids() -> None:
     way = Way(members={2: OTHER, 1: SLAVE})
     way.goes((Step.COMPARE, DONE), (Step.ANNOUNCE, AGREES), (Step.LINK, DONE))

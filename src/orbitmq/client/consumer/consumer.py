@@ -36,7 +36,6 @@ log = logging.getLogger("orbitmq.client")
 
 H = TypeVar("H", bound=Callable[..., Any])
 
-COMMIT_EVERY_S = 5.0
 MAX_BATCH = 10_000
 
 
