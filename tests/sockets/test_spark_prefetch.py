@@ -14,8 +14,9 @@ pytest.importorskip("pyarrow")
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.connections import close_connections
+from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.arrow import BatchMaker

@@ -13,9 +13,10 @@ from orbitmq.message.batch import BatchItem, iter_batch
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.seam import Buffer
-from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.write import commit, fencing, flights, send, sink
+from orbitmq.spark.write import commit, fencing, flights, look, send, sink
 from orbitmq.transport.errors import ConnectionLostError
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -83,7 +84,7 @@ class ScriptedBrokers(Brokers):
         table = {q: at for q in QUEUES if (at := f"{q.broker_name}:1") not in self.gone}
         masters = frozenset(set(table.values()) - self.slaves)
         writable = masters - self.acting - self.read_only
-        return self._learn(
+        return self._routes.learn(
             topic, QueueAddresses(table, {q: a for q, a in table.items() if a in writable}, masters)
         )
 
@@ -226,7 +227,7 @@ class ScriptedConnection:
 def scripted(patch: pytest.MonkeyPatch) -> ScriptedBrokers:
     """Brokers in place of all that the sink would ask."""
     made = ScriptedBrokers()
-    for module in (send, sink, commit):
+    for module in (send, sink, commit, look):
         patch.setattr(module, "Brokers", lambda *_: made)
     patch.setattr(flights, "BlockingConnection", lambda address, **_: ScriptedConnection(made, address))
     patch.setattr(flights, "AVOIDED_S", 0.0)

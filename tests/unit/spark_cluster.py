@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.cluster.brokers import QueueAddresses
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read import positions

@@ -25,8 +25,8 @@ from orbitmq.runtime import worker
 from orbitmq.runtime.datagrams import DatagramInbox, send_datagram
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark import progress
-from orbitmq.spark.cluster.brokers import QueueAddresses
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.progress import ProgressListener, QueryState, watch
 from orbitmq.spark.read import reports

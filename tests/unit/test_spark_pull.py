@@ -22,7 +22,7 @@ from orbitmq.message.errors import RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.cluster.brokers import QueueAddresses
+from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions

@@ -496,7 +496,7 @@ def test_columns_that_are_not_messages_are_refused(
 
 
 @pytest.mark.behaviour("SP-07")
-def test_a_send_fits_a_request() -> None:
+def test_a_send_fits_a_request(brokers: ScriptedBrokers) -> None:
     schema = StructType().add("body", StringType())
     StreamWriter(options(delivery=AT_LEAST_ONCE, batch_bytes=8 << 20), schema)
     with pytest.raises(OptionError, match=r"batchBytes is above 16646152: a request holds no more"):
@@ -505,7 +505,7 @@ def test_a_send_fits_a_request() -> None:
         BatchWriter(options(batch_bytes=16 << 20), schema, overwrite=False)
 
 
-def test_a_place_for_the_state_is_needed() -> None:
+def test_a_place_for_the_state_is_needed(brokers: ScriptedBrokers) -> None:
     schema = StructType().add("body", StringType())
     with pytest.raises(OptionError, match="delivery=exactly-once needs the option checkpointLocation"):
         StreamWriter(options(), schema)

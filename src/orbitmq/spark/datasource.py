@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from orbitmq.errors import OrbitError
 from orbitmq.spark import versions
-from orbitmq.spark.errors import VersionError
+from orbitmq.spark.errors import VersionError, plainly
 from orbitmq.spark.options import Reading, ReadOptions, read_options, write_options
 from orbitmq.spark.read.partitions import FILTERS_VARIABLE
 from orbitmq.spark.schema import check_schema, extra_columns, schema_of
@@ -47,10 +47,12 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return "rocketmq"
 
     @override
+    @plainly
     def schema(self) -> StructType | str:
         return schema_of(read_options(self._given))
 
     @override
+    @plainly
     def reader(self, schema: StructType) -> BatchReader:
         from orbitmq.spark.read.source import BatchReader, FilteringBatchReader
 
@@ -74,12 +76,14 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return OlderStreamReader(options, schema)
 
     @override
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from orbitmq.spark.write.sink import BatchWriter
 
         return BatchWriter(write_options(self._given), schema, overwrite=overwrite)
 
     @override
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         from orbitmq.spark.write.sink import StreamWriter
 

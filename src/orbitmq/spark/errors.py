@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 from orbitmq.errors import OrbitError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def plainly(method: Callable[P, T]) -> Callable[P, T]:
+    """A method that Spark calls on the driver, without a trace of this package in errors of ours.
+
+    Spark prints each line of a trace; an error of ours says what is wrong by itself.
+    """
+
+    @wraps(method)
+    def plain(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except OrbitError as error:
+            raise error.with_traceback(None) from None
+
+    return plain
 
 
 class OptionError(OrbitError, ValueError):
@@ -27,6 +50,10 @@ class UnreachableError(OrbitError):
 
 class SinkStateError(OrbitError):
     """The record of what a writer did cannot be kept or read."""
+
+
+class NotPermittedError(OrbitError):
+    """The permission of a topic does not allow to read it, or to write it."""
 
 
 class VersionError(OrbitError, ImportError):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from orbitmq.message.reserved import group_fault
+from orbitmq.message.reserved import group_fault, topic_fault
 from orbitmq.spark.loss import Loss
 from orbitmq.wire.addresses import AddressError, several
 
@@ -46,6 +46,19 @@ def group(value: str) -> str:
     if fault is not None:
         raise ValueError(f"cannot name a group: {fault}")
     return value.strip()
+
+
+def topic(value: str) -> str:
+    """The name of a topic."""
+    fault = topic_fault(text(value))
+    if fault is not None:
+        raise ValueError(f"cannot name a topic: {fault}")
+    return value.strip()
+
+
+def topics(value: str) -> tuple[str, ...]:
+    """Names of topics, separated by commas or semicolons."""
+    return tuple(topic(name) for name in names(value))
 
 
 def pattern(value: str) -> str:

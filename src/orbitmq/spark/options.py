@@ -19,7 +19,7 @@ from orbitmq.spark.errors import OptionError
 from orbitmq.spark.loss import Loss
 
 if TYPE_CHECKING:
-    from orbitmq.spark.cluster.brokers import QueueAddresses
+    from orbitmq.spark.cluster.routes import QueueAddresses
 
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
@@ -112,6 +112,7 @@ class WriteOptions:
     Attributes:
         delivery: ``at-least-once``, ``exactly-once`` or ``transactional``.
         state_location: a folder; ``cluster``: in the brokers.
+        checkpoint: the folder of Spark's checkpoint, of a stream whose options name it.
         routes: where the queues of the option topic are, as the driver knows it: tasks send there while no
             name server answers.
     """
@@ -121,6 +122,7 @@ class WriteOptions:
     producer_group: str = "orbitmq-spark"
     delivery: str = EXACTLY_ONCE
     state_location: str | None = None
+    checkpoint: str | None = None
     batch_bytes: int = 256 << 10
     pipeline: int = 8
     request_timeout_ms: int = 10_000
@@ -135,7 +137,7 @@ class _Option(NamedTuple):
 
 
 _READ = (
-    _Option("topic", "topics", values_of.names),
+    _Option("topic", "topics", values_of.topics),
     _Option("topicPattern", "topic_pattern", values_of.pattern),
     _Option("assign", "assigned", queues_of),
     _Option("nameServers", "name_servers", values_of.addresses),
@@ -171,9 +173,9 @@ _READ = (
 )
 
 _WRITE = (
-    _Option("topic", "topic", values_of.text),
+    _Option("topic", "topic", values_of.topic),
     _Option("nameServers", "name_servers", values_of.addresses),
-    _Option("producerGroup", "producer_group", values_of.text),
+    _Option("producerGroup", "producer_group", values_of.group),
     _Option("delivery", "delivery", values_of.one_of(AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL)),
     _Option("stateLocation", "state_location", values_of.text),
     _Option("batchBytes", "batch_bytes", values_of.size_bytes),
@@ -335,6 +337,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     """
     values = _parse(options, _WRITE, "writing")
     checkpoint = next((text for key, text in options.items() if key.lower() == "checkpointlocation"), "")
+    if checkpoint:
+        values["checkpoint"] = checkpoint
     if checkpoint and "state_location" not in values:
         values["state_location"] = checkpoint.rstrip("/") + "/orbitmq-sink"
     return WriteOptions(**values)

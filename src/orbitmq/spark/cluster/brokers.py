@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from orbitmq.client.core.inquiry import Inquiry, route_inquiry, topics_inquiry
-from orbitmq.client.core.routing import TopicRoute, topic_route
-from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError
+from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message import reserved
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.backoff import Backoff
@@ -18,7 +14,8 @@ from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.cluster.connections import Conversation
-from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.cluster.routes import QueueAddresses, Routes
+from orbitmq.spark.errors import NotPermittedError, UnreachableError
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import Allocate
@@ -39,15 +36,6 @@ LONGEST_PAUSE_S = 15.0
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 0.5
 PROBE_TIMEOUT_MS = 2_000
-# Name servers that did not answer are asked again after this, while the routes that are known serve.
-NAME_SERVER_PAUSE_S = 2.0
-# A known route serves for so long after name servers said that they do not know its topic. One that was
-# started anew knows each topic again when its brokers have registered, which they do twice a minute.
-UNKNOWN_TOPIC_S = 60.0
-# Routes that name servers gave to this process, for the times when none of them answers. By name servers and
-# topic; the oldest go first.
-MAX_REMEMBERED = 10_000
-_remembered: dict[tuple[tuple[str, ...], str], QueueAddresses] = {}
 SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 
 T = TypeVar("T")
@@ -60,50 +48,6 @@ _BUSY_CODES = frozenset(
 )
 # In the settings of a master.
 _MASTER_LINES = frozenset({b"brokerRole=ASYNC_MASTER", b"brokerRole=SYNC_MASTER"})
-
-
-@dataclass(frozen=True, slots=True)
-class QueueAddresses:
-    """Where the queues of a topic are.
-
-    Attributes:
-        readable: the address to read from, by queue: the master's, else that of the slave that is there.
-        writable: the master's address, by queue; a slave takes no messages.
-        masters: the addresses among them in the place of a master; see :meth:`Brokers.is_master`.
-    """
-
-    readable: dict[MessageQueue, str]
-    writable: dict[MessageQueue, str]
-    masters: frozenset[str] = frozenset()
-
-    def of(self, queues: Iterable[MessageQueue]) -> QueueAddresses:
-        """What somebody needs who reads some queues: their addresses, and one queue of each other broker, by
-        which that broker can be asked whether it answers."""
-        wanted = set(queues)
-        shown = {queue.broker_name for queue in wanted}
-        for queue in sorted(self.readable):
-            if queue.broker_name not in shown:
-                shown.add(queue.broker_name)
-                wanted.add(queue)
-        return QueueAddresses(
-            {queue: at for queue, at in self.readable.items() if queue in wanted},
-            {queue: at for queue, at in self.writable.items() if queue in wanted},
-            self.masters,
-        )
-
-
-@dataclass(slots=True)
-class _Known:
-    """A route, and whether it may still be used.
-
-    Attributes:
-        is_fresh: a name server gave this route when it was asked last.
-        until: by the monotonic clock, when the route has served for long enough without being fresh.
-    """
-
-    route: QueueAddresses
-    is_fresh: bool = False
-    until: float = float("inf")
 
 
 class Patience:
@@ -147,11 +91,6 @@ class Patience:
         this_worker().pause(max(0.0, min(self._backoff.pause_s(self._failures), self._end - now)))
 
 
-def forget_routes() -> None:
-    """Forget the routes that this process remembers."""
-    _remembered.clear()
-
-
 class _Silence(NamedTuple):
     """A broker that did not answer: what was wrong, and until when it is left alone."""
 
@@ -175,11 +114,8 @@ class Brokers:
         timeout_ms: int,
         routes: Mapping[str, QueueAddresses] | None = None,
     ) -> None:
-        self._name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
-        self._known = {topic: _Known(route) for topic, route in (routes or {}).items()}
-        self._names: tuple[str, ...] | None = None
-        self._asks_names_at = float("-inf")
+        self._routes = Routes(name_servers, timeout_ms, routes)
         self._silent: dict[str, _Silence] = {}
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, this_worker().random)
         self._clock = this_worker().clock
@@ -200,119 +136,16 @@ class Brokers:
         return Conversation(address, self._timeout_ms, allocate)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        """The queues of ``topic``, from the first name server that answers; remembered until refreshed.
-
-        A known route serves while no name server answers, and for :data:`UNKNOWN_TOPIC_S` when they do not
-        know the topic (any more, or yet), unless its broker says that there is no such topic.
-
-        Raises:
-            TopicNotFoundError: no name server that answers knows the topic.
-            UnreachableError: no name server gives a usable answer.
-        """
-        known = self._known.get(topic)
-        if known is not None and not refresh:
-            return known.route
-        now = self._clock.monotonic()
-        serves = known is not None and now < known.until
-        if known is not None and serves and now < self._asks_names_at:
-            known.is_fresh = False
-            return known.route
-        inquiry = route_inquiry(
-            topic,
-            self._name_servers,
-            now_ms=lambda: self._clock.monotonic() * 1000,
-            timeout_ms=self._names_timeout_ms(known=serves),
-        )
-        try:
-            data = self._outcome(inquiry)
-        except UnreachableError:
-            remembered = _remembered.get((self._name_servers, topic))
-            if known is None and remembered is not None:
-                known, serves = self._known.setdefault(topic, _Known(remembered)), True
-            if known is None or not serves:
-                raise
-            known.is_fresh = False
-            return known.route
-        if data is not None:
-            return self._learn(topic, queue_addresses(topic_route(topic, data)))
-        if known is not None:
-            known.is_fresh = False
-            known.until = min(known.until, now + UNKNOWN_TOPIC_S)
-            if now < known.until:
-                return known.route
-        servers = ";".join(self._name_servers)
-        raise TopicNotFoundError(topic, f"topic {topic!r} is not known to the name servers {servers}")
-
-    def _learn(self, topic: str, route: QueueAddresses) -> QueueAddresses:
-        self._known[topic] = _Known(route, is_fresh=True)
-        _remembered.pop((self._name_servers, topic), None)
-        while len(_remembered) >= MAX_REMEMBERED:
-            _remembered.pop(next(iter(_remembered)))
-        _remembered[self._name_servers, topic] = route
-        return route
+        """The queues of ``topic``; as :class:`Routes` knows or finds them."""
+        return self._routes.route(topic, refresh=refresh)
 
     def routes_of(self, queues: Iterable[MessageQueue]) -> dict[str, QueueAddresses]:
         """What is known of the topics of ``queues``, for a process that reads those queues."""
-        owned: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
-            owned.setdefault(queue.topic, []).append(queue)
-        return {topic: self._known[topic].route.of(of) for topic, of in owned.items() if topic in self._known}
+        return self._routes.of(queues)
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
-        """The topics whose whole name matches, sorted; retry, dead letter and system topics only by name.
-
-        Names that are known serve as known routes do.
-
-        Raises:
-            UnreachableError: no name server gives a usable answer.
-        """
-        now = self._clock.monotonic()
-        if self._names is None or now >= self._asks_names_at:
-            inquiry = topics_inquiry(
-                self._name_servers,
-                now_ms=lambda: self._clock.monotonic() * 1000,
-                timeout_ms=self._names_timeout_ms(known=self._names is not None),
-            )
-            try:
-                found = self._outcome(inquiry)
-            except UnreachableError:
-                if self._names is None:
-                    raise
-            else:
-                self._names = tuple(found.topic_list) if found is not None else ()
-        # A name server that was started anew does not list every topic yet.
-        names = {*(self._names or ()), *(topic for topic, known in self._known.items() if now < known.until)}
-        wanted = re.compile(pattern)
-        return tuple(
-            sorted(
-                topic
-                for topic in names
-                if wanted.fullmatch(topic)
-                and not topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
-                and not reserved.is_system_topic(topic)
-            )
-        )
-
-    def _names_timeout_ms(self, *, known: bool) -> int:
-        """How long to wait for name servers: not for long where what is known serves without them."""
-        return min(self._timeout_ms, PROBE_TIMEOUT_MS) if known else self._timeout_ms
-
-    def _outcome(self, inquiry: Inquiry[T]) -> T | None:
-        """What the name servers say; ``None``: those that answer do not know it."""
-        for address, timeout_ms in inquiry:
-            try:
-                (answer,) = self.ask(address, [inquiry.command()], timeout_ms=timeout_ms)
-            except UnreachableError as error:
-                inquiry.failed(address, error)
-            else:
-                inquiry.answered(address, answer)
-        try:
-            found = inquiry.result()
-        except NameServerError as error:
-            self._asks_names_at = self._clock.monotonic() + NAME_SERVER_PAUSE_S
-            raise UnreachableError(str(error)) from error
-        self._asks_names_at = float("-inf")
-        return found
+        """The topics whose whole name matches ``pattern``, as :class:`Routes` finds them."""
+        return self._routes.topics_like(pattern)
 
     def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
         """The readable queues of all ``topics`` and whom to ask.
@@ -320,11 +153,45 @@ class Brokers:
         Raises:
             UnreachableError: a topic has no readable queue, or no name server answers.
             TopicNotFoundError: the name server does not know a topic.
+            NotPermittedError: a topic can only be written.
         """
-        found, missing = self.readable_where_possible(topics, refresh=refresh)
+        wanted = tuple(topics)
+        found, missing = self.readable_where_possible(wanted, refresh=refresh)
+        for topic in wanted:
+            self.check_may_read(topic)
         for error in missing.values():
             raise error
         return found
+
+    def check_may_read(self, topic: str) -> None:
+        """Whether the permission of a topic whose route is known lets anybody read it.
+
+        Raises:
+            NotPermittedError: it does not; the text has the command that changes it.
+        """
+        route = self._routes.known().get(topic)
+        if route is not None and not route.readable and not route.may_read:
+            raise NotPermittedError(self._permission_text(topic, route, "can only be written"))
+
+    def check_may_write(self, topic: str) -> None:
+        """The same of writing. A slave that acts for its master takes no messages either, but that passes.
+
+        Raises:
+            NotPermittedError: no broker takes messages, and one of them is a master.
+            UnreachableError: none tells whether it is a master.
+        """
+        route = self.route(topic)
+        if route.writable or route.may_write or not route.masters:
+            return
+        if any(self.is_master(topic, address) for address in sorted(route.masters)):
+            raise NotPermittedError(self._permission_text(topic, route, "can only be read"))
+
+    def _permission_text(self, topic: str, route: QueueAddresses, what: str) -> str:
+        queues = 1 + max((queue.queue_id for queue in {*route.readable, *route.writable}), default=0)
+        return (
+            f"topic {topic!r} {what}: allow both with `orbitmq topic create {topic} --queues {queues} "
+            f"--permission 6 -n '{self._routes.servers}'`"
+        )
 
     def readable_where_possible(
         self, topics: Iterable[str], *, refresh: bool = False
@@ -363,7 +230,7 @@ class Brokers:
         route = self.route(topic)
         if address not in route.masters:
             return False
-        if self._known[topic].is_fresh and address in route.writable.values():
+        if self._routes.is_fresh(topic) and address in route.writable.values():
             return True
         (answer,) = self.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
         # Not read as properties: RocketMQ escapes nothing, and a path of Windows is none.
@@ -385,8 +252,8 @@ class Brokers:
                 break
         others = {
             address: queue
-            for topic, known in self._known.items()
-            for queue, address in known.route.readable.items()
+            for topic, route in self._routes.known().items()
+            for queue, address in route.readable.items()
             if topic not in gone and queue.broker_name != broker_name
         }
         answers = side_by_side([partial(self._answers, *other) for other in others.items()])
@@ -465,9 +332,8 @@ class Brokers:
         timeout_ms = min(self._timeout_ms, PROBE_TIMEOUT_MS) if address in self._silent else self._timeout_ms
         answers = self.ask(address, [request(queue) for queue in owned], timeout_ms=timeout_ms)
         for queue, answer in zip(owned, answers, strict=True):
-            known = self._known.get(queue.topic)
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST and known is not None and not known.is_fresh:
-                known.until = float("-inf")
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                self._routes.refused(queue.topic)
         return {
             queue: GetMaxOffsetResponse.from_ext(_checked(answer, address).ext).offset
             for queue, answer in zip(owned, answers, strict=True)
@@ -537,14 +403,3 @@ def _checked(answer: Command, address: str) -> Command:
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError(answer.code, answer.remark, address)
     return answer
-
-
-def queue_addresses(route: TopicRoute) -> QueueAddresses:
-    """Where to read and write each queue, by the route that all clients use."""
-    readers = {name: found[0] for name in route.addresses if (found := route.reader(name)) is not None}
-    masters = {name: address for name in route.addresses if (address := route.master(name)) is not None}
-    return QueueAddresses(
-        {queue: readers[queue.broker_name] for queue in route.subscribe if queue.broker_name in readers},
-        {queue: masters[queue.broker_name] for queue in route.publish if queue.broker_name in masters},
-        frozenset(masters.values()),
-    )

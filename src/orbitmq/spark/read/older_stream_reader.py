@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orbitmq.spark.cluster.connections import close_connections
+from orbitmq.spark.errors import plainly
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.reading import read_task
 from orbitmq.spark.read.stream import Stream
@@ -45,6 +46,7 @@ class OlderStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         return self._stream.initial()
 
     @override
+    @plainly
     def latestOffset(self) -> dict[str, Any]:
         if self._at is None:
             self._at = self.initialOffset()
@@ -53,6 +55,7 @@ class OlderStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         )
 
     @override
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._at = end
         return self._stream.tasks(start, end)

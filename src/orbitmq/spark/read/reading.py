@@ -10,7 +10,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.garbage import spare_modules
 from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions

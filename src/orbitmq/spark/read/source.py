@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from orbitmq.spark.errors import plainly
 from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.batch_end import batch_ranges
@@ -28,6 +29,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._pushed = Pushed(tags=not options.is_filtered, nulls=options.on_loss is Loss.ROWS)
 
     @override
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         positions = Positions(self._options)
         start = positions.start()

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orbitmq.spark.cluster.connections import close_connections
+from orbitmq.spark.errors import plainly
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.reading import read_task
 from orbitmq.spark.read.stream import Stream
@@ -48,10 +49,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadMaxRows(NO_ROW_LIMIT)
 
     @override
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._stream.prepare_available_now()
 
     @override
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         return self._stream.latest(
             start,
@@ -64,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return self._stream.report()
 
     @override
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return self._stream.tasks(start, end)
 

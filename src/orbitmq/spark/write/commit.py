@@ -80,6 +80,13 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
     )
 
 
+@dataclass
+class Refused(WriterCommitMessage):  # type: ignore[misc]
+    """A task that no attempt can do: Spark would try again what raises an error, so the driver raises it."""
+
+    error: OrbitError
+
+
 class BatchCommit:
     """Commits one batch.
 

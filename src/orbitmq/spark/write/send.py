@@ -20,6 +20,7 @@ from orbitmq.spark.errors import SchemaError, UnreachableError
 from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
 from orbitmq.spark.write.flights import Failure, Flights, Shipment, Taken
+from orbitmq.spark.write.look import route_to_write
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import Replay
 from orbitmq.spark.write.rows import DELAYING, QUEUE_ID, Portion, RowLoader
@@ -130,6 +131,7 @@ class TaskSender:
 
     def _first(self, topic: str) -> None:
         """Learn where a topic's queues are and end, and what earlier attempts have stored there."""
+        route_to_write(self._brokers, topic, self._options, self._options.retry_timeout_ms)
         ends = self._stored.ends(topic) if self._knows_rows else Offsets({})
         self.topics[topic] = ends
         self._queues[topic] = self._writable(topic)

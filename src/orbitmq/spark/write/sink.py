@@ -11,9 +11,10 @@ A task sends its rows and tells the driver what it did; the driver adds up and c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,15 +22,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from orbitmq.errors import OrbitError
+from orbitmq.errors import TopicNotFoundError
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
-from orbitmq.spark.errors import OptionError, SinkStateError
+from orbitmq.spark.errors import NotPermittedError, OptionError, SinkStateError, plainly
 from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.versions import StreamArrowWriter
-from orbitmq.spark.write.commit import BatchCommit, Written, written_by
+from orbitmq.spark.write.commit import BatchCommit, Refused, Written, written_by
 from orbitmq.spark.write.ledger import ClusterLedger, JobLedger
+from orbitmq.spark.write.look import looked_up
 from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.scan import patiently
 from orbitmq.spark.write.send import LARGEST_SEND_BYTES, Begin, TaskSender, columns_of
@@ -38,6 +40,9 @@ from orbitmq.spark.write.task import Since, TaskId, new_run
 from orbitmq.spark.write.transactions import Transactions
 
 log = logging.getLogger("orbitmq.spark")
+
+# Of a task that cannot send them: so many are taken all the same.
+UNUSED_BATCHES = 64
 
 
 class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
@@ -59,14 +64,17 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
             raise OptionError(
                 "delivery=transactional keeps a list of its messages, so stateLocation must be a folder"
             )
-        self._options = replace(options, routes=_routes_now(options))
+        _folder(options)
+        self._options = replace(options, routes=looked_up(options))
         self._columns = columns_of(schema)
         # Made on the driver for each batch and pickled into its tasks.
         self._run = _token()
-        _folder(options)
 
     @override
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | Refused:
+        return _final(self._write, iterator)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = _context()
         query_id = context.getLocalProperty("sql.streaming.queryId")
         batch_id = context.getLocalProperty("streaming.sql.batchId")
@@ -90,7 +98,9 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         return lambda topic, ends: patiently(limit_ms, partial(ledger.begin, topic, task.batch_id, ends))
 
     @override
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _raise_refused(messages)
         done = _written(messages)
         if done:
             BatchCommit(self._options, self._columns, done, _folder(self._options)).finish()
@@ -114,7 +124,8 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         _check(options, schema)
         if overwrite:
             raise OptionError('topics cannot be overwritten; use mode("append")')
-        self._options = replace(options, routes=_routes_now(options))
+        _folder(options)
+        self._options = replace(options, routes=looked_up(options))
         self._columns = columns_of(schema)
         # Made once on the driver and pickled into every task.
         self._run = _token()
@@ -122,7 +133,10 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._known = frozenset(queue for route in self._options.routes.values() for queue in route.readable)
 
     @override
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | Refused:
+        return _final(self._write, iterator)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = _context()
         task = TaskId(f"job-{self._run}", 0, context.partitionId(), self._run, context.taskAttemptId())
         state = _folder(self._options)
@@ -145,7 +159,9 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))
 
     @override
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _raise_refused(messages)
         done = _written(messages)
         if done:
             BatchCommit(self._options, self._columns, done, _folder(self._options)).finish_job()
@@ -185,17 +201,6 @@ def _brokers(options: WriteOptions) -> Brokers:
     return Brokers(options.name_servers, options.request_timeout_ms, options.routes)
 
 
-def _routes_now(options: WriteOptions) -> Mapping[str, QueueAddresses]:
-    """The route of the option topic; nothing when it is not given, or nobody tells it now."""
-    if options.topic is None:
-        return {}
-    try:
-        return {options.topic: _brokers(options).route(options.topic)}
-    except OrbitError as error:
-        log.info("the queues of %s are not known to the driver: %s", options.topic, error)
-        return {}
-
-
 def _folder(options: WriteOptions) -> FolderState | None:
     """Where the state is kept, if it is kept in files."""
     location = options.state_location
@@ -215,6 +220,25 @@ def _token() -> str:
     """A name for a run, unlike those of others, and higher than those before."""
     worker = this_worker()
     return new_run(worker.clock.now_ms(), worker.random.getrandbits(20))
+
+
+def _final(
+    write: Callable[[Iterator[pa.RecordBatch]], Written], batches: Iterator[pa.RecordBatch]
+) -> Written | Refused:
+    """What a task tells the driver. An error that every attempt would get is told, not raised."""
+    try:
+        return write(batches)
+    except (TopicNotFoundError, NotPermittedError) as error:
+        # Spark prints a broken pipe when a task leaves what is on its way to it.
+        for _ in islice(batches, UNUSED_BATCHES):
+            pass
+        return Refused(error)
+
+
+def _raise_refused(messages: Sequence[WriterCommitMessage | None]) -> None:
+    for message in messages:
+        if isinstance(message, Refused):
+            raise message.error
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:

@@ -1,0 +1,281 @@
+"""Routes of topics, as the name servers tell them, and as they are known while none of them answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from orbitmq.client.core.inquiry import Inquiry, route_inquiry, topics_inquiry
+from orbitmq.client.core.routing import TopicRoute, topic_route
+from orbitmq.errors import NameServerError, TopicNotFoundError
+from orbitmq.message import reserved
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster import connections
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.wire.bodies.route import ClusterInfo
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+# Where what is known serves, name servers get so long to answer.
+KNOWN_ANSWER_MS = 2_000
+# Name servers that did not answer are asked again after this, while the routes that are known serve.
+NAME_SERVER_PAUSE_S = 2.0
+# A known route serves for so long after name servers said that they do not know its topic. One that was
+# started anew knows each topic again when its brokers have registered, which they do twice a minute.
+UNKNOWN_TOPIC_S = 60.0
+# Routes that name servers gave to this process, for the times when none of them answers. By name servers and
+# topic; the oldest go first.
+MAX_REMEMBERED = 10_000
+_remembered: dict[tuple[tuple[str, ...], str], QueueAddresses] = {}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAddresses:
+    """Where the queues of a topic are.
+
+    Attributes:
+        readable: the address to read from, by queue: the master's, else that of the slave that is there.
+        writable: the master's address, by queue; a slave takes no messages.
+        masters: the addresses among them in the place of a master; see
+            :meth:`orbitmq.spark.cluster.brokers.Brokers.is_master`.
+        may_read, may_write: whether the topic's permission at any broker allows it.
+    """
+
+    readable: dict[MessageQueue, str]
+    writable: dict[MessageQueue, str]
+    masters: frozenset[str] = frozenset()
+    may_read: bool = True
+    may_write: bool = True
+
+    def of(self, queues: Iterable[MessageQueue]) -> QueueAddresses:
+        """What somebody needs who reads some queues: their addresses, and one queue of each other broker, by
+        which that broker can be asked whether it answers."""
+        wanted = set(queues)
+        shown = {queue.broker_name for queue in wanted}
+        for queue in sorted(self.readable):
+            if queue.broker_name not in shown:
+                shown.add(queue.broker_name)
+                wanted.add(queue)
+        return QueueAddresses(
+            {queue: at for queue, at in self.readable.items() if queue in wanted},
+            {queue: at for queue, at in self.writable.items() if queue in wanted},
+            self.masters,
+            self.may_read,
+            self.may_write,
+        )
+
+
+@dataclass(slots=True)
+class _Known:
+    """A route, and whether it may still be used.
+
+    Attributes:
+        is_fresh: a name server gave this route when it was asked last.
+        until: by the monotonic clock, when the route has served for long enough without being fresh.
+    """
+
+    route: QueueAddresses
+    is_fresh: bool = False
+    until: float = float("inf")
+
+
+def forget_routes() -> None:
+    """Forget the routes that this process remembers."""
+    _remembered.clear()
+
+
+class Routes:
+    """Asks name servers for routes. Not thread-safe.
+
+    Args:
+        addresses: of name servers, asked in order until one answers.
+        timeout_ms: for an answer.
+        known: routes of topics, as another process of the query knew them.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        timeout_ms: int,
+        known: Mapping[str, QueueAddresses] | None = None,
+    ) -> None:
+        self._addresses = tuple(addresses)
+        self._timeout_ms = timeout_ms
+        self._known = {topic: _Known(route) for topic, route in (known or {}).items()}
+        self._names: tuple[str, ...] | None = None
+        self._asks_at = float("-inf")
+        self._clock = this_worker().clock
+
+    @property
+    def servers(self) -> str:
+        """The name servers, as an option or a command takes them."""
+        return ";".join(self._addresses)
+
+    def known(self) -> dict[str, QueueAddresses]:
+        """The routes that are known, by topic."""
+        return {topic: known.route for topic, known in self._known.items()}
+
+    def is_fresh(self, topic: str) -> bool:
+        """Whether a name server gave the route of a topic when it was asked last."""
+        return self._known[topic].is_fresh
+
+    def refused(self, topic: str) -> None:
+        """A broker says that there is no such topic: a route that is not fresh serves no longer."""
+        known = self._known.get(topic)
+        if known is not None and not known.is_fresh:
+            known.until = float("-inf")
+
+    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
+        """The queues of ``topic``, from the first name server that answers; remembered until refreshed.
+
+        A known route serves while no name server answers, and for :data:`UNKNOWN_TOPIC_S` when they do not
+        know the topic (any more, or yet), unless its broker says that there is no such topic.
+
+        Raises:
+            TopicNotFoundError: no name server that answers knows the topic.
+            UnreachableError: no name server gives a usable answer.
+        """
+        known = self._known.get(topic)
+        if known is not None and not refresh:
+            return known.route
+        now = self._clock.monotonic()
+        serves = known is not None and now < known.until
+        if known is not None and serves and now < self._asks_at:
+            known.is_fresh = False
+            return known.route
+        inquiry = route_inquiry(
+            topic,
+            self._addresses,
+            now_ms=lambda: self._clock.monotonic() * 1000,
+            timeout_ms=self._answer_ms(known=serves),
+        )
+        try:
+            data = self._outcome(inquiry)
+        except UnreachableError:
+            remembered = _remembered.get((self._addresses, topic))
+            if known is None and remembered is not None:
+                known, serves = self._known.setdefault(topic, _Known(remembered)), True
+            if known is None or not serves:
+                raise
+            known.is_fresh = False
+            return known.route
+        if data is not None:
+            return self.learn(topic, queue_addresses(topic_route(topic, data)))
+        if known is not None:
+            known.is_fresh = False
+            known.until = min(known.until, now + UNKNOWN_TOPIC_S)
+            if now < known.until:
+                return known.route
+        if self._know_no_broker():
+            raise UnreachableError(f"the name servers {self.servers} know no broker yet")
+        raise TopicNotFoundError(
+            topic,
+            f"topic {topic!r} is not known to the name servers {self.servers}: create it with "
+            f"`orbitmq topic create {topic} -n '{self.servers}'`, or correct its name",
+        )
+
+    def learn(self, topic: str, route: QueueAddresses) -> QueueAddresses:
+        """Take the route that a name server gave."""
+        self._known[topic] = _Known(route, is_fresh=True)
+        _remembered.pop((self._addresses, topic), None)
+        while len(_remembered) >= MAX_REMEMBERED:
+            _remembered.pop(next(iter(_remembered)))
+        _remembered[self._addresses, topic] = route
+        return route
+
+    def of(self, queues: Iterable[MessageQueue]) -> dict[str, QueueAddresses]:
+        """What is known of the topics of ``queues``, for a process that reads those queues."""
+        owned: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            owned.setdefault(queue.topic, []).append(queue)
+        return {topic: self._known[topic].route.of(of) for topic, of in owned.items() if topic in self._known}
+
+    def topics_like(self, pattern: str) -> tuple[str, ...]:
+        """The topics whose whole name matches, sorted; retry, dead letter and system topics only by name.
+
+        Names that are known serve as known routes do.
+
+        Raises:
+            UnreachableError: no name server gives a usable answer.
+        """
+        now = self._clock.monotonic()
+        if self._names is None or now >= self._asks_at:
+            inquiry = topics_inquiry(
+                self._addresses,
+                now_ms=lambda: self._clock.monotonic() * 1000,
+                timeout_ms=self._answer_ms(known=self._names is not None),
+            )
+            try:
+                found = self._outcome(inquiry)
+            except UnreachableError:
+                if self._names is None:
+                    raise
+            else:
+                self._names = tuple(found.topic_list) if found is not None else ()
+        # A name server that was started anew does not list every topic yet.
+        names = {*(self._names or ()), *(topic for topic, known in self._known.items() if now < known.until)}
+        wanted = re.compile(pattern)
+        return tuple(
+            sorted(
+                topic
+                for topic in names
+                if wanted.fullmatch(topic)
+                and not topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
+                and not reserved.is_system_topic(topic)
+            )
+        )
+
+    def _answer_ms(self, *, known: bool) -> int:
+        """How long to wait for name servers: not for long where what is known serves without them."""
+        return min(self._timeout_ms, KNOWN_ANSWER_MS) if known else self._timeout_ms
+
+    def _outcome(self, inquiry: Inquiry[T]) -> T | None:
+        """What the name servers say; ``None``: those that answer do not know it."""
+        for address, timeout_ms in inquiry:
+            try:
+                (answer,) = connections.ask(address, [inquiry.command()], timeout_ms)
+            except UnreachableError as error:
+                inquiry.failed(address, error)
+            else:
+                inquiry.answered(address, answer)
+        try:
+            found = inquiry.result()
+        except NameServerError as error:
+            self._asks_at = self._clock.monotonic() + NAME_SERVER_PAUSE_S
+            raise UnreachableError(f"{error}: are their addresses right?") from error
+        self._asks_at = float("-inf")
+        return found
+
+    def _know_no_broker(self) -> bool:
+        """Whether no broker has registered: the name servers were started a moment ago and know no topic."""
+        inquiry = Inquiry(
+            partial(Command, RequestCode.GET_BROKER_CLUSTER_INFO),
+            ClusterInfo.decode,
+            self._addresses,
+            now_ms=lambda: self._clock.monotonic() * 1000,
+            timeout_ms=self._answer_ms(known=True),
+        )
+        try:
+            found = self._outcome(inquiry)
+        except UnreachableError:
+            return False
+        return found is not None and not found.broker_addr_table
+
+
+def queue_addresses(route: TopicRoute) -> QueueAddresses:
+    """Where to read and write each queue, by the route that all clients use."""
+    readers = {name: found[0] for name in route.addresses if (found := route.reader(name)) is not None}
+    masters = {name: address for name in route.addresses if (address := route.master(name)) is not None}
+    return QueueAddresses(
+        {queue: readers[queue.broker_name] for queue in route.subscribe if queue.broker_name in readers},
+        {queue: masters[queue.broker_name] for queue in route.publish if queue.broker_name in masters},
+        frozenset(masters.values()),
+        any(share.perm & reserved.PERM_READ for share in route.brokers),
+        any(share.perm & reserved.PERM_WRITE for share in route.brokers),
+    )
