@@ -184,6 +184,19 @@ async def test_a_new_leader_reads_the_marks_of_transactions_in_slices(
     assert turns.longest <= AT_ONCE
 
 
+@pytest.mark.behaviour("TX-11")
+async def test_a_new_leader_reads_open_transactions_in_slices(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(broker, reading.HALF, MANY, lambda _: (b"half", {property_names.REAL_TOPIC: "T"}))
+    await asyncio.sleep(1)
+    turns = Turns(monkeypatch, reading.HalfQueue, "half")
+    await lead_anew(broker)
+    await asyncio.sleep(5)
+    assert turns.total >= MANY
+    assert turns.longest <= AT_ONCE
+
+
 ASKED = {
     RequestCode.GET_ALL_CONSUMER_OFFSET: (ConsumerOffsets, "kept_queues", {}),
     RequestCode.GET_CONSUME_STATS: (ConsumeProgress, "_in_queue", {"consumerGroup": "g"}),

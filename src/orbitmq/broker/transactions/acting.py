@@ -24,7 +24,8 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-_SLICE = 500
+# Half messages that are read, or handed on, in one turn of the event loop.
+_SLICE = 128
 
 
 class HalfEscape(Component):

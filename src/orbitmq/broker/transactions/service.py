@@ -39,7 +39,7 @@ MAX_UNFINISHED = 500_000
 # A half message with a long immunity is put once more after this time, so that the progress goes on.
 HOLD_MS = 600_000
 _HOUR_MS = 3_600_000
-_SLICE = 2000
+_SLICE = 128
 _ASK_SLICE = 200
 
 
