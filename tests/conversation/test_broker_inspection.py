@@ -70,6 +70,31 @@ def operator(broker: Broker, orbitmq_loop: SimulatedLoop) -> Operator:
     return orbitmq_loop.enter(Operator(broker))
 
 
+async def test_a_number_is_known_from_the_first_message_on(operator: Operator) -> None:
+    """As with RocketMQ; it was there when the sampler had looked."""
+    await asyncio.sleep(13)
+    numbers = (("TOPIC_PUT_NUMS", "T"), ("BROKER_PUT_NUMS", "DefaultCluster"))
+    for sent in range(1, 4):
+        await operator.put(1)
+        for name, key in numbers:
+            answer = await operator.ok(RequestCode.VIEW_BROKER_STATS_DATA, statsName=name, statsKey=key)
+            assert BrokerStatsData.decode(answer.body).stats_day.sum == sent
+    unread = await operator.call(
+        RequestCode.VIEW_BROKER_STATS_DATA, statsName="GROUP_GET_NUMS", statsKey="T@cg"
+    )
+    assert unread.code == ResponseCode.SYSTEM_ERROR
+    await operator.read(0, count=1)
+    for name, key in (("GROUP_GET_NUMS", "T@cg"), ("BROKER_GET_NUMS", "DefaultCluster")):
+        answer = await operator.ok(RequestCode.VIEW_BROKER_STATS_DATA, statsName=name, statsKey=key)
+        assert BrokerStatsData.decode(answer.body).stats_minute.sum == 1
+    await asyncio.sleep(40)
+    for name, key in numbers:
+        answer = await operator.ok(RequestCode.VIEW_BROKER_STATS_DATA, statsName=name, statsKey=key)
+        data = BrokerStatsData.decode(answer.body)
+        assert data.stats_minute.sum == data.stats_hour.sum == 3
+        assert 0.05 <= data.stats_minute.tps <= 0.3
+
+
 async def test_statistics_of_a_topic_and_of_a_group(operator: Operator) -> None:
     missing = await operator.call(
         RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="T"

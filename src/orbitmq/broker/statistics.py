@@ -364,19 +364,24 @@ class Stats(Component):
         self._new_day()
         put, got = counters.messages_in, counters.messages_out
         self.rates.sample(now, put, got, counters.gets_found, counters.gets_missed)
-        self._total(now, BROKER_PUT_NUMS, put)
-        self._total(now, BROKER_GET_NUMS, got)
+        await self.look()
+        counters.note_answered(0)  # those that nobody waits for
+        self._samples += 1
+        if self._samples % SAMPLES_PER_MINUTE == 0:
+            counters.put_times.roll()
+        self._sampled_at = now
+
+    async def look(self) -> None:
+        """Bring what :meth:`view` tells up to now: who asks about a first message finds its number."""
+        now = self._clock.monotonic()
+        self._total(now, BROKER_PUT_NUMS, self.counters.messages_in)
+        self._total(now, BROKER_GET_NUMS, self.counters.messages_out)
         topics = ((TOPIC_PUT_NUMS, topic, messages) for topic, messages in self._store.growth().items())
         groups = ((GROUP_GET_NUMS, key, messages) for key, messages in self._pulled())
         for number, (name, key, messages) in enumerate(chain(topics, groups), 1):
             self._grow(now, (name, key), messages)
             if number % _SERIES_PER_STEP == 0:
                 await asyncio.sleep(0)
-        counters.note_answered(0)  # those that nobody waits for
-        self._samples += 1
-        if self._samples % SAMPLES_PER_MINUTE == 0:
-            counters.put_times.roll()
-        self._sampled_at = now
 
     def _total(self, now: float, name: str, total: int) -> None:
         self._grow(now, (name, self._cluster), total - self._totals.get(name, 0))

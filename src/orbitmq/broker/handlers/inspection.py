@@ -26,9 +26,10 @@ class InspectionHandlers(Family):
             RequestCode.QUERY_CONSUME_QUEUE: self.consume_queue,
         }
 
-    def stats(self, _connection: ServerConnection, command: Command) -> Answer:
-        """One number over the last minute, hour and day."""
+    async def stats(self, _connection: ServerConnection, command: Command) -> Command:
+        """One number over the last minute, hour and day; known from the first message on."""
         header = headers.ViewBrokerStatsDataRequest.from_ext(command.ext)
+        await self._stats.look()
         data = self._stats.view(header.stats_name, header.stats_key)
         if data is None:
             raise RemotingError(
