@@ -201,7 +201,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int]) -> 
     offsets = ConsumerOffsets(clock, feed, events, version_step=config.offset_version_step)
     metadata = MetadataAccess(config, topics, groups, persistence)
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
-    append = MessageAppend(store, durability, counters)
+    append = MessageAppend(role, store, durability, counters)
     modes = RequestModes(feed)
     return Services(
         runtime=runtime,
@@ -294,9 +294,7 @@ def ports(s: Services) -> Ports:
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     chance = s.runtime.random
-    sending = Sending(
-        config, s.role, metadata, topics, s.locks, s.append, UniqueIds(s.runtime), chance, s.counters
-    )
+    sending = Sending(config, metadata, topics, s.locks, s.append, UniqueIds(s.runtime), chance, s.counters)
     filters = Filters(config)
     return Ports(
         sending=sending,

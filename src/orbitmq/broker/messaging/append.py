@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orbitmq.broker.durability import Durability
+from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.store import (
     MessageStore,
@@ -23,9 +24,16 @@ AppendHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
 
 
 class MessageAppend:
-    """Takes single messages through the append hooks, in order, and then into the store."""
+    """Takes single messages through the append hooks, in order, and then into the store.
 
-    def __init__(self, store: MessageStore, durability: Durability, counters: Counters) -> None:
+    Whatever waited before, a broker that takes no messages by now puts none into its log: the log of the one
+    that serves next would differ there.
+    """
+
+    def __init__(
+        self, role: RoleState, store: MessageStore, durability: Durability, counters: Counters
+    ) -> None:
+        self._role = role
         self._store = store
         self._durability = durability
         self._counters = counters
@@ -53,8 +61,9 @@ class MessageAppend:
         """Append the items of a batch, which hooks do not see: RocketMQ refuses special messages in batches.
 
         Raises:
-            RemotingError: the store refuses them.
+            RemotingError: the store refuses them, or this broker takes no messages.
         """
+        self._check_role()
         try:
             return self._store.put_many(messages)
         except UnknownQueueError as error:
@@ -71,7 +80,9 @@ class MessageAppend:
             raise RemotingError(code, str(error)) from error
 
     def check_open(self) -> None:
-        """Refuse what comes while the store takes nothing, whatever else may be wrong with it.
+        """Refuse what comes while nothing is stored here, whatever else may be wrong with it.
+
+        For requests that change something before their message is put; :meth:`put_many` asks again.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, with the reason.
@@ -79,6 +90,14 @@ class MessageAppend:
         if not self._store.accepting:
             self._counters.failed += 1
             raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, str(self._store.refusal))
+        self._check_role()
+
+    def _check_role(self) -> None:
+        if not self._role.takes_messages:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker is a {self._role.role.value}: messages are stored by the master of its name",
+            )
 
     def must_wait(self, wait_stored: bool) -> bool:
         """Whether the sender's answer waits for more than the write: the device, replicas."""

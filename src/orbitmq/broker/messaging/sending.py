@@ -16,7 +16,6 @@ from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, mark_dead, max_re
 from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.broker.timers.forms import asks_for_timer
 from orbitmq.message import property_names, reserved, sysflag
@@ -116,7 +115,6 @@ class Sending:
     def __init__(
         self,
         config: BrokerConfig,
-        role: RoleState,
         metadata: MetadataAccess,
         topics: TopicConfigs,
         locks: QueueLocks,
@@ -126,7 +124,6 @@ class Sending:
         counters: Counters,
     ) -> None:
         self._config = config
-        self._role = role
         self._metadata = metadata
         self._topics = topics
         self._locks = locks
@@ -161,11 +158,6 @@ class Sending:
         """
         config = self._config
         self._append.check_open()
-        if not self._role.takes_messages:
-            raise RemotingError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"this broker is a {self._role.role.value}: messages are stored by the master of its name",
-            )
         if not config.writable and self._topics.is_order(request.topic):
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"

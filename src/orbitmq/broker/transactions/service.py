@@ -375,6 +375,8 @@ class Transactions(Component):
         await self._metadata.inner_topic(topic, 1)
         if half not in self._table:
             return
+        if not self._role.leads:
+            raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker has no right to lead now")
         group, real_topic = (
             properties.get(property_names.PRODUCER_GROUP),
             properties.get(property_names.REAL_TOPIC),

@@ -109,11 +109,7 @@ class Writers(Component):
                 broker takes no messages, or the disk refused.
         """
         self._check(writer, epoch)
-        if not self._role.takes_messages:
-            raise RemotingError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"this broker is a {self._role.role.value}: writers are fenced at the master of its name",
-            )
+        self._check_role()
         known = self._fences.get(writer) or Fence(epoch.run)
         if len(known.turns) >= MAX_PARTS and epoch.run == known.run and epoch.part not in known.turns:
             raise RemotingError(
@@ -131,10 +127,18 @@ class Writers(Component):
                 connection.abort()
                 self.connection_closed(connection)
         await self._written(WRITERS)
+        self._check_role()  # else the broker that takes messages by now may not know the fence
 
     def connection_closed(self, connection: ServerConnection) -> None:
         """It binds nobody any more."""
         self._bound.pop(connection, None)
+
+    def _check_role(self) -> None:
+        if not self._role.takes_messages:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker is a {self._role.role.value}: writers are fenced at the master of its name",
+            )
 
     def _check(self, writer: str, epoch: Epoch) -> None:
         if not 0 < len(writer) <= MAX_NAME_CHARS:
