@@ -209,6 +209,52 @@ async def test_a_handler_that_is_registered_while_the_others_run_counts(
     assert world.brokers["a"].requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
 
 
+@pytest.mark.behaviour("CR-29")
+async def test_a_topic_is_subscribed_to_when_its_handler_is_known(world: Any) -> None:
+    """Messages that came between the two were sent back, and came again 10 s later."""
+    world.topics |= {"t": {"a": 1}, "u": {"a": 1}}
+    world.brokers["a"].store("u", b"u")
+    got: list[object] = []
+    consumer = consumer_of(world)
+    consumer.on("t")(got.append)
+    async with consumer:
+        running = asyncio.ensure_future(consumer.run())
+        register = consumer.on("u")
+        await world.runtime.clock.sleep(5)
+        register(got.append)
+        await until(world, lambda: got, 30)
+        with pytest.raises(ValidationError, match="topic"):
+            consumer.on("not a topic")
+        with pytest.raises(ValidationError, match="names no tag"):
+            consumer.on("u", tags=" || ")
+    await running
+    assert world.brokers["a"].requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+
+
+@pytest.mark.behaviour("CR-29")
+async def test_a_second_run_is_refused_until_the_first_has_ended(world: Any) -> None:
+    """Two shared the messages by chance, and an operator's message went to the handler of the later one."""
+    filled(world, 4)
+    got: list[ReceivedMessage] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        got.append(message)
+
+    consumer = consumer_of(world)
+    consumer.subscribe("t")
+    async with consumer:
+        first = asyncio.ensure_future(consumer.run(listener))
+        second = asyncio.ensure_future(consumer.run(listener, batch=4))
+        with pytest.raises(ClientStateError, match=r"run\(\) of consumer 'cg' is under way already"):
+            await second
+        first.cancel()
+        await asyncio.wait([first])
+        third = asyncio.ensure_future(consumer.run(listener))
+        await until(world, lambda: len(got) >= 4)
+        await consumer.close()
+        await third
+
+
 async def test_without_a_handler_run_says_so(world: Any) -> None:
     async with consumer_of(world) as consumer:
         consumer.subscribe("t")

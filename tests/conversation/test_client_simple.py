@@ -12,6 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.client.consumer.leases import Lease
 from orbitmq.client.core.pop_calls import PopOptions, Receipt
+from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.testing import World
@@ -63,6 +64,28 @@ async def test_messages_that_a_loop_collected_are_renewed_to_the_last_one(orbitm
                 break
         await world.clock.sleep(30)
         assert [await consumer.ack(message) for message in collected] == [Settled.DONE] * 2
+
+
+@pytest.mark.behaviour("CR-29")
+async def test_a_second_run_is_refused_until_the_first_has_ended(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a")
+    got: list[ReceivedMessage] = []
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        first = asyncio.ensure_future(consumer.run(got.append))
+        while not got:
+            await world.sleep(0.1)
+        with pytest.raises(ClientStateError, match=r"run\(\) of consumer .* is under way already"):
+            await consumer.run(got.append)
+        first.cancel()
+        await asyncio.wait([first])
+        await send(world, "b")
+        again = asyncio.ensure_future(consumer.run(got.append))
+        while len(got) < 2:
+            await world.sleep(0.1)
+        await consumer.close()
+        await again
 
 
 async def test_receive_and_acknowledge(orbitmq_world: World) -> None:

@@ -98,6 +98,34 @@ def test_handlers_in_threads_settle_their_messages(name_server: str) -> None:
     assert set(told) == {Settled.DONE, Settled.ALREADY}
 
 
+@pytest.mark.behaviour("CR-29")
+def test_a_blocking_consumer_subscribes_when_the_handler_is_known(name_server: str) -> None:
+    """What came between was sent back: its handler was not known yet."""
+    sent(name_server, "early", 3)
+    sent(name_server, "later", 3)
+    got: dict[bytes, int] = {}
+    early, later = threading.Event(), threading.Event()
+
+    def handler(message: ReceivedMessage) -> None:
+        got[message.body] = message.reconsume_times
+        if len(got) == 3:
+            later.set()
+
+    consumer = blocking.Consumer("later", name_servers=name_server, consume_from=ConsumeFrom.FIRST)
+    consumer.on("early")(lambda message: early.set())
+    with consumer:
+        runner = threading.Thread(target=consumer.run)
+        runner.start()
+        assert early.wait(WAIT_S)
+        register = consumer.on("later")
+        time.sleep(1)
+        register(handler)
+        assert later.wait(WAIT_S)
+        consumer.close()
+        runner.join(WAIT_S)
+    assert set(got.values()) == {0}
+
+
 @pytest.mark.behaviour("CR-02")
 def test_a_plain_handler_that_exits_or_stops_iterating_has_failed_and_costs_no_thread(
     name_server: str, caplog: pytest.LogCaptureFixture

@@ -116,14 +116,15 @@ class Consumer(_Member):
         self._core: consumer.Consumer = consumer.Consumer(group, **options)
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
-        """Subscribe, and let the function below handle the messages of ``topic``."""
-        if self._loop is None:
-            register = self._core.on(topic, tags, sql=sql)
-        else:
-            register = self._loop.call(self._core.on, topic, tags, sql=sql)
+        """Let the function below handle the messages of ``topic``, and subscribe."""
+        register = self._core.on(topic, tags, sql=sql)
 
         def registered(handler: H) -> H:
-            register(self._handler(handler))
+            call = self._handler(handler)
+            if self._loop is None:
+                register(call)
+            else:
+                self._loop.call(register, call)
             return handler
 
         return registered

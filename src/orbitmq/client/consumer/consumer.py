@@ -18,6 +18,7 @@ from orbitmq.client.consumer.handling import (
     calls_ended,
     in_batches,
     one_by_one,
+    runs_already,
     serve,
     serve_batches,
 )
@@ -125,7 +126,7 @@ class Consumer(GroupConsumer):
         self._user_code.close()
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
-        """Subscribe, and let the function below handle the messages of ``topic``, also those that come again.
+        """Let the function below handle the messages of ``topic``, also those that come again, and subscribe.
 
         Also while :meth:`run` calls the handlers of others::
 
@@ -137,13 +138,15 @@ class Consumer(GroupConsumer):
         Raises:
             ValidationError: as :meth:`subscribe`.
         """
-        self.subscribe(topic, tags, sql=sql)
+        name = self._namespace.short(self._membership.full_topic(topic))
+        self._membership.wanted(tags, sql)  # a mistake is raised here, where it is made
 
         def register(handler: H) -> H:
-            name = self._namespace.short(self._namespace.full(topic))
             self._handlers[name] = handler
             if self._calls:
                 self._calls[name] = self._user_code.as_async(handler)
+            # Last: a message may come at once.
+            self.subscribe(topic, tags, sql=sql)
             return handler
 
         return register
@@ -171,7 +174,8 @@ class Consumer(GroupConsumer):
                 signal cancels the handlers. Only in the main thread.
 
         Raises:
-            ClientStateError: the consumer is not running, or there is no handler.
+            ClientStateError: the consumer is not running, there is no handler, or another call of this method
+                is under way.
             ValidationError: ``batch`` is not 1 to 10,000.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
@@ -179,17 +183,22 @@ class Consumer(GroupConsumer):
         await self._filter_checks.ended()
         if batch is not None and not (isinstance(batch, int) and 1 <= batch <= MAX_BATCH):
             raise ValidationError(f"batch must be 1 to {MAX_BATCH:,} messages, got {batch!r}")
-        self._call, self._batch = self._handler(handler, batch), batch
-        call = self._call
-        async with closing_on_signals(self.close, wanted=stop_on_signals), asyncio.TaskGroup() as workers:
-            for _ in range(self._settings.concurrency):
-                if batch is None:
-                    work = serve(self._delivery, call)
-                else:
-                    work = serve_batches(self._delivery, call, batch)
-                worker = workers.create_task(work)
-                self._workers.add(worker)
-                worker.add_done_callback(self._workers.discard)
+        if self._call is not None:
+            raise ClientStateError(runs_already(self.group))
+        call = self._handler(handler, batch)
+        self._call, self._batch = call, batch
+        try:
+            async with closing_on_signals(self.close, wanted=stop_on_signals), asyncio.TaskGroup() as workers:
+                for _ in range(self._settings.concurrency):
+                    if batch is None:
+                        work = serve(self._delivery, call)
+                    else:
+                        work = serve_batches(self._delivery, call, batch)
+                    worker = workers.create_task(work)
+                    self._workers.add(worker)
+                    worker.add_done_callback(self._workers.discard)
+        finally:
+            self._call = None
 
     def _handler(self, handler: Listener | None, batch: int | None) -> Call:
         """What the workers call: the handler, or those of `on`, inside the middleware."""

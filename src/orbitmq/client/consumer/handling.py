@@ -86,6 +86,15 @@ async def calls_ended(
             log.warning("%d handler calls of group %s still run at close", len(late), group)
 
 
+def runs_already(group: str) -> str:
+    """Why a consumer has one ``run`` at a time: two would share its messages by chance."""
+    return (
+        f"run() of consumer {group!r} is under way already, and a message goes to one handler: "
+        "give each topic its handler with on(), more calls at a time with concurrency=, "
+        "or make a consumer for each handler"
+    )
+
+
 def by_topic(handlers: Mapping[str, Call]) -> Call:
     """Calls the handler of a message's topic. One that has no handler any more comes again."""
 

@@ -9,7 +9,14 @@ from typing import Unpack
 
 from orbitmq.client.consumer.admin_requests import PopMember
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
-from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, handle_leased
+from orbitmq.client.consumer.handling import (
+    Call,
+    Listener,
+    UserCode,
+    calls_ended,
+    handle_leased,
+    runs_already,
+)
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases, give_back
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import SimpleKeywords, SimpleOptions
@@ -92,6 +99,8 @@ class SimpleConsumer(InBlock):
             membership, pops, asked, self._leases, self._life, self._filters, self._filter_checks
         )
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
+        # Whether `run` is under way.
+        self._serving = False
         # Of `run` and of loops: what waits for messages, and what works on them.
         self._receiving: dict[asyncio.Task[list[Lease]], None] = {}
         self._handling: dict[asyncio.Task[None], None] = {}
@@ -310,21 +319,32 @@ class SimpleConsumer(InBlock):
                 signal cancels the handlers. Only in the main thread.
 
         Raises:
-            ClientStateError: the consumer is not running.
+            ClientStateError: the consumer is not running, or another call of this method is under way.
         """
         self._life.check_running()
-        call = self._user_code.as_async(handler)
+        if self._serving:
+            raise ClientStateError(runs_already(self.group))
+        self._serving = True
+        try:
+            async with (
+                closing_on_signals(self.close, wanted=stop_on_signals),
+                asyncio.TaskGroup() as handling,
+            ):
+                await self._serve(self._user_code.as_async(handler), handling)
+        finally:
+            self._serving = False
+
+    async def _serve(self, call: Call, handling: asyncio.TaskGroup) -> None:
         free = asyncio.Semaphore(self._settings.concurrency)
-        async with closing_on_signals(self.close, wanted=stop_on_signals), asyncio.TaskGroup() as handling:
-            while self._life.running:
-                leases = await self._receive_again()
-                try:
-                    while leases:
-                        await free.acquire()
-                        self._begin(handling, leases.pop(0), call, free)
-                finally:
-                    # Cancelled: nobody would handle these, and they would be renewed all the same.
-                    give_back(leases)
+        while self._life.running:
+            leases = await self._receive_again()
+            try:
+                while leases:
+                    await free.acquire()
+                    self._begin(handling, leases.pop(0), call, free)
+            finally:
+                # Cancelled: nobody would handle these, and they would be renewed all the same.
+                give_back(leases)
 
     def _begin(self, handling: asyncio.TaskGroup, lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
         if self._life.running:
