@@ -151,12 +151,14 @@ class OutgoingFactory:
 
     async def large(self, message: Message, ordering_key: object | None = None) -> Outgoing:
         """The request for a large message, compressed off the event loop."""
-        body, flags = await self._threads.run(self._compress, message.body)
+        body, flags = await self._threads.run(self._compress, bytes(message.body))
         return self._build(message, body, flags, ordering_key)
 
     def _compress(self, body: bytes) -> tuple[bytes, int]:
         settings = self._compression
-        packed = compress(bytes(body), settings.kind, settings.level)
+        packed = compress(body, settings.kind, settings.level)
+        if len(packed) >= len(body):
+            return body, 0  # within the broker's limit, which the longer form may not be
         return packed, sysflag.with_compression(0, settings.kind)
 
     def _build(self, message: Message, body: bytes, flags: int, ordering_key: object | None) -> Outgoing:

@@ -48,7 +48,7 @@ class Shipment:
     Attributes:
         items: as the body of a batch.
         queue: the only one they may go to; ``None``: any.
-        alone: it is one message that may not be part of a batch.
+        alone: it is one message that goes by itself: it may not be part of a batch, or is too long for one.
         added: further properties of such a message, as text; with them it is the first half of a transaction.
         memory: what ``items`` lies in, to be used again once it is taken.
     """
@@ -79,7 +79,7 @@ class Failure(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A message that travelled alone and was taken."""
+    """A half message that was taken."""
 
     shipment: Shipment
     queue: MessageQueue
@@ -131,7 +131,7 @@ class Flights:
 
     Attributes:
         failures: what went wrong since the caller looked last; the caller takes it out.
-        taken: the answers to messages that travelled alone, likewise.
+        taken: the answers to half messages, likewise.
         spent: the memory of shipments that were taken, likewise.
     """
 
@@ -199,7 +199,8 @@ class Flights:
         self._lines.clear()
 
     def _depth(self, shipment: Shipment) -> int:
-        return self._options.pipeline * (16 if shipment.alone else 1)
+        small = shipment.alone and len(shipment.items) <= self._options.batch_bytes
+        return self._options.pipeline * (16 if small else 1)
 
     def _choose(self, shipment: Shipment) -> tuple[MessageQueue, str]:
         writable = self._brokers.route(shipment.topic).writable
@@ -277,7 +278,7 @@ class Flights:
             self._metrics.late_flushes += answer.code in _LATE
             if shipment.memory is not None:
                 self.spent.append(shipment.memory)
-            if shipment.alone:
+            if shipment.added:
                 header = SendMessageResponse.from_ext(answer.ext)
                 self.taken.append(Taken(shipment, flight.queue, header))
             return

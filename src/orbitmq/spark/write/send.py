@@ -185,7 +185,8 @@ class TaskSender:
             opened.count += reached - at
             opened.used, at = encoder.used, reached
             if at < stop and not opened.used:
-                self._put(Shipment(portion.topic, self._item(portion, at), 1, queue))
+                # Not as a batch of one: its body alone may be as long as a broker allows.
+                self._put(Shipment(portion.topic, self._item(portion, at), 1, queue, alone=True))
                 at += 1
             elif at < stop:
                 self._ship(portion.topic, opened, queue)
@@ -284,7 +285,10 @@ class TaskSender:
         if answer.code != ResponseCode.MESSAGE_ILLEGAL:
             raise BrokerError(answer.code, answer.remark, failure.address)
         if shipment.count > 1:
-            return [Shipment(shipment.topic, item, 1, shipment.queue) for item, _, _ in _items(shipment)]
+            return [
+                Shipment(shipment.topic, item, 1, shipment.queue, alone=True)
+                for item, _, _ in _items(shipment)
+            ]
         ((_, body, properties),) = _items(shipment)
         row = row_of_key(properties, self.task.key_prefix)
         where = f"row {row} of {self.task.text}, a body of {body} bytes"
