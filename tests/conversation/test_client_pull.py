@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -105,6 +106,44 @@ async def test_without_auto_commit_nothing_is_committed_unasked(world: Any) -> N
     async with pull_consumer(world, auto_commit=False) as consumer:
         consumer.subscribe("t")
         assert numbers(await consumer.poll(10)) == list(range(20, 30))
+
+
+@pytest.mark.behaviour("MO-26")
+async def test_the_last_poll_is_done_when_the_block_is_left(world: Any) -> None:
+    """It came again after every clean restart."""
+    broker = filled(world, 20)
+    async with pull_consumer(world) as consumer:
+        consumer.subscribe("t")
+        messages = await consumer.poll(5)
+        messages[1].retry(delay_level=3)
+    assert committed(broker) == 5
+    assert len(broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
+    async with pull_consumer(world) as consumer:
+        consumer.subscribe("t")
+        assert numbers(await consumer.poll(5)) == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.behaviour("MO-26")
+async def test_the_last_poll_comes_again_after_an_error_or_a_close_by_hand(world: Any) -> None:
+    broker = filled(world, 20)
+    with contextlib.suppress(RuntimeError):
+        async with pull_consumer(world) as consumer:
+            consumer.subscribe("t")
+            messages = await consumer.poll(5)
+            messages[0].ack()
+            raise RuntimeError("the third failed")
+    assert committed(broker) == 1
+    consumer = pull_consumer(world)
+    await consumer.start()
+    consumer.subscribe("t")
+    assert numbers(await consumer.poll(5)) == [1, 2, 3, 4, 5]
+    await consumer.close()
+    assert committed(broker) == 1
+    async with pull_consumer(world) as consumer:
+        consumer.subscribe("t")
+        assert numbers(await consumer.poll(5)) == [1, 2, 3, 4, 5]
+        await consumer.close()
+    assert committed(broker) == 1
 
 
 async def test_positions_are_moved_and_told(world: Any) -> None:

@@ -126,6 +126,22 @@ def test_a_blocking_consumer_subscribes_when_the_handler_is_known(name_server: s
     assert set(got.values()) == {0}
 
 
+@pytest.mark.behaviour("MO-26")
+def test_the_last_poll_of_a_blocking_consumer_is_done_when_its_block_is_left(name_server: str) -> None:
+    sent(name_server, "polled", 6)
+    options = {"name_servers": name_server, "consume_from": ConsumeFrom.FIRST}
+    seen: list[bytes] = []
+    with contextlib.suppress(RuntimeError), blocking.PullConsumer("polled", **options) as consumer:
+        consumer.subscribe("polled")
+        assert consumer.poll(2, timeout_ms=WAIT_S * 1000)
+        raise RuntimeError("what was polled is not done")
+    while len(seen) < 6:
+        with blocking.PullConsumer("polled", **options) as consumer:
+            consumer.subscribe("polled")
+            seen += [message.body for message in consumer.poll(4, timeout_ms=WAIT_S * 1000)]
+    assert sorted(seen) == [b"%d" % number for number in range(6)]
+
+
 @pytest.mark.behaviour("CR-02")
 def test_a_plain_handler_that_exits_or_stops_iterating_has_failed_and_costs_no_thread(
     name_server: str, caplog: pytest.LogCaptureFixture

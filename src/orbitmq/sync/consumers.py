@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 from orbitmq.client.consumer import assigned, consumer, pull, simple
@@ -260,6 +261,13 @@ class PullConsumer(_Member, _Polled):
     def __init__(self, group: str, **options: Unpack[PullKeywords]) -> None:
         super().__init__()
         self._core: pull.PullConsumer = pull.PullConsumer(group, **options)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._loop is not None:
+            self._loop.wait(self._core._block_ended())
+        super().__exit__(kind, error, trace)
 
     def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
         """The next messages; an empty list when none came in time. What it gave before is done."""

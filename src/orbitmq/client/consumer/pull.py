@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import TracebackType
 from typing import Unpack
 
 from orbitmq.client.consumer.delivery import Held
@@ -27,17 +28,19 @@ class PullConsumer(GroupConsumer):
                 for message in await consumer.poll(timeout_ms=1000):
                     ...
 
-    The messages of one :meth:`poll` are done with the next one, unless they were settled before:
-    ``message.ack()``, ``message.retry()`` and ``message.reject()`` work as in a handler. A group has pull
-    consumers or push consumers, not both.
+    The messages of one :meth:`poll` are done with the next one, with :meth:`commit`, or when the block is
+    left without an error, unless they were settled before: ``message.ack()``, ``message.retry()`` and
+    ``message.reject()`` work as in a handler. After an error in the block, or a :meth:`close` by hand, what
+    the last poll gave comes again, as nobody said that it is done. A group has pull consumers or push
+    consumers, not both.
 
     Args:
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``.
         consume_from: where to begin on a queue for which the group has no offset.
         consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; 30 minutes ago by default.
-        auto_commit: commit every 5 s, with pulls, when a queue goes to another member and at close. Without
-            it progress is committed by :meth:`commit` and never otherwise.
+        auto_commit: commit what is done every 5 s, with pulls, when a queue goes to another member and at
+            close. Without it progress is committed by :meth:`commit` and never otherwise.
         pull_batch_size: messages per pull; a broker gives 32 at most by default.
         limits: how much is pulled ahead: of one queue, and of all together.
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
@@ -95,6 +98,18 @@ class PullConsumer(GroupConsumer):
             process_queue.loose.add(message.queue_offset)
         self._given += held  # another poll may have ended meanwhile
         return [message for _, message in held]
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self._block_ended()
+        await super().__aexit__(kind, error, trace)
+
+    async def _block_ended(self) -> None:
+        """The user left the block without an error: what the last poll gave is done, as with another poll."""
+        if self._mode.auto_commit:
+            await self._finish_given()
 
     async def _user_code_ended(self) -> None:
         # Nobody works on what the last poll gave: what was popped of it may come again at once.
