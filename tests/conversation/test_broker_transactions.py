@@ -11,7 +11,8 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, hang
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.events import CutAhead
+from orbitmq.broker.events import CutAhead, LogCut
+from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, decode_record, iter_records
@@ -242,6 +243,39 @@ async def test_a_commit_that_waits_too_long_for_the_disk_is_a_success_other_than
     assert [record.body for record in stored(broker, "Orders", 2)] == [b"paid"]
     late = await peer.ask(prepared(broker, "pg", 4, {}).command(b"later"))
     assert late.code == ResponseCode.FLUSH_DISK_TIMEOUT
+
+
+@pytest.mark.behaviour("TX-12")
+@pytest.mark.parametrize("state", [COMMIT, ROLLBACK])
+async def test_an_end_is_answered_when_its_mark_is_on_the_device(
+    broker: Broker, peer: TransactionPeer, state: int
+) -> None:
+    """Also where another message made the write batch before, so that the mark comes into the next one."""
+    broker.runtime.threads.max_delay_s = 0.05  # type: ignore[attr-defined]
+    store = broker.services.store
+    await peer.sent(b"x")
+
+    async def flushed_when_answered(half: Half) -> int:
+        assert (await peer.end(half, state)).code == ResponseCode.SUCCESS
+        return store.flushed_offset
+
+    for _ in range(20):
+        half = await peer.prepare()
+        _, flushed = await asyncio.gather(peer.sent(b"x"), flushed_when_answered(half))
+        (mark,) = [
+            record for record in stored(broker, OP) if str(half.offset) in record.body.decode().split(",")
+        ]
+        assert mark.physical_offset + mark.total_size <= flushed
+
+
+@pytest.mark.behaviour("TX-12")
+async def test_an_end_whose_mark_is_refused_is_no_success(broker: Broker, peer: TransactionPeer) -> None:
+    half = await peer.prepare()
+    ending = asyncio.ensure_future(peer.end(half, ROLLBACK))
+    while not broker.part(Transactions)._unmarked:
+        await asyncio.sleep(0)
+    broker.services.events.publish(LogCut(broker.services.store.end))
+    assert (await ending).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 @pytest.mark.behaviour("TX-01")

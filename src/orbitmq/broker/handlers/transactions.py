@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.inspection.messages import MessageLookup
@@ -10,6 +12,7 @@ from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.broker.transactions.service import Transactions
+from orbitmq.message import sysflag
 from orbitmq.message.record import decode_record
 from orbitmq.store import PutResult
 from orbitmq.transport.server import ServerConnection
@@ -53,19 +56,24 @@ class TransactionHandlers(Family):
                 f"this broker is a {self._role.role.value}: its master ends transactions",
             )
         try:
-            result = self._transactions.end(header)
+            ended = self._transactions.end(header)
         except RemotingError as error:
             # Producers send it one-way, so this line is all that anybody sees.
             log.warning("transaction %s from %s: %s", header.msg_id, connection.remote_address, error)
             raise
-        if result is not None:
+        if ended and header.commit_or_rollback == sysflag.TRANSACTION_COMMIT:
             self._counters.handled_in += 1
-        return self._answer(command, result)
-
-    def _answer(self, command: Command, result: PutResult | None) -> Answer:
-        if command.is_oneway or result is None:
+        if command.is_oneway or not ended:
             return command.reply()
-        return self._answer_when_stored(command, result)
+        return self._answer_when_marked(command, self._transactions.marked())
+
+    async def _answer_when_marked(
+        self, command: Command, marked: Awaitable[PutResult | RemotingError]
+    ) -> Command:
+        mark = await asyncio.shield(marked)  # others wait for the same one
+        if isinstance(mark, RemotingError):
+            raise mark
+        return await self._answer_when_stored(command, mark)
 
     async def _answer_when_stored(self, command: Command, result: PutResult) -> Command:
         # A disk or replica that is late is a success too: the transaction has ended (sendFinalMessage).
@@ -75,5 +83,5 @@ class TransactionHandlers(Family):
     def resume(self, _connection: ServerConnection, command: Command) -> Answer:
         """Ask again about a message that was given up."""
         message_id = ResumeCheckHalfMessageRequest.from_ext(command.ext).msg_id or ""
-        self._transactions.resume(decode_record(self._lookup.by_message_id(message_id)))
-        return command.reply()
+        result = self._transactions.resume(decode_record(self._lookup.by_message_id(message_id)))
+        return self._answer_when_stored(command, result)

@@ -2,14 +2,16 @@
 
 On disk this is RocketMQ's scheme (TransactionalMessageServiceImpl): a half topic, an op topic whose messages
 mark finished half messages, and the progress of group CID_RMQ_SYS_TRANS in both. Every half message gets a
-mark in the write batch in which its transaction ends, so that no producer is asked about an ended one.
+mark in the write batch in which its transaction ends, or in the next one, so that no producer is asked about
+an ended one. The end is answered when the mark is as safe as a sent message: one mark, and one flush, for all
+that end together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.component import Component
@@ -100,6 +102,8 @@ class Transactions(Component):
         self._marks = MarkProgress(0)
         self._unmarked: list[int] = []
         self._marking = False
+        # Where the next marks were put, or why they were not; the ends that are to be answered wait for it.
+        self._marked: asyncio.Future[PutResult | RemotingError] | None = None
         self._loading = False
         self._next = 0
         self._tell = _Summary()
@@ -166,11 +170,11 @@ class Transactions(Component):
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def end(self, request: EndTransactionRequest) -> PutResult | None:
-        """Commit or roll back.
+    def end(self, request: EndTransactionRequest) -> bool:
+        """Commit or roll back; :meth:`marked` says when that is written down.
 
         Returns:
-            Where the final message was put, None after a roll-back or when its producer does not know yet.
+            Whether the transaction has ended; not when its producer does not know yet.
 
         Raises:
             RemotingError: the request does not fit the half message, or the final message cannot be stored;
@@ -178,7 +182,7 @@ class Transactions(Component):
         """
         state = request.commit_or_rollback
         if state not in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
-            return None
+            return False
         if self._loading:
             raise RemotingError(
                 ResponseCode.SYSTEM_BUSY,
@@ -196,12 +200,22 @@ class Transactions(Component):
             )
         # Marks are scheduled first: as a rule they get into the message's write batch, behind it.
         self._schedule_marks()
-        result = None
         if state == sysflag.TRANSACTION_COMMIT:
             message, judged = messages.final_message(record, properties)
-            result = self._append.put(message, judged)
+            self._append.put(message, judged)
         self._finish(offset)
-        return result
+        return True
+
+    def marked(self) -> Awaitable[PutResult | RemotingError]:
+        """Where the marks of all that has ended by now are put, behind the final messages.
+
+        Returns:
+            The last mark, or why the marks have to wait: then a broker that begins anew asks about these
+            transactions once more.
+        """
+        if self._marked is None:
+            self._marked = asyncio.get_running_loop().create_future()
+        return self._marked
 
     def _half_record(self, request: EndTransactionRequest) -> Record:
         stored = self._store.record_at(request.commit_log_offset)
@@ -256,9 +270,19 @@ class Transactions(Component):
 
     def _write_marks(self) -> None:
         self._marking = False
+        outcome = self._put_marks()
+        marked, self._marked = self._marked, None
+        if marked is not None and not marked.done():
+            marked.set_result(outcome)
+
+    def _put_marks(self) -> PutResult | RemotingError:
+        """Put the marks that wait; returns the last one, or why they wait on."""
+        result: PutResult | RemotingError = RemotingError(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "the log was cut: the end of the transaction may be lost"
+        )
         offsets, self._unmarked = self._unmarked, []
         if not offsets:
-            return
+            return result
         made = messages.op_messages(
             offsets, self._config.transaction_op_max_bytes, self._clock.now_ms(), self._host
         )
@@ -269,8 +293,9 @@ class Transactions(Component):
                 log.warning("marks of %d ended transactions wait: %s", len(offsets), error)
                 for late, _ in made[at:]:
                     self._unmarked += messages.marked_offsets(late.body)
-                return
+                return error
             self._marks.note(result.queue_offset, highest)
+        return result
 
     # -- checking ----------------------------------------------------------------------------------------
 
