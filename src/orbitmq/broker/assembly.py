@@ -294,7 +294,17 @@ def ports(s: Services) -> Ports:
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     chance = s.runtime.random
-    sending = Sending(config, metadata, topics, s.locks, s.append, UniqueIds(s.runtime), chance, s.counters)
+    sending = Sending(
+        config,
+        metadata,
+        topics,
+        s.locks,
+        s.append,
+        UniqueIds(s.runtime),
+        chance,
+        s.counters,
+        s.registration,
+    )
     filters = Filters(config)
     return Ports(
         sending=sending,
@@ -315,7 +325,9 @@ def ports(s: Services) -> Ports:
             filters,
             s.runtime.host,
         ),
-        send_back=SendBack(config, s.role, metadata, store, s.append, s.levels, s.timer_hook, chance),
+        send_back=SendBack(
+            config, s.role, metadata, store, s.append, s.levels, s.timer_hook, chance, s.registration
+        ),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
         group_reset=GroupReset(config, metadata, topics, groups, offsets, clients, store),
         lookup=MessageLookup(config, store),
@@ -339,7 +351,9 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         PullHandlers(config, p.pulling),
         OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
         QueueBoundHandlers(p.queue_offsets),
-        ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), p.filters),
+        ClientHandlers(
+            Heartbeats(config, topics, groups, clients, s.registration), ClientListing(clients), p.filters
+        ),
         QueueLockHandlers(s.locks, s.metadata),
         AssignmentHandlers(s.assignments),
         TopicHandlers(topic_administration),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from orbitmq.broker.component import Component
@@ -13,6 +13,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.backoff import Backoff
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
@@ -34,6 +35,8 @@ from orbitmq.wire.headers.route import (
 
 log = logging.getLogger(__name__)
 
+# An answer waits no longer for name servers: clients wait 3 s for one.
+ANNOUNCE_TIMEOUT_MS = 1000
 UNREGISTER_TIMEOUT_MS = 1000
 UNREGISTER_LIMIT_SECONDS = 2.0
 # A name server that was down is tried again soon, not only with the next period: it may start with us.
@@ -102,6 +105,9 @@ class Registration(Component):
         self.on_master: Callable[[str, str], object] | None = None
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._changes = 0
+        # The number of the last change of each topic that not all name servers have, the oldest change first.
+        self._untold: dict[str, int] = {}
+        self._limiter = LogLimiter(log)
         self._progress = asyncio.Condition()
 
     @property
@@ -123,6 +129,9 @@ class Registration(Component):
     def topic_changed(self, topic: str) -> None:
         """Tell the name servers of a topic as soon as the event loop is free; changes until then go along."""
         self._changes += 1
+        if self._servers:
+            self._untold.pop(topic, None)
+            self._untold[topic] = self._changes
         for server in self._servers:
             if not server.whole:
                 server.changed[topic] = None
@@ -146,23 +155,39 @@ class Registration(Component):
                 self._forget(server)
                 server.wanted.set()
 
-    async def announced(self, timeout_ms: int) -> None:
-        """Return when every name server that is not known to be down has the changes made until now.
+    def is_announced(self, topics: Iterable[str]) -> bool:
+        """Whether clients find these topics, as far as that is up to this broker.
 
-        A name server that takes longer than ``timeout_ms`` is told all the same, only later.
+        The name servers that are not known to be down have the last change of each. A broker that registers
+        nowhere, or not in its role, has nothing to wait for.
         """
-        target = self._changes
+        return self._background is None or self._told_by_all() >= self._last_change(topics)
 
-        def all_told() -> bool:
-            return all(server.done >= target for server in self._servers if server.reached is not False)
+    async def announced(self, topics: Iterable[str]) -> None:
+        """Return when :meth:`is_announced`, so that an answer promises nothing that cannot be found.
 
-        if all_told():
+        A name server that takes longer than :data:`ANNOUNCE_TIMEOUT_MS` is told all the same, only later.
+        """
+        topics = list(topics)
+        if self.is_announced(topics):
             return
+        wanted = self._last_change(topics)
         try:
             async with self._progress:
-                await asyncio.wait_for(self._progress.wait_for(all_told), timeout_ms / 1000)
+                await asyncio.wait_for(
+                    self._progress.wait_for(lambda: self._told_by_all() >= wanted), ANNOUNCE_TIMEOUT_MS / 1000
+                )
         except TimeoutError:
-            log.warning("registration of a new topic takes more than %d ms; it goes on", timeout_ms)
+            text = "registration of a new topic takes more than %d ms; it goes on"
+            self._limiter.write(logging.WARNING, "slow", text, ANNOUNCE_TIMEOUT_MS)
+
+    def _last_change(self, topics: Iterable[str]) -> int:
+        return max((self._untold.get(topic, 0) for topic in topics), default=0)
+
+    def _told_by_all(self) -> int:
+        """How many changes all name servers have that are not known to be down."""
+        told = (server.done for server in self._servers if server.reached is not False)
+        return min(told, default=self._changes)
 
     def _connect(self) -> RemotingClient:
         # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
@@ -217,6 +242,7 @@ class Registration(Component):
             reached = await self._told(server, periodic)
             async with self._progress:
                 server.done = covered
+                self._forget_told()
                 self._progress.notify_all()
             failures = 0 if reached else failures + 1
             pause = period if reached else min(self._backoff.pause_s(failures), period)
@@ -227,6 +253,11 @@ class Registration(Component):
                     await server.wanted.wait()
             except TimeoutError:
                 periodic = True
+
+    def _forget_told(self) -> None:
+        told = self._told_by_all()
+        while self._untold and next(iter(self._untold.values())) <= told:
+            del self._untold[next(iter(self._untold))]
 
     async def _told(self, server: _NameServer, periodic: bool) -> bool:
         """Tell one name server what it lacks; False when it does not listen."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from orbitmq.broker.clients.registry import Client, ClientManager, Peer
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.registration import Registration
 from orbitmq.message import reserved
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, HeartbeatData
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -21,7 +24,9 @@ class Heartbeats:
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         clients: ClientManager,
+        registration: Registration,
     ) -> None:
+        self._registration = registration
         self._config = config
         self._topics = topics
         self._groups = groups
@@ -46,6 +51,15 @@ class Heartbeats:
         if refused is not None:
             raise refused
         return changed or not heartbeat.heartbeat_fingerprint
+
+    def announced(self, heartbeat: HeartbeatData) -> Awaitable[None] | None:
+        """Returns when clients find the retry topics of the groups; ``None``: they do.
+
+        The client asks for the route next, and then 30 s later only: what comes again from a broker that is
+        not in it comes 30 s late.
+        """
+        topics = [reserved.retry_topic(consumer.group_name) for consumer in heartbeat.consumer_data_set]
+        return None if self._registration.is_announced(topics) else self._registration.announced(topics)
 
     def _take_consumer(self, client: Client, data: ConsumerData, heartbeat: HeartbeatData) -> bool:
         if self._config.reject_pull_consumer and data.consume_type is ConsumeType.CONSUME_ACTIVELY:

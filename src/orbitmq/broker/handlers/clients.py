@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from orbitmq.broker.clients.heartbeats import Heartbeats
 from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.registry import Client
@@ -12,6 +14,11 @@ from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
+
+
+async def _reply_when(done: Awaitable[None], reply: Command) -> Command:
+    await done
+    return reply
 
 
 class ClientHandlers(Family):
@@ -38,9 +45,11 @@ class ClientHandlers(Family):
         data = bodies.HeartbeatData.decode(command.body)
         client = Client(connection, data.client_id, command.language, command.version)
         again = self._heartbeats.take(client, data)
-        return command.reply(
+        reply = command.reply(
             ext={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if again else "false"}
         )
+        waits = self._heartbeats.announced(data)
+        return reply if waits is None else _reply_when(waits, reply)
 
     def unregister(self, connection: ServerConnection, command: Command) -> Answer:
         """A client leaves a producer group, a consumer group or both."""

@@ -19,6 +19,7 @@ from orbitmq.broker.messaging.retry import (
 from orbitmq.broker.messaging.room import fitted_copy
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.message import property_names, reserved, way
@@ -81,6 +82,7 @@ class SendBack:
         levels: DelayLevels,
         timers: TimerHook,
         chance: Random,
+        registration: Registration,
     ) -> None:
         self._config = config
         self._role = role
@@ -90,6 +92,7 @@ class SendBack:
         self._levels = levels
         self._timers = timers
         self._chance = chance
+        self._registration = registration
 
     async def return_(self, returned: ReturnedMessage) -> None:
         """Store a copy of the message for a later delivery (behaviours SB-01 to SB-13, DQ-01 to DQ-05).
@@ -127,6 +130,8 @@ class SendBack:
             queue_id = self._chance.randrange(queues)
             copy = self._again(returned, record, properties, retry.topic_name, queue_id)
         await self._stored(copy)
+        # A delayed copy waits under another name, and comes to the retry topic.
+        await self._registration.announced([retry.topic_name, copy.topic])
 
     def _again(
         self,

@@ -16,6 +16,7 @@ from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, mark_dead, max_re
 from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.registration import Registration
 from orbitmq.broker.statistics import Counters
 from orbitmq.broker.timers.forms import asks_for_timer
 from orbitmq.message import property_names, reserved, sysflag
@@ -122,6 +123,7 @@ class Sending:
         ids: UniqueIds,
         chance: Random,
         counters: Counters,
+        registration: Registration,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -131,6 +133,7 @@ class Sending:
         self._ids = ids
         self._chance = chance
         self._counters = counters
+        self._registration = registration
 
     def send(self, origin: Origin, request: SendRequest) -> Sent:
         """Store a message; the result is awaitable when it waits for the device or for its topic.
@@ -196,13 +199,17 @@ class Sending:
         request.queue_id = 0
         request.properties[property_names.DELAY] = "-1"
         mark_dead(request.properties)
-        return await _finished(self._store(origin, request, config))
+        stored = await _finished(self._store(origin, request, config))
+        await self._registration.announced([config.topic_name])
+        return stored
 
     async def _send_to_new_topic(self, origin: Origin, request: SendRequest) -> Stored:
         config = self._create_topic(request)
         # The message must not outlive the topic's config in a crash.
         await self._metadata.save(TOPICS)
-        return await _finished(self._store(origin, request, config))
+        stored = await _finished(self._store(origin, request, config))
+        await self._registration.announced([config.topic_name])
+        return stored
 
     def _create_topic(self, request: SendRequest) -> TopicConfig:
         is_retry = request.topic.startswith(reserved.RETRY_PREFIX)

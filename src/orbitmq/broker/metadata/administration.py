@@ -21,8 +21,6 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-ANNOUNCE_TIMEOUT_MS = 1000
-
 
 class TopicAdministration:
     """What administrators do to topics."""
@@ -57,7 +55,7 @@ class TopicAdministration:
             log.info("topic %s is created or changed by %s", config.topic_name, by)
             self._topics.update(config)
         await self._metadata.save(TOPICS)
-        await self._registration.announced(ANNOUNCE_TIMEOUT_MS)
+        await self._registration.announced(config.topic_name for config in configs)
 
     def _check(self, config: TopicConfig) -> None:
         names.check_topic(config.topic_name)
@@ -97,7 +95,7 @@ class TopicAdministration:
         deleted = self._topics.delete(topic)
         await self._metadata.save(TOPICS, OFFSETS)
         if deleted:
-            await self._registration.announced(ANNOUNCE_TIMEOUT_MS)
+            await self._registration.announced([topic])
 
 
 class GroupAdministration:
