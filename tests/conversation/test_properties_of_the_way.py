@@ -272,3 +272,11 @@ def test_only_what_is_of_the_way_is_left_out() -> None:
     assert "MSG_TYPE" not in way.own_properties({**own, "ARRIVE_TIME": "1"}, "t")
     counts = {"RECONSUME_TIME": "3", "RETRY_TOPIC": "t", "TRAN_MSG": "true"}
     assert way.own_properties(counts, "%RETRY%g") == {"RECONSUME_TIME": "3", "RETRY_TOPIC": "t"}
+
+
+def test_a_dead_letter_that_a_program_moves_still_says_where_it_came_from() -> None:
+    letter = {"DLQ_ORIGIN_TOPIC": "orders", "RETRY_TOPIC": "orders", "TRAN_MSG": "true", "KEYS": "k"}
+    assert way.own_properties(letter, "%DLQ%g") == {
+        "DLQ_ORIGIN_TOPIC": "orders", "RETRY_TOPIC": "orders", "KEYS": "k",
+    }  # fmt: skip
+    assert way.own_properties(letter, "orders") == {"KEYS": "k"}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.message import property_names as names
-from orbitmq.message.reserved import RETRY_PREFIX
+from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX
 
 # Written when a consumer gives a message back; a message to a retry topic is sent with them.
 OF_A_RETRY: Final = frozenset(
@@ -110,6 +110,9 @@ def own_properties(properties: dict[str, str], topic: str) -> dict[str, str]:
             dropped |= others
     if topic.startswith(RETRY_PREFIX):
         dropped -= OF_A_RETRY
+    elif topic.startswith(DLQ_PREFIX):
+        # A dead letter that a program moves must still say where it came from, or nothing can redrive it.
+        dropped -= OF_A_RETRY | OF_A_DEAD_LETTER
     return {name: value for name, value in properties.items() if name not in dropped}
 
 
