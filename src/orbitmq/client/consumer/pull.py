@@ -10,6 +10,7 @@ from orbitmq.client.consumer.delivery import Held
 from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.mode import ConsumeMode
 from orbitmq.client.consumer.options import PullConsumerOptions, PullKeywords
+from orbitmq.client.consumer.pop_queue import PopQueue
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.ranges import check_number
@@ -107,9 +108,15 @@ class PullConsumer(GroupConsumer):
         await super().__aexit__(kind, error, trace)
 
     async def _block_ended(self) -> None:
-        """The user left the block without an error: what the last poll gave is done, as with another poll."""
+        """The user left the block without an error: what the last poll gave is done, as with another poll.
+
+        Not what was popped: only an acknowledgement ends that, and what is given back is there at once.
+        """
         if self._mode.auto_commit:
+            popped = [each for each in self._given if isinstance(each[0], PopQueue)]
+            self._given = [each for each in self._given if not isinstance(each[0], PopQueue)]
             await self._finish_given()
+            self._given = popped
 
     async def _user_code_ended(self) -> None:
         # Nobody works on what the last poll gave: what was popped of it may come again at once.
