@@ -19,6 +19,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.settling import ACK, settle
 from orbitmq.runtime.tasks import Background, every
 
 log = logging.getLogger("orbitmq.client")
@@ -187,8 +188,8 @@ class PoppedQueues:
             attempt_id=f"{self._client.client_id}@pop@{attempt}" if self._options.ordered else None,
         )
 
-    def arrived(self, popper: Popper, taken: list[tuple[ReceivedMessage, Receipt]]) -> None:
-        """Hand over what a pop brought."""
+    def arrived(self, popper: Popper, wanted: Filter, taken: list[tuple[ReceivedMessage, Receipt]]) -> None:
+        """Hand over what a pop brought; acknowledge what has only the hash of a wanted tag."""
         fresh: dict[PopQueue, list[ReceivedMessage]] = {}
         for message, receipt in taken:
             stored = MessageQueue(receipt.topic, popper.place.broker_name, receipt.info.queue_id)
@@ -199,7 +200,9 @@ class PoppedQueues:
                 queue = PopQueue(stored, total, self._delivery.settled, most, ordered=ordered)
                 popper.queues[stored] = queue
             lease = self._leases.open(message, receipt, self._invisible_s, math.inf)
-            if queue.admit(lease):
+            if not wanted.has_text_of(message):
+                settle(message, ACK)
+            elif queue.admit(lease):
                 fresh.setdefault(queue, []).append(message)
             else:
                 self._leases.drop(lease)
@@ -262,7 +265,7 @@ class Popper:
             self._failures.over()
             attempt = self._owner.next_attempt()
             if taken:
-                self._owner.arrived(self, taken)
+                self._owner.arrived(self, wanted, taken)
             elif self._clock.monotonic() - asked < WAIT_MS / 1000 - IDLE_PAUSE_S:
                 await self._clock.sleep(IDLE_PAUSE_S)
 

@@ -17,6 +17,7 @@ from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
 from orbitmq.client.life import Life
 from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.settling import ACK, settle
 from orbitmq.runtime.tasks import outcome
 
 # When nothing can be asked: the pause before the next try.
@@ -39,6 +40,7 @@ class _Pop:
     """
 
     place: Place
+    wanted: Filter
     invisible_s: float
     renew_s: float
     sent_s: float
@@ -161,7 +163,13 @@ class Receiving:
             )
             now = self._clock.monotonic()
             pop = _Pop(
-                (topic, broker_name), invisible_s, renew_s, now, wait_s > 0, asyncio.ensure_future(answer)
+                (topic, broker_name),
+                wanted,
+                invisible_s,
+                renew_s,
+                now,
+                wait_s > 0,
+                asyncio.ensure_future(answer),
             )
             try:
                 await asyncio.wait([pop.answer], timeout=None if len(places) == 1 else PATIENCE_S)
@@ -205,7 +213,10 @@ class Receiving:
         give_back(self._opened(pop))
 
     def _opened(self, pop: _Pop) -> list[Lease]:
-        """The messages that a pop has brought; none when it failed, or is not answered."""
+        """The messages that a pop has brought; none when it failed, or is not answered.
+
+        One whose tag has only the hash of a wanted tag is acknowledged: it would come again without end.
+        """
         # Held at the broker it was not this consumer's yet; a little earlier than the broker is safe.
         since_s = self._clock.monotonic() if pop.held else pop.sent_s
         found: list[Lease] = []
@@ -213,7 +224,10 @@ class Receiving:
             lease = self._leases.open(message, receipt, pop.invisible_s, pop.renew_s)
             lease.expires = since_s + pop.invisible_s
             message.topic = self._namespace.short(message.topic)
-            found.append(lease)
+            if pop.wanted.has_text_of(message):
+                found.append(lease)
+            else:
+                settle(message, ACK)
         return found
 
     async def _places(self) -> tuple[list[Place], OrbitError | None]:

@@ -127,6 +127,10 @@ class Filter:
     tags: frozenset[str] = frozenset()
     version: int = 0
 
+    def has_text_of(self, message: ReceivedMessage) -> bool:
+        """Whether a message that the broker gave for the hash of its tag has one of the wanted tags."""
+        return not self.tags or message.tags in self.tags
+
 
 class BrokerCalls:
     """Requests to the brokers of one client instance."""
@@ -308,8 +312,7 @@ class BrokerCalls:
         if status is PullStatus.FOUND:
             messages = readable_messages(answer.body, queue.broker_name)
             if wanted.tags:
-                # Brokers compare hashes only.
-                messages = [message for message in messages if message.tags in wanted.tags]
+                messages = [message for message in messages if wanted.has_text_of(message)]
         return Pulled(
             status,
             messages,
