@@ -15,6 +15,7 @@ from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.testing import Keep, SimulatedRuntime, World
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
 
@@ -288,3 +289,58 @@ async def test_messages_in_the_place_of_those_that_were_set_aside_are_dealt_out(
     assert (await ack(peer, popped.receipt(2))).code == ResponseCode.NO_MESSAGE
     await done(peer, popped, 0)
     assert (await pop(peer, queue_id=0, order=ordered)).bodies == [b"new0", b"new1"]
+
+
+# -- in order ------------------------------------------------------------------------------------------
+
+
+async def later(peer: BrokerPeer, popped: Popped, index: int, invisible_ms: int) -> None:
+    """Give a message another invisible time."""
+    queue_id, offset, info = popped.receipt(index)
+    header = headers.ChangeMessageInvisibletimeRequest(
+        consumer_group="cg",
+        topic="T",
+        queue_id=queue_id,
+        extra_info=info,
+        offset=offset,
+        invisible_time=invisible_ms,
+    )
+    answer = await peer.ask(header.command())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+@pytest.mark.parametrize(
+    ("again", "most"),
+    [
+        pytest.param([b"1"], 32, marks=[pytest.mark.behaviour("PP-04"), pytest.mark.behaviour("PP-02")]),
+        pytest.param(
+            [b"1", b"2"],
+            32,
+            marks=[pytest.mark.broker(pop_order_repeats_done=True), pytest.mark.behaviour("PP-17")],
+        ),
+        pytest.param(
+            [b"1", b"2"],
+            1,
+            marks=[pytest.mark.broker(pop_order_repeats_done=True), pytest.mark.behaviour("PP-17")],
+        ),
+    ],
+)
+async def test_what_is_acknowledged_in_order_behind_a_message_that_comes_again(
+    broker: Broker, peer: BrokerPeer, again: list[bytes], most: int
+) -> None:
+    """The second of three gets another time, the third is acknowledged."""
+    await send(peer, 3)
+    popped = await in_order(peer)
+    await done(peer, popped, 0)
+    await later(peer, popped, 1, 5000)
+    await done(peer, popped, 2)
+    assert (await in_order(peer)).bodies == []
+    await asyncio.sleep(6)
+    bodies: list[bytes] = []
+    while (
+        popped := await pop(peer, queue_id=0, order=True, invisible_time=60_000, max_msg_nums=most)
+    ).bodies:
+        bodies += popped.bodies
+        await done(peer, popped)
+    assert bodies == again
+    assert await place(peer) == 3

@@ -204,6 +204,19 @@ async def test_a_recalled_message_is_not_delivered(peer: Peer) -> None:
     assert await peer.bodies() == [b"plain", b"kept"]
 
 
+@pytest.mark.broker(recall_message_enable=True, recall_unknown_messages=True)
+@pytest.mark.behaviour("TW-20")
+async def test_a_recall_of_no_message_is_a_success_when_the_broker_is_to_be_as_apaches(peer: Peer) -> None:
+    sent = await peer.put(b"x", TIMER_DELAY_SEC=30, UNIQ_KEY="4711")
+    await peer.put(b"y", TIMER_DELAY_SEC=30, UNIQ_KEY="4713")
+    handle = RecallHandle.decode(sent.recall_handle or "")
+    for message_id in ("4712", "4711", "4711"):
+        answer = await peer.ok(370, topic="T", recallHandle=handle._replace(message_id=message_id).encode())
+        assert answer.ext["msgId"] == message_id
+    await peer.runtime.clock.sleep(35)
+    assert await peer.bodies() == [b"y"]
+
+
 @RECALL
 @pytest.mark.behaviour("TW-11")
 async def test_recalls_that_are_refused(peer: Peer) -> None:

@@ -151,6 +151,7 @@ class BrokerConfig(Settings):
     mapped_file_size_timer_log: int = setting(100 * _MIB, "mappedFileSizeTimerLog", number(4096, 2**31 - 1))
     append_topic_for_timer_delete_key: bool = setting(False, "appendTopicForTimerDeleteKey", flag, live=True)
     recall_message_enable: bool = setting(False, "recallMessageEnable", flag, live=True)
+    recall_unknown_messages: bool = setting(False, "recallUnknownMessages", flag, live=True)
     revive_queue_num: int = setting(8, "reviveQueueNum", number(1, 1024))
     validate_system_topic: bool = setting(True, "validateSystemTopicWhenUpdateTopic", flag, live=True)
     auto_create_subscription_group: bool = setting(True, "autoCreateSubscriptionGroup", flag, live=True)
@@ -204,6 +205,7 @@ class BrokerConfig(Settings):
 
     enable_retry_topic_v2: bool = setting(False, "enableRetryTopicV2", flag, live=True)
     pop_retry_topic_v1: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", flag, live=True)
+    pop_order_repeats_done: bool = setting(False, "popOrderRepeatsDone", flag, live=True)
     pop_from_retry_probability: int = setting(20, "popFromRetryProbability", number(0, 100), live=True)
     pop_actual_retry_topic: bool = setting(False, "popResponseReturnActualRetryTopic", flag, live=True)
     pop_polling_size: int = setting(1024, "popPollingSize", number(0, 1_000_000), live=True)

@@ -145,12 +145,18 @@ class OrderedPops:
         now_ms: int,
         invisible_ms: int,
         attempt_id: str | None,
+        keeps_done: bool = True,
     ) -> Batch:
-        """Messages go out. What is done of the batch before and lies behind the first one stays noted."""
+        """Messages go out. What is done of the batch before and lies behind the first one stays noted.
+
+        Args:
+            keeps_done: ``False``: it does not, so it comes again, as from Apache's broker.
+        """
         before = self.find(topic, group, queue_id)
         batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id)
         if before is not None:
-            _carry_on(before, batch, repeated=bool(attempt_id) and attempt_id == before.attempt_id)
+            repeated = bool(attempt_id) and attempt_id == before.attempt_id
+            _carry_on(before, batch, repeated=repeated, keeps_done=keeps_done)
         self._put(topic, group, queue_id, batch)
         return batch
 
@@ -254,14 +260,15 @@ class OrderedPops:
             }
 
 
-def _carry_on(before: Batch, batch: Batch, *, repeated: bool) -> None:
+def _carry_on(before: Batch, batch: Batch, *, repeated: bool, keeps_done: bool) -> None:
     """Let a batch know what the one before it knew.
 
     What is done and lies behind the first message of the batch must not come again, so it stays noted; and so
     does what is not done between, or the group's offset would pass it. That is not out now: its time is over.
     """
     dealt = set(batch.offsets)
-    done = {offset for offset in before.done_offsets if offset > batch.offsets[0]} - dealt
+    kept = before.done_offsets if keeps_done else set()
+    done = {offset for offset in kept if offset > batch.offsets[0]} - dealt
     last = max(done, default=0)
     waiting = {
         offset for offset in before.offsets if batch.offsets[0] < offset < last and offset not in dealt | done

@@ -443,7 +443,8 @@ class Popping:
         if wanted <= 0 or start >= high:
             popped.rest += max(0, high - start)
             return
-        before = self._orders.find(topic, group, queue_id)
+        keeps_done = not self._config.pop_order_repeats_done
+        before = self._orders.find(topic, group, queue_id) if keeps_done else None
         done = before.done_offsets if before is not None else set()
         noted = sum(offset > start for offset in before.offsets) if before is not None else 0
         room = MAX_BATCH - noted
@@ -464,6 +465,7 @@ class Popping:
             now_ms=popped.pop_time_ms,
             invisible_ms=request.invisible_ms,
             attempt_id=request.attempt_id,
+            keeps_done=keeps_done,
         )
         for offset in offsets:
             count = batch.counts.get(offset, 0)

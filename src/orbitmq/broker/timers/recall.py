@@ -24,7 +24,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 class Recall:
     """Puts the message that takes back another one into the timer topic; it works when the slot begins.
 
-    Apache's broker says success to every handle that looks right; this one looks whether the message waits.
+    Apache's broker says success to every handle that looks right; this one looks whether the message waits,
+    unless ``recallUnknownMessages`` says that it is as Apache's.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class Recall:
         since_ms = self._role.since_ms
         timer = self._wanted(topic, handle)
         found = self._timers.find(timer)
-        if found is Found.MISSING:
+        if found is Found.MISSING and not self._config.recall_unknown_messages:
             raise _illegal(f"no message {timer.unique_id} of topic {topic} waits for that time")
-        if found is Found.RECALLED:
+        if found is Found.RECALLED and not self._config.recall_unknown_messages:
             raise _illegal(f"message {timer.unique_id} was recalled already")
         # With too few replicas in sync ``settled`` would wait for this disk alone.
         self._append.admit()
