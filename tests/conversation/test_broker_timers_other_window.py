@@ -40,7 +40,7 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, World
 from orbitmq.wire.bodies.topic import DataVersion
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.behaviour("TW-17")
 # The shortest windows are 60 slots: 6 s and 12 s.
@@ -136,26 +136,58 @@ async def test_a_slave_with_another_window_loses_nothing(
             world._cluster._settings["timerPrecisionMs"] = precision
             await launch(world, name)
             await world.sleep(10)
-        for name in (MASTER, "broker-b"):
-            world.brokers[name].services.topics.create_if_absent("orders", 1)
-        await world.sleep(3)
-        master = world.brokers[MASTER].services
-        now = master.runtime.clock.now_ms()
-        due = {b"%03d" % number: now + 2000 + number * STEP_MS for number in range(COUNT)}
-        for body, at in due.items():
-            properties = {"TIMER_DELIVER_MS": str(at), "UNIQ_KEY": body.decode()}
-            message = NewMessage("orders", 0, body, encode_properties(properties), born_timestamp=now)
-            master.append.put(message, properties)
+        due = await fill_orders(world)
         await world.sleep(10.5)
-        world.crash(MASTER)
-        await world.sleep(12)
-        await launch(world, MASTER)
-        await world.sleep(60)
-        found, elsewhere = (stored(world.brokers[name], "orders") for name in (MASTER, "broker-b"))
-        for of_one in (found, elsewhere):
-            assert max(Counter(record.body for record in of_one).values()) == 1
-        assert {record.body for record in found + elsewhere} == due.keys()
-        assert min(off_by(found + elsewhere, due)) >= 0
+        await comes_once_though_a_slave_acts(world, due)
+
+
+@pytest.mark.orbitmq(
+    brokers=2,
+    replicas=2,
+    settings=ESCAPING | {"timerRollWindowSlot": "120", "timerPrecisionMs": str(SHORT)},
+)
+@pytest.mark.parametrize("changed", [(MASTER,), (SLAVE,), (MASTER, SLAVE)])
+async def test_a_slave_whose_window_changes_while_it_runs_loses_nothing(
+    orbitmq_world: World, changed: tuple[str, ...]
+) -> None:
+    world = orbitmq_world
+    async with Watch(world):
+        await world.sleep(10)
+        due = await fill_orders(world)
+        await world.sleep(4)
+        for name in changed:
+            async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
+                await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=0\n")
+        await world.sleep(6.5)
+        await comes_once_though_a_slave_acts(world, due)
+
+
+async def fill_orders(world: World) -> dict[bytes, int]:
+    """Timers at the master, by their bodies when they are due."""
+    for name in (MASTER, "broker-b"):
+        world.brokers[name].services.topics.create_if_absent("orders", 1)
+    await world.sleep(3)
+    master = world.brokers[MASTER].services
+    now = master.runtime.clock.now_ms()
+    due = {b"%03d" % number: now + 2000 + number * STEP_MS for number in range(COUNT)}
+    for body, at in due.items():
+        properties = {"TIMER_DELIVER_MS": str(at), "UNIQ_KEY": body.decode()}
+        message = NewMessage("orders", 0, body, encode_properties(properties), born_timestamp=now)
+        master.append.put(message, properties)
+    return due
+
+
+async def comes_once_though_a_slave_acts(world: World, due: dict[bytes, int]) -> None:
+    """The master is away for a while; then each broker has a message once at most, and one of them has it."""
+    world.crash(MASTER)
+    await world.sleep(12)
+    await launch(world, MASTER)
+    await world.sleep(60)
+    found, elsewhere = (stored(world.brokers[name], "orders") for name in (MASTER, "broker-b"))
+    for of_one in (found, elsewhere):
+        assert max(Counter(record.body for record in of_one).values()) == 1
+    assert {record.body for record in found + elsewhere} == due.keys()
+    assert min(off_by(found + elsewhere, due)) >= 0
 
 
 @pytest.mark.broker(timer_precision_ms=SHORT, timer_roll_window_slots=60)
@@ -242,3 +274,47 @@ def test_joined_progress_is_by_one_window_or_by_none() -> None:
     assert Progress(mark(9000, 0), 4, 300, cut=long).joined(short).cut == long
     assert short.joined(Progress(mark(9000, 0), 2, 100, cut=long)).cut == MIXED
     assert short.joined(Progress(mark(9000, 0), 2, 100)).cut == short.cut
+
+
+def live_config(hours: int, port: int) -> BrokerConfig:
+    """Its window is 12 s, or with ``fileReservedTime=0`` the shortest one, which is 6 s."""
+    return replace(window_config(SHORT, port), timer_roll_window_slots=120, file_reserved_time_hours=hours)
+
+
+@pytest.mark.parametrize("end", ["none", "stop", "crash"])
+@pytest.mark.parametrize("at_s", [2.0, 7.7, 13.1])
+@pytest.mark.parametrize("hours", [(72, 0, 0), (72, 0, 72), (0, 72, 72), (0, 72, 0)])
+async def test_all_come_once_and_in_time_though_the_window_changes_while_the_broker_runs(
+    runtime: SimulatedRuntime, hours: tuple[int, int, int], at_s: float, end: str
+) -> None:
+    """The next start took what had been cut by the window before for what had been stored again.
+
+    Args:
+        hours: ``fileReservedTime`` of the first run, that of a change in it, and that of the second run.
+    """
+    first, changed, second = hours
+    broker = Broker(runtime, live_config(first, 10911))
+    await broker.start()
+    async with Peer(runtime, "127.0.0.1:10911") as peer:
+        due = await fill(peer)
+        start = peer.now()
+        await asyncio.sleep(at_s)
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=%d\n" % changed)
+        await asyncio.sleep(7)
+    if end == "crash":
+        runtime.files.crash(keep=Keep.PREFIX)
+    elif end == "stop":
+        await broker.stop()
+    if end != "none":
+        broker = Broker(runtime, live_config(second, 10921))
+        await broker.start()
+    async with Peer(runtime, f"127.0.0.1:{broker.port}") as peer:
+        back = peer.now()
+        await asyncio.sleep(35)
+        found = await peer.delivered()
+        assert Counter(record.body for record in found) == Counter(due.keys())
+        assert min(off_by(found, due)) >= 0
+        before = back if end != "none" else start
+        assert max(off_by([each for each in found if due[each.body] > before + 100], due)) <= 20
+        assert await peer.waiting() == "0"
+    await broker.stop()

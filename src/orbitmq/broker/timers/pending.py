@@ -61,6 +61,7 @@ class PendingTimers:
     Attributes:
         position: the offset in the timer topic's queue that is looked at next.
         before: the end in the commit log of the last message that was looked at.
+        cut: the settings with which long waits were cut that are known here. Those of now may be others.
         waiting: how many messages wait, by the hash of their topic.
         placed_again: the highest mark of what waits elsewhere than settings say, -1: nothing does.
     """
@@ -70,7 +71,7 @@ class PendingTimers:
         self._store = store
         self._log = timer_log
         self._precision = config.timer_precision_ms
-        self._cut = placing.cut_of(config)
+        self.cut = placing.cut_of(config)
         self._copies = RolledCopies(store)
         self._over = Over()
         self._trusted = TrustedLog(store)
@@ -120,9 +121,20 @@ class PendingTimers:
             self.leave()
             self._log.close()
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether long waits were cut with other settings than those of now."""
+        return self.cut != placing.cut_of(self._config)
+
+    def cut_anew(self) -> None:
+        """Cut by the settings of now; what was cut by others is to be read again."""
+        if self.is_outdated:
+            self.leave()
+            self.cut = placing.cut_of(self._config)
+
     def is_other_cut(self, progress: Progress) -> bool:
         """Whether the marks of long waits are to be read with other settings than these."""
-        return progress.cut is not None and progress.cut != self._cut
+        return progress.cut is not None and progress.cut != self.cut
 
     def adopt(self, progress: Progress) -> None:
         """Go on with what was read while another broker delivered.
@@ -217,10 +229,10 @@ class PendingTimers:
 
     def _look_at_cut(self, unit: units.Unit) -> None:
         """The unit of a long wait may be older than the settings of now: a slave follows one with others."""
-        if self._cut_elsewhere or placing.is_cut_here(unit, self._config):
+        if self._cut_elsewhere or placing.is_cut_here(unit, self.cut):
             return
         record = record_at(self._store, unit.physical, quiet=True)
-        self._cut_elsewhere = placing.is_cut_elsewhere(unit, record, self._config)
+        self._cut_elsewhere = placing.is_cut_elsewhere(unit, record, self.cut)
 
     def _begin_from(self, progress: Progress) -> None:
         """Note what was delivered before the start, and how old the first is that nobody has looked at."""
@@ -317,7 +329,7 @@ class PendingTimers:
     def _put(self, record: Record, timer: Timer) -> None:
         if self._copies.take(record, timer):
             return
-        place = placing.place_of(record, timer, self._config)
+        place = placing.place_of(record, timer, self.cut)
         if place[0] & units.ROLL and self.is_other_cut(self._over.progress):
             place = self._behind_marks(record, timer, place)
         magic, out_ms, due_ms = place

@@ -10,18 +10,18 @@ from orbitmq.message.record import Record
 
 
 def cut_of(config: BrokerConfig) -> Cut:
-    """The settings that say where a long wait is cut."""
+    """The settings that say where a long wait is cut; ``fileReservedTime`` may change at any moment."""
     return config.timer_roll_window_ms, config.timer_precision_ms
 
 
-def place_of(record: Record, timer: Timer, config: BrokerConfig) -> tuple[int, int, int]:
+def place_of(record: Record, timer: Timer, cut: Cut) -> tuple[int, int, int]:
     """The magic of its unit, the time of its slot, and when it is due."""
-    recall, precision_ms = timer.deletes is not None, config.timer_precision_ms
+    recall, (window_ms, precision_ms) = timer.deletes is not None, cut
     magic = units.DELETE | units.DEFAULT if recall else units.DEFAULT
     out_ms, due_ms, stored_ms = timer.out_ms, timer.due_ms, record.store_timestamp
     # A recall goes to its slot at once, as far as the wheel of Apache's reaches: two long waits at a time
     # could end in the wrong order.
-    window_ms = units.MAX_AHEAD_SLOTS * precision_ms if recall else config.timer_roll_window_ms
+    window_ms = units.MAX_AHEAD_SLOTS * precision_ms if recall else window_ms
     # Counted from its store time: whoever reads it, and when, a long wait is cut at the same place.
     if out_ms - stored_ms >= window_ms:
         magic |= units.ROLL
@@ -41,21 +41,21 @@ def later(
     return magic, out_ms, out_ms + precision_ms
 
 
-def is_cut_here(unit: units.Unit, config: BrokerConfig) -> bool:
-    """Whether a unit waits for a whole window of now, as most do; of another place its record tells."""
-    precision_ms = config.timer_precision_ms
+def is_cut_here(unit: units.Unit, cut: Cut) -> bool:
+    """Whether a unit waits for a whole window, as most do; of another place its record tells."""
+    window_ms, precision_ms = cut
     begun_ms = unit.written_ms // precision_ms * precision_ms
-    out_ms = (begun_ms + config.timer_roll_window_ms) // precision_ms * precision_ms
+    out_ms = (begun_ms + window_ms) // precision_ms * precision_ms
     return unit.out_ms == out_ms and units.due_ms(out_ms, unit.extra) == out_ms + precision_ms
 
 
-def is_cut_elsewhere(unit: units.Unit, record: Record | None, config: BrokerConfig) -> bool:
+def is_cut_elsewhere(unit: units.Unit, record: Record | None, cut: Cut) -> bool:
     """Whether a unit of ours was made with settings that cut this long wait at another place."""
     timer = record and forms.timer_of(record, forms.properties_of(record))
     if not record or not timer:
         return False
     place = unit.magic, unit.out_ms, units.due_ms(unit.out_ms, unit.extra)
-    return place_of(record, timer, config) != place
+    return place_of(record, timer, cut) != place
 
 
 def unit_bytes(below: int, place: tuple[int, int, int], record: Record, timer: Timer) -> bytes:

@@ -16,7 +16,7 @@ from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.pending import TOPIC
 from orbitmq.broker.timers.placing import cut_of
-from orbitmq.broker.timers.progress import Check, Progress, check_of, due_of
+from orbitmq.broker.timers.progress import MIXED, Check, Progress, check_of, due_of
 from orbitmq.broker.timers.units import roll_ms
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
@@ -130,9 +130,10 @@ class ProgressTable:
         if lost.level == TIMER:
             return lost.out_ms
         if lost.level == ROLLED and lost.enqueued_ms:
-            config = self._config
-            window, precision = config.timer_roll_window_ms, config.timer_precision_ms
-            return roll_ms(lost.out_ms, lost.enqueued_ms, window, precision)
+            cut = self._known_cut(self.saved).cut
+            if cut is None or cut == MIXED:
+                return lost.enqueued_ms  # it began to wait in no later slot
+            return roll_ms(lost.out_ms, lost.enqueued_ms, *cut)
         return 0
 
     def cut(self, _cut: LogCut) -> None:

@@ -12,7 +12,7 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import identity_of
-from orbitmq.broker.events import Events, LogCut, TablesRead
+from orbitmq.broker.events import Events, LogCut, SettingsChanged, TablesRead
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -20,7 +20,6 @@ from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.delivered import DeliveredTimers, Done
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
-from orbitmq.broker.timers.placing import cut_of
 from orbitmq.broker.timers.progress import MIXED, Progress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
@@ -111,6 +110,7 @@ class TimerService(Component):
         self._wake = asyncio.Event()
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(SettingsChanged, lambda _event: self._wake.set())
         events.subscribe(LogCut, self.written.cut)
         events.subscribe(TablesRead, lambda _: self.written.tables_read())
         events.on_messages_arrived(self._arrived, topic=TOPIC)
@@ -200,6 +200,10 @@ class TimerService(Component):
 
     def _role_changed(self, changed: RoleChanged) -> None:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Go on from what is written down by then."""
         if self._ready:
             self._save_settled()
             self.pending.leave()
@@ -211,6 +215,9 @@ class TimerService(Component):
         """Deliver for ever."""
         while True:
             self._wake.clear()
+            if self.pending.is_outdated:
+                # With a log that is kept for a shorter time a long wait could outlive its message.
+                self._begin_anew()
             if not self._ready:
                 await self._begin()
             try:
@@ -233,6 +240,7 @@ class TimerService(Component):
         self._unsettled.clear()
         self._snapshot = None
         self._last = -1
+        self.pending.cut_anew()
         progress = self.written.load()
         if self.pending.is_other_cut(progress):
             # Until all that was cut then is cut anew; a start before that has to know.
@@ -449,7 +457,7 @@ class TimerService(Component):
         done = self._progress.done
         # Whatever other settings cut is cut anew now, or known by its copy.
         is_anew = done >= pending.placed_again and not pending.behind
-        cut = cut_of(self._config) if is_anew else self._progress.cut
+        cut = pending.cut if is_anew else self._progress.cut
         self._progress = replace(self._progress.advanced(done, pending.position, pending.before), cut=cut)
         if self._snapshot is None and self._progress != self.written.saved:
             self._snapshot = (self._unsettled.handed, self._log.end, self._progress)
