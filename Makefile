@@ -109,7 +109,8 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and 
 	    tests/sockets/test_redrive_kill.py
 	$(if $(SHORT),,@ORBITMQ_TIMERS=100000 $(PY) -m pytest -q tests/simulation/test_broker_timers_crash.py)
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; \
-	    $(PY) -m pytest -q -m faults tests/spark && \
+	    $(PY) -m pytest -q -m faults tests/spark --ignore tests/spark/test_spark_standalone.py \
+	        --ignore tests/spark/test_spark_connect.py && \
 	    $(PY) -m tests.spark.kills $(if $(SHORT),--jobs shuffle --kills 5,--kills 200 --freeze 30 --cut 180); \
 	else echo "chaos: without Java no Spark driver is killed"; [ -z "$$ORBITMQ_CI" ]; fi
 

@@ -33,6 +33,7 @@ for version in "$@"; do
     if [ "$version" = "$newest" ]; then
         more="tests/spark/test_spark_commands.py tests/spark/test_spark_template.py
             tests/spark/test_spark_object_store.py tests/unit/test_spark_tables.py
+            tests/spark/test_spark_standalone.py tests/spark/test_spark_connect.py
             tests/spark/test_spark_jobs.py::test_an_archive_is_also_a_table"
     fi
     [ -n "${SHORT:-}" ] ||
@@ -43,14 +44,17 @@ for version in "$@"; do
         case $version in 4.0) pipelines= ;; *) pipelines="pyspark[pipelines]==$found" ;; esac
         ORBITMQ_TEST_SPARK=1
         "$venv/bin/python" -m pip install -q --disable-pip-version-check 'pandas>=2.2,<3' 'moto[server]>=5' \
-            'deltalake>=1' 'pyiceberg[sql-sqlite]>=0.9' $pipelines || {
-            echo "test-spark: without pipelines, tables or an object store for $found"
+            'deltalake>=1' 'pyiceberg[sql-sqlite]>=0.9' "pyspark[connect]==$found" $pipelines || {
+            echo "test-spark: without pipelines, tables, an object store or Spark Connect for $found"
             ORBITMQ_TEST_SPARK=
             [ -z "${ORBITMQ_CI:-}" ] || failed="$failed $found (in part)"
         }
-        # The page on jobs takes two minutes: with the newest.
-        [ "$version" = "$newest" ] && without= || without=--ignore=tests/spark/test_spark_commands.py
-        ORBITMQ_TEST_SPARK=$ORBITMQ_TEST_SPARK $run $more $without || failed="$failed $found"
+        # The page on jobs takes two minutes, Spark's own servers three: with the newest.
+        without=
+        [ "$version" = "$newest" ] || without="--ignore=tests/spark/test_spark_commands.py
+            --ignore=tests/spark/test_spark_standalone.py --ignore=tests/spark/test_spark_connect.py"
+        ORBITMQ_SPARK_SHORT=${SHORT:-} ORBITMQ_TEST_SPARK=$ORBITMQ_TEST_SPARK $run $more $without ||
+            failed="$failed $found"
     fi
     echo "test-spark: PySpark $found took $(($(date +%s) - begin)) s"
 done

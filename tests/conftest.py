@@ -27,7 +27,15 @@ def pytest_configure(config: pytest.Config) -> None:
 # What a version of PySpark does not have is no missing half: another version of it runs that test.
 OF_OTHER_VERSIONS = ("Spark asks", "Spark offers", "only older versions")
 # `make test-spark` installs these for the newest PySpark, and sets ORBITMQ_TEST_SPARK.
-OF_TEST_SPARK = ("moto", "grpc_status", "pyspark[pipelines]", "deltalake", "pyiceberg", "sqlalchemy")
+OF_TEST_SPARK = (
+    "moto",
+    "grpc_status",
+    "pyspark[pipelines]",
+    "pyspark[connect]",
+    "deltalake",
+    "pyiceberg",
+    "sqlalchemy",
+)
 
 
 def must_not_be_skipped(reason: str) -> bool:
