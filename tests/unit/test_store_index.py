@@ -20,6 +20,7 @@ from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.index import index
 from orbitmq.store.index import layout as scan
+from orbitmq.store.index.file import IndexFile
 from orbitmq.store.index.scan import IndexBuilder, key_hash, select
 from orbitmq.store.log import following
 from orbitmq.testing import SimulatedLoop
@@ -260,6 +261,38 @@ def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
         await store.stop()
 
     simulate(talk)
+
+
+def test_the_table_of_a_new_file_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 MB for the default size, which stopped the event loop for 0.1 s."""
+    inside: list[str] = []
+    made: list[bool] = []
+    builder = IndexFile.builder
+
+    async def talk(runtime: SimulatedRuntime) -> None:
+        run_in_thread = runtime.threads.run
+
+        def noted(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+            inside.append("a thread")
+            try:
+                return run_in_thread(function, *args)
+            finally:
+                inside.pop()
+
+        def build(self: IndexFile, *args: Any) -> IndexBuilder:
+            made.append(bool(inside))
+            return builder(self, *args)
+
+        monkeypatch.setattr(runtime.threads, "run", noted)
+        monkeypatch.setattr(IndexFile, "builder", build)
+        store = await opened(runtime)
+        offsets = await put(store, *["k"] * 250)
+        assert await find(store, "k", limit=1000) == offsets
+        await store.stop()
+
+    simulate(talk)
+    assert len(made) > 1
+    assert all(made)
 
 
 def test_the_range_of_time_is_exact() -> None:
