@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -112,10 +113,35 @@ class LoopThread:
             self._thread.join()
 
 
+class _UntilTheEnd(ThreadPoolExecutor):
+    """Looks up names, for which asyncio needs an executor, also when the program ends.
+
+    The executors of the library refuse then, and clients that close would find no broker by its name.
+    """
+
+    def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="orbitmq-lookup", daemon=True).start()
+        return future
+
+
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
+        plain = asyncio.new_event_loop()
+        plain.set_default_executor(_UntilTheEnd())
+        return plain
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+import concurrent.futures
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
@@ -13,11 +14,16 @@ from orbitmq.client.consumer.handling import Listener, is_async
 from orbitmq.client.producer import producer
 from orbitmq.errors import ClientStateError
 from orbitmq.runtime.loop_thread import LoopThread
+from orbitmq.runtime.program_end import close_at_end
 
 T = TypeVar("T")
 
 # Whose handler this thread runs.
 _handles: ContextVar[object] = ContextVar("_handles", default=None)
+
+
+def _nothing() -> None:
+    return None
 
 
 class Face:
@@ -33,6 +39,7 @@ class Face:
 
     def __init__(self) -> None:
         self._loop: LoopThread | None = None
+        self._not_at_end: Callable[[], object] = _nothing
 
     @property
     def group(self) -> str:
@@ -51,9 +58,17 @@ class Face:
             loop.stop()
             raise
         self._loop = loop
+        # The thread dies with the program, and with it what was submitted, acknowledged or committed last.
+        self._not_at_end = close_at_end(f"client {self.group!r}", self._begin_to_close)
+
+    def _begin_to_close(self) -> concurrent.futures.Future[None] | None:
+        loop = self._loop
+        return loop.submit(self._core.close()) if loop is not None and loop.open else None
 
     def close(self) -> None:
         """Close the client and end its thread; a further call waits for that.
+
+        The end of the program does it, too, for 10 s at most.
 
         In a handler of this consumer it only begins: what waits for the end of all handlers ends after it.
 
@@ -77,6 +92,7 @@ class Face:
                 loop.wait(self._core.close())
             finally:
                 self._loop = None
+                self._not_at_end()
                 loop.stop()
 
     def _handler(self, listener: Listener) -> Listener:

@@ -62,6 +62,7 @@ class Accumulator:
 
     Attributes:
         waiting: messages without a result yet.
+        cut_off: messages whose batch was cancelled on its way, but for those that nobody waits for any more.
     """
 
     def __init__(
@@ -80,8 +81,9 @@ class Accumulator:
         self._send = send
         self._background = background
         self._open: dict[str, OpenBatch] = {}
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: dict[asyncio.Task[None], OpenBatch] = {}
         self.waiting = 0
+        self.cut_off = 0
 
     def add(self, message: Message) -> asyncio.Future[SendResult] | None:
         """Put a message into its topic's batch; the future gives its own result.
@@ -138,11 +140,16 @@ class Accumulator:
         batch.timer = loop.call_later(self._linger_s, self._close, topic, batch)
         return batch
 
-    async def close(self) -> None:
-        """Send everything that waits, now, and return when it is answered."""
+    def flush(self) -> None:
+        """Send everything that waits, now."""
         for topic, batch in list(self._open.items()):
             self._close(topic, batch)
-        await asyncio.gather(*self._sending, return_exceptions=True)
+
+    @property
+    def under_way(self) -> list[asyncio.Future[SendResult]]:
+        """The results that are still to come."""
+        batches = (*self._open.values(), *self._sending.values())
+        return [future for batch in batches for future in batch.waiting if not future.done()]
 
     def _close(self, topic: str, batch: OpenBatch) -> None:
         if batch.timer is not None:
@@ -155,14 +162,15 @@ class Accumulator:
             self.waiting -= len(batch.waiting)
             _fail(batch, ClientStateError(f"a batch to topic {topic!r} cannot be sent: {error}"))
             return
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._sending[task] = batch
+        task.add_done_callback(self._sending.pop)
 
     async def _deliver(self, topic: str, batch: OpenBatch) -> None:
         try:
             out, ids = self._factory.joined(topic, batch)
             whole = await self._send(out)
         except asyncio.CancelledError:
+            self.cut_off += sum(not future.done() for future in batch.waiting)
             for future in batch.waiting:
                 future.cancel()
             raise

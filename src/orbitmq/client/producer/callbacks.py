@@ -72,6 +72,11 @@ class Submitted:
         if not self._calling:
             self._idle.set()
 
+    @property
+    def under_way(self) -> set[asyncio.Task[SendResult]]:
+        """The sends that have not ended; one that was cut off has not."""
+        return {task for task in self._sends if not task.done() or task.cancelled()}
+
     async def sent(self) -> None:
         """Return when the sends under way have ended, each in its own time, or after 10 s."""
         if self._sends:

@@ -35,6 +35,7 @@ from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFacto
 from orbitmq.client.producer.request_reply import Replies
 from orbitmq.client.producer.send import RetryOptions, SendKernel
 from orbitmq.client.producer.taken import taken
+from orbitmq.client.producer.unsent import Unsent
 from orbitmq.client.validation import (
     check_batch,
     check_group,
@@ -158,6 +159,7 @@ class Producer(InBlock):
         self._life = Life(f"producer {group!r}")
         # While it closes: what was submitted before is still sent.
         self._finishing = False
+        self._unsent = Unsent(group, self._submitted, self._batches)
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -181,18 +183,17 @@ class Producer(InBlock):
     async def close(self) -> None:
         """Send what is submitted and collected, unregister from the brokers and close. Awaited sends fail.
 
-        Submitted ones have their own time, 10 s at most, and callbacks that run in threads as much again. It
-        goes on to its end when it is cancelled meanwhile; a further call waits for that.
+        Submitted ones have their own time, 10 s at most, and callbacks that run in threads as much again; how
+        many had no answer by then is logged. It goes on to its end when it is cancelled meanwhile; a further
+        call waits for that.
         """
         self._finishing = self._finishing or self._life.running
         await self._life.end(self._leave)
 
     async def _leave(self) -> None:
         self._collect = None
-        await self._submitted.sent()
+        await self._unsent.sent()
         self._finishing = False
-        if self._batches is not None:
-            await self._batches.close()
         await self._background.stop()
         if self._tracer is not None:
             await self._tracer.close()
@@ -317,6 +318,8 @@ class Producer(InBlock):
             ValidationError: with ``auto_batch``, at once; otherwise it is the result.
         """
         batches = self._batches
+        if self._life.running:
+            self._unsent.watch(self._background)
         if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
             raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
         options = PLAIN_SUBMITTED

@@ -1,0 +1,90 @@
+"""A producer's submitted messages without an answer, when it closes and when its event loop ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable
+from functools import partial
+
+from orbitmq.client.model import SendResult
+from orbitmq.client.producer.batching import Accumulator
+from orbitmq.client.producer.callbacks import CLOSE_TIMEOUT_S, Submitted
+from orbitmq.runtime import program_end
+from orbitmq.runtime.tasks import Background
+
+log = logging.getLogger("orbitmq.client")
+
+
+class Unsent:
+    """Waits for them when the producer closes, and tells their number when nothing can wait for them."""
+
+    def __init__(self, group: str, submitted: Submitted, batches: Accumulator | None) -> None:
+        self._group = group
+        self._submitted = submitted
+        self._batches = batches
+        self._over = False
+        self._not_at_end: Callable[[], object] | None = None
+
+    def __len__(self) -> int:
+        cut_off = 0 if self._batches is None else self._batches.cut_off
+        return cut_off + len(self._under_way())
+
+    def _under_way(self) -> set[asyncio.Future[SendResult]]:
+        return {*self._submitted.under_way, *(() if self._batches is None else self._batches.under_way)}
+
+    def watch(self, background: Background) -> None:
+        """From the first submitted message on: see the event loop or the program end before the producer."""
+        if self._not_at_end is not None:
+            return
+        background.spawn(self._see_the_loop_end(), "end of the loop")
+        this = weakref.ref(self)
+        self._not_at_end = program_end.tell_at_end(partial(_tell, this))
+        weakref.finalize(self, self._not_at_end).atexit = False
+
+    async def _see_the_loop_end(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.tell()
+
+    def tell(self) -> None:
+        """Log how many there are, unless the producer is closed. Once."""
+        over, self._over = self._over, True
+        unsent = 0 if over else len(self)
+        if unsent:
+            log.warning(
+                "the event loop of producer %r has ended, and with it the sending of %d submitted messages; "
+                "use 'async with', or await close()",
+                self._group, unsent,
+            )  # fmt: skip
+
+    async def sent(self) -> None:
+        """Send what is collected and wait until all have an answer, 10 s at most; then tell who has none."""
+        if self._batches is not None:
+            self._batches.flush()
+        under_way = self._under_way()
+        if under_way:
+            await asyncio.wait(under_way, timeout=CLOSE_TIMEOUT_S)
+        self._over = True
+        if self._not_at_end is not None:
+            self._not_at_end()
+        if unsent := len(self):
+            log.warning(
+                "producer %r closes, and gives up %d submitted messages that had no answer within %g s",
+                self._group, unsent, CLOSE_TIMEOUT_S,
+            )  # fmt: skip
+        errors = [each.exception() for each in under_way if each.done() and not each.cancelled()]
+        failed = [error for error in errors if error is not None]
+        if failed and program_end.begun():
+            # Nobody looks at their results any more.
+            log.warning(
+                "the program ends, and %d submitted messages of producer %r were not stored: %s",
+                len(failed), self._group, failed[-1],
+            )  # fmt: skip
+
+
+def _tell(unsent: weakref.ref[Unsent]) -> None:
+    if (found := unsent()) is not None:
+        found.tell()

@@ -1,0 +1,82 @@
+"""The end of the program, which cuts off what is under way on threads and event loops of its own."""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import itertools
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("orbitmq.runtime")
+
+# What has not ended after so many seconds is cut off: clients give what they send 10 s when they close.
+LIMIT_S = 10.5
+
+_begun = threading.Event()
+_numbers = itertools.count()
+_closing: dict[int, tuple[str, Callable[[], concurrent.futures.Future[Any] | None]]] = {}
+_telling: dict[int, Callable[[], object]] = {}
+
+
+def close_at_end(
+    name: str, begin: Callable[[], concurrent.futures.Future[Any] | None]
+) -> Callable[[], object]:
+    """Have something closed when the program ends; what this returns takes that back.
+
+    Args:
+        name: for the log.
+        begin: begins to close it; None when there is nothing to close.
+    """
+    number = next(_numbers)
+    _closing[number] = name, begin
+    _in_a_child_process()
+    return lambda: _closing.pop(number, None)
+
+
+def tell_at_end(tell: Callable[[], object]) -> Callable[[], object]:
+    """Call ``tell`` when the program ends, once all is closed; what this returns takes that back."""
+    number = next(_numbers)
+    _telling[number] = tell
+    return lambda: _telling.pop(number, None)
+
+
+def begun() -> bool:
+    """Whether the program ends: nobody looks at results any more."""
+    return _begun.is_set()
+
+
+@atexit.register
+def end() -> None:
+    """Close what is open, all side by side, and log what does not close in time."""
+    _begun.set()
+    closing: dict[concurrent.futures.Future[Any], str] = {}
+    while _closing:
+        _, (name, begin) = _closing.popitem()
+        try:
+            future = begin()
+        except Exception as error:
+            log.warning("%s cannot be closed at the end of the program: %s", name, error)
+            continue
+        if future is not None:
+            closing[future] = name
+    done, late = concurrent.futures.wait(closing, timeout=LIMIT_S)
+    for future in late:
+        log.warning("%s was not closed within %g s at the end of the program", closing[future], LIMIT_S)
+    for future in done:
+        failure = None if future.cancelled() else future.exception()
+        if failure is not None:
+            log.warning("%s did not close as it should: %r", closing[future], failure)
+    while _telling:
+        _, tell = _telling.popitem()
+        tell()
+
+
+def _in_a_child_process() -> None:
+    """A process that multiprocessing started ends without atexit, but with its own finalizers."""
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is not None and util is not None and process.parent_process() is not None and _closing:
+        util.Finalize(None, end, exitpriority=100)
