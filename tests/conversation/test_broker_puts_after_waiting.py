@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, send_request
+from tests.conversation.test_admin_roles import CHANGES, DELETE_TOPIC, ask
 from tests.conversation.test_broker_transactions import TransactionPeer
 from tests.conversation.test_writer_fences import bind
 
@@ -61,7 +63,7 @@ async def a_slow_disk(broker: Broker) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("ask", "code"),
+    ("request_of", "code"),
     [
         (to_new_topic, ResponseCode.SERVICE_NOT_AVAILABLE),
         (batch_to_new_topic, ResponseCode.SERVICE_NOT_AVAILABLE),
@@ -72,14 +74,14 @@ async def a_slow_disk(broker: Broker) -> AsyncIterator[None]:
     ],
 )
 async def test_a_request_that_waits_for_a_table_is_refused_by_a_broker_that_is_no_master_by_then(
-    broker: Broker, peer: BrokerPeer, ask: Ask, code: int
+    broker: Broker, peer: BrokerPeer, request_of: Ask, code: int
 ) -> None:
     sent = await peer.sent()
     await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, GROUP)
     stored = int((sent.msg_id or "")[16:], 16)
     end = broker.services.store.max_commit_log_offset
     async with a_slow_disk(broker):
-        asking = asyncio.ensure_future(ask(peer, stored))
+        asking = asyncio.ensure_future(request_of(peer, stored))
         await asyncio.sleep(0.1)
         assert not asking.done()
         changing = asyncio.ensure_future(broker.change_role(Role.PRE_ONLINE))
@@ -89,6 +91,24 @@ async def test_a_request_that_waits_for_a_table_is_refused_by_a_broker_that_is_n
     assert answer.code == code
     assert "pre-online" in (answer.remark or "")
     assert broker.services.store.max_commit_log_offset == end
+
+
+@pytest.mark.behaviour("MO-20")
+@pytest.mark.parametrize("change", [CHANGES[0], CHANGES[1], DELETE_TOPIC], ids=lambda change: change[0].name)
+async def test_a_change_of_an_administrator_is_not_done_where_it_does_not_last_by_then(
+    broker: Broker, peer: BrokerPeer, change: tuple[int, bytes, dict[str, Any]]
+) -> None:
+    await peer.create()
+    async with a_slow_disk(broker):
+        asking = asyncio.ensure_future(ask(peer, change))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        changing = asyncio.ensure_future(broker.change_role(Role.PRE_ONLINE))
+        await asyncio.sleep(0.1)
+    answer = await asking
+    await changing
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "would not last at a broker that is pre-online" in (answer.remark or "")
 
 
 class SlowPeer(BrokerPeer):

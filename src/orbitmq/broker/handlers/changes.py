@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from functools import partial
+from inspect import isawaitable
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.role import Role, RoleState
@@ -57,13 +58,25 @@ class AdminChanges(Family):
     def _change(
         self, roles: frozenset[Role], handler: Handler, connection: ServerConnection, command: Command
     ) -> Answer:
+        if self._role.role not in roles and command.code in _BY_MASTER:
+            by_master = self._to_master.ask(command)
+            if by_master is not None:
+                return by_master
+        self._check(roles)
+        answer = handler(connection, command)
+        return self._lasting(roles, answer) if isawaitable(answer) else answer
+
+    async def _lasting(self, roles: frozenset[Role], answer: Awaitable[Command | None]) -> Command | None:
+        """The answer, if the role did not change while the disk wrote the change."""
+        command = await answer
+        self._check(roles)
+        return command
+
+    def _check(self, roles: frozenset[Role]) -> None:
         role = self._role.role
         if role not in roles:
-            if command.code in _BY_MASTER and (answer := self._to_master.ask(command)) is not None:
-                return answer
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"this would not last at a broker that is {role.value}: send it to the master of "
                 f"{self._broker_name}",
             )
-        return handler(connection, command)
