@@ -40,15 +40,17 @@ class Life:
     Attributes:
         state: where the client is now; changed by :meth:`move` only.
         running: whether that is RUNNING.
+        loop: the event loop that it was started in, the only one where it works.
         closer: the task whose :meth:`end` closed it, if any.
     """
 
-    __slots__ = ("_closing", "_name", "closer", "running", "state")
+    __slots__ = ("_closing", "_name", "closer", "loop", "running", "state")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.state = State.NEW
         self.running = False
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.closer: asyncio.Task[Any] | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -62,6 +64,8 @@ class Life:
         if to not in MOVES[before]:
             started = "is started already" if before is State.RUNNING else "was closed; make a new one"
             raise ClientStateError(f"{self._name} {started}")
+        if to is State.RUNNING:
+            self.loop = asyncio.get_running_loop()
         self.state = to
         self.running = to is State.RUNNING
         return before
@@ -77,7 +81,11 @@ class Life:
         Args:
             calls: of the user's code, which ``work`` waits for, except for :attr:`closer`. Another of them
                 that closes is told at once, as neither could end before the other.
+
+        Raises:
+            ClientStateError: in another event loop than it was started in.
         """
+        self.check_loop()
         here = asyncio.current_task()
         if self.move(State.CLOSED) is State.RUNNING:
             self.closer = here
@@ -101,6 +109,27 @@ class Life:
         """
         if not self.running:
             raise ClientStateError(f"{self._name} is not running; use 'async with' or start()")
+
+    def check_loop(self) -> None:
+        """Refuse to work in another event loop than the client was started in.
+
+        Raises:
+            ClientStateError: its connections and its background work belong to that other loop.
+        """
+        if self.loop is not None and self.loop is not asyncio.get_running_loop():
+            raise ClientStateError(
+                f"{self._name} was started in another event loop and works only there: make one in each loop "
+                "(every asyncio.run() has a loop of its own), or use orbitmq.sync, which works in any thread"
+            )
+
+    def check_here(self) -> None:
+        """Refuse to work for a client that is not running, or not in this event loop.
+
+        Raises:
+            ClientStateError: as :meth:`check_running` and :meth:`check_loop`.
+        """
+        self.check_running()
+        self.check_loop()
 
 
 class InBlock(ABC):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from orbitmq.errors import ClientStateError
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.connection import Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.errors import (
@@ -129,6 +130,8 @@ class RemotingClient:
         self._oneway_permits = Permits(max_oneway)
         self._on_lost = on_lost
         self._closed = False
+        # Chosen by use_here() or the first request; connections belong to it.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request to ``address`` ("host:port") and wait for its answer, whatever its code.
@@ -140,8 +143,12 @@ class RemotingClient:
             ConnectionLostError: the connection ended before the answer came.
             RequestTimeoutError: no answer within ``timeout_ms``.
             TooManyRequestsError: ``max_async`` requests wait already, and there is no time to wait.
+            ClientStateError: an earlier request was made in another event loop.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.use_here()
+        deadline = loop.time() + timeout_ms / 1000
         permits = self._async_permits
         if not permits.take():
             await permits.wait(deadline, address)
@@ -164,8 +171,12 @@ class RemotingClient:
 
         Raises:
             ConnectError, ConnectionLostError, RequestTimeoutError, TooManyRequestsError: it was not sent.
+            ClientStateError: an earlier request was made in another event loop.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.use_here()
+        deadline = loop.time() + timeout_ms / 1000
         permits = self._oneway_permits
         if not permits.take():
             await permits.wait(deadline, address)
@@ -176,6 +187,20 @@ class RemotingClient:
             connection.oneway(command)
         finally:
             permits.release()
+
+    def use_here(self) -> None:
+        """Work in this event loop, and in no other one.
+
+        Raises:
+            ClientStateError: another one was chosen before.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            raise ClientStateError(
+                "this client was used in another event loop, to which its connections belong: make one "
+                "in each loop (every asyncio.run() has a loop of its own)"
+            )
+        self._loop = loop
 
     def connected(self, address: str) -> bool:
         """Whether a connection to the peer is open."""

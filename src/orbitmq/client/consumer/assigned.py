@@ -122,7 +122,7 @@ class AssignedConsumer(InBlock):
             ClientStateError: not running.
         """
         topic = self._membership.full_topic(topic)
-        self._life.check_running()
+        self._life.check_here()
         return list((await self._client.find_route(topic, for_send=False)).subscribe)
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str = "*", sql: str | None = None) -> None:
@@ -163,7 +163,7 @@ class AssignedConsumer(InBlock):
             ValidationError: a number is out of its range.
             OrbitError, TransportError: nothing came and at least one queue failed; of the last failure.
         """
-        self._life.check_running()
+        self._life.check_here()
         check_number("poll max_messages", max_messages, called="max_messages")
         check_number("poll timeout_ms", timeout_ms, called="timeout_ms")
         deadline = self._client.now_ms() + timeout_ms

@@ -179,8 +179,7 @@ class Consumer(GroupConsumer):
             ValidationError: ``batch`` is not 1 to 10,000.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
-        self._life.check_running()
-        await self._filter_checks.ended()
+        await self._may_begin()
         if batch is not None and not (isinstance(batch, int) and 1 <= batch <= MAX_BATCH):
             raise ValidationError(f"batch must be 1 to {MAX_BATCH:,} messages, got {batch!r}")
         if self._call is not None:
@@ -199,6 +198,11 @@ class Consumer(GroupConsumer):
                     worker.add_done_callback(self._workers.discard)
         finally:
             self._call = None
+
+    async def _may_begin(self) -> None:
+        """Nothing is wrong with the consumer, the event loop and the filters, as far as can be known."""
+        self._life.check_here()
+        await self._filter_checks.ended()
 
     def _handler(self, handler: Listener | None, batch: int | None) -> Call:
         """What the workers call: the handler, or those of `on`, inside the middleware."""
@@ -227,7 +231,7 @@ class Consumer(GroupConsumer):
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.check_running()
-        return one_by_one(self._delivery, self._filter_checks.ended, auto_ack=auto_ack)
+        return one_by_one(self._delivery, self._may_begin, auto_ack=auto_ack)
 
     def batches(self, at_most: int) -> AsyncGenerator[list[ReceivedMessage], None]:
         """Lists of up to so many messages, until the consumer closes; see ``batch`` of :meth:`run`.
@@ -242,7 +246,7 @@ class Consumer(GroupConsumer):
         self._life.check_running()
         if not (isinstance(at_most, int) and 1 <= at_most <= MAX_BATCH):
             raise ValidationError(f"a batch has 1 to {MAX_BATCH:,} messages, got {at_most!r}")
-        return in_batches(self._delivery, self._filter_checks.ended, at_most)
+        return in_batches(self._delivery, self._may_begin, at_most)
 
     def ack(self, message: ReceivedMessage) -> Settled:
         """:meth:`message.ack() <orbitmq.message.model.ReceivedMessage.ack>`."""

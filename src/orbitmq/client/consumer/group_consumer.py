@@ -170,7 +170,7 @@ class GroupConsumer(InBlock):
             await self._filter_checks.check_all(self._filters)
             if isinstance(self._offsets, LocalOffsets):
                 await self._offsets.load()
-            self._life.check_running()  # it may have been closed meanwhile
+            self._life.check_here()  # it may have been closed meanwhile
         except BaseException:
             # Cancelled, too: a member that reads nothing would keep its share of the queues.
             await self.close()
@@ -306,6 +306,7 @@ class GroupConsumer(InBlock):
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. In
                 broadcasting: the file cannot be written. It stays to be committed.
         """
+        self._life.check_loop()
         await self._offsets.commit()
 
     def assignment(self) -> list[MessageQueue]:

@@ -82,7 +82,7 @@ class PullConsumer(GroupConsumer):
             ValidationError: a number is out of its range.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
-        self._life.check_running()
+        self._life.check_here()
         check_number("poll max_messages", max_messages, called="max_messages")
         check_number("poll timeout_ms", timeout_ms, called="timeout_ms")
         await self._filter_checks.ended()
@@ -139,6 +139,7 @@ class PullConsumer(GroupConsumer):
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. It
                 stays to be committed by the next call.
         """
+        self._life.check_loop()
         await self._finish_given()
         # Their offsets count once a broker has back what is to come again.
         await self._settling.quiet()

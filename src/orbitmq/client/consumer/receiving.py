@@ -95,7 +95,7 @@ class Receiving:
         self, max_messages: int, invisible_s: float, wait_s: float, *, renew_s: float
     ) -> list[Lease]:
         """See :meth:`SimpleConsumer.receive`; messages are renewed for ``renew_s``."""
-        self._life.check_running()
+        self._life.check_here()
         if not self._filters:
             raise ValidationError("subscribe to a topic before receiving")
         await self._checks.ended()
@@ -109,7 +109,7 @@ class Receiving:
             failure = failed or failure
             if found:
                 return found
-            self._life.check_running()  # closed meanwhile, it would ask in vain until the deadline
+            self._life.check_here()  # closed meanwhile, it would ask in vain until the deadline
             told_before, told = told, False
             if len(places) > 1:
                 silent = {pop.place: pop.answer for pop in self._late}

@@ -125,7 +125,7 @@ class SimpleConsumer(InBlock):
         await self._client.start()
         try:
             await self._filter_checks.check_all(self._filters)
-            self._life.check_running()  # it may have been closed meanwhile
+            self._life.check_here()  # it may have been closed meanwhile
         except BaseException:
             await self.close()
             raise
@@ -268,7 +268,7 @@ class SimpleConsumer(InBlock):
 
     def _lease(self, message: ReceivedMessage) -> Lease | None:
         """The delivery of a message, ``None`` when it has ended."""
-        self._life.check_running()
+        self._life.check_here()
         keeper = getattr(message, "keeper", None)
         return keeper if isinstance(keeper, Lease) else None
 
@@ -288,7 +288,7 @@ class SimpleConsumer(InBlock):
         Raises:
             ClientStateError: the consumer is not running.
         """
-        self._life.check_running()
+        self._life.check_here()
         while self._life.running:
             leases = await self._receive_again()
             try:
@@ -321,7 +321,7 @@ class SimpleConsumer(InBlock):
         Raises:
             ClientStateError: the consumer is not running, or another call of this method is under way.
         """
-        self._life.check_running()
+        self._life.check_here()
         if self._serving:
             raise ClientStateError(runs_already(self.group))
         self._serving = True

@@ -130,10 +130,11 @@ class ClientInstance:
         """Start the background loops; each start needs its own :meth:`close`.
 
         Raises:
-            ClientStateError: its last user has closed it.
+            ClientStateError: its last user has closed it, or another one started it in another event loop.
         """
         if self._closed:
             raise ClientStateError("this client instance was closed; make a new one")
+        self.remoting.use_here()
         self._users += 1
         if not self._started:
             self._started = True
@@ -176,8 +177,9 @@ class ClientInstance:
         """Add a consumer.
 
         Raises:
-            ClientStateError: this client has a consumer of the group already.
+            ClientStateError: this client has a consumer of the group already, or another event loop.
         """
+        self.remoting.use_here()
         if group in self._consumers:
             raise ClientStateError(f"this client instance has a consumer of group {group!r} already")
         self._consumers[group] = member

@@ -43,6 +43,7 @@ from orbitmq.client.validation import (
     check_message,
     check_send_topic,
 )
+from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
@@ -167,10 +168,14 @@ class Producer(InBlock):
         """Start the background work. Nothing is connected before the first send.
 
         Raises:
-            ClientStateError: it was started before.
+            ClientStateError: it was started before, or its client is closed or works in another event loop.
         """
         self._life.move(State.RUNNING)
-        await self._client.start()
+        try:
+            await self._client.start()
+        except ClientStateError:
+            self._life.move(State.CLOSED)
+            raise
         self._client.register_producer(self.group)
         self._collect = None if self._batches is None else self._batches.add
         if self._tracer is not None:
@@ -227,8 +232,9 @@ class Producer(InBlock):
             ValidationError: the message is not one that a broker would take.
             SendError: it was not sent, or it is not known whether it was (kind TIMEOUT). ``attempts`` names
                 every broker tried and why it failed.
-            ClientStateError: the producer is not running.
+            ClientStateError: the producer is not running, or was started in another event loop.
         """
+        self._life.check_loop()
         # Not a function: with auto_batch a send is a few microseconds.
         options = PLAIN
         if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
@@ -317,6 +323,7 @@ class Producer(InBlock):
             SendError: 50,000 submitted sends are under way already (kind TOO_MANY_REQUESTS).
             ValidationError: with ``auto_batch``, at once; otherwise it is the result.
         """
+        self._life.check_loop()
         batches = self._batches
         if self._life.running:
             self._unsent.watch(self._background)
@@ -350,6 +357,7 @@ class Producer(InBlock):
             BrokerError: refused: too late, recalled already, or a broker that has no recall (code 3).
             SendError, TopicNotFoundError, TransportError: the broker cannot be reached.
         """
+        self._life.check_loop()
         check_timeout(timeout_ms)
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         topic = self._namespace.full(topic)
@@ -366,6 +374,7 @@ class Producer(InBlock):
                 topic's queue.
             SendError, ClientStateError: as :meth:`send`.
         """
+        self._life.check_loop()
         options = SendOptions(queue, timeout_ms=timeout_ms)
         batch = [self._outward(taken(message)) for message in messages]
         check_batch(batch, self._max_message_bytes)
@@ -395,6 +404,7 @@ class Producer(InBlock):
             SendError: it could not even be handed to a connection.
             ValidationError, ClientStateError: as :meth:`send`.
         """
+        self._life.check_loop()
         options = SendOptions(queue, ordering_key, timeout_ms=timeout_ms)
         message = self._outward(taken(message))
         await self._through_middleware(message, partial(self._send_oneway, options=options))
@@ -423,6 +433,7 @@ class Producer(InBlock):
             ReplyTimeoutError: the message is stored, but no reply came in time.
             ValidationError, SendError, ClientStateError: as :meth:`send`.
         """
+        self._life.check_loop()
         check_timeout(timeout_ms)
         message = self._outward(taken(message))
         self._check(message)
