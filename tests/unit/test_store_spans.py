@@ -43,8 +43,10 @@ class Log:
             size = draw.randint(100, 1500)
             if room - size < 100:
                 size = room  # the next record begins the next file
-            record = struct.pack(">i", size) + draw.randbytes(size - 4)
-            index[queue].append(struct.pack(">qiq", FIRST_FILE * SEGMENT + len(log), size, draw.randrange(9)))
+            place = FIRST_FILE * SEGMENT + len(log)
+            head = struct.pack(">i16xqq", size, len(self.records[queue]), place)
+            record = head + draw.randbytes(size - len(head))
+            index[queue].append(struct.pack(">qiq", place, size, draw.randrange(9)))
             self.records[queue].append(record)
             log += record
         self.files = [memoryview(log)[at : at + SEGMENT] for at in range(0, len(log), SEGMENT)]

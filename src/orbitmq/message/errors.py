@@ -13,5 +13,9 @@ class RecordError(MessageFormatError):
     """A stored record or a batch body that cannot be read or written."""
 
 
+class DamagedBodyError(MessageFormatError):
+    """The body of a stored message does not match its checksum: a disk or a wire has changed it."""
+
+
 class CompressionError(MessageFormatError):
     """A body that cannot be compressed or decompressed."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from orbitmq.message import sysflag
 from orbitmq.message.compression import MAX_DECOMPRESSED_BYTES, decompress
-from orbitmq.message.errors import CompressionError
+from orbitmq.message.errors import CompressionError, DamagedBodyError
 from orbitmq.message.errors import RecordError as RecordError
 from orbitmq.message.ids import offset_message_id, pack_host, unpack_host
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
@@ -24,6 +24,7 @@ from orbitmq.message.record_layout import (
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
+    PHYSICAL_OFFSET_AT,
     SYS_FLAG_AT,
 )
 from orbitmq.runtime.seam import Buffer
@@ -35,6 +36,7 @@ Host = tuple[str, int]
 
 _NO_HOST: Final[Host] = ("0.0.0.0", 0)  # noqa: S104  # an empty field, nothing is bound to it
 _BLANK = struct.Struct(">ii")
+_CRC_MASK = 0x7FFFFFFF
 _SYS_FLAG = struct.Struct(">i")
 _TOPIC_LENGTH_V2 = struct.Struct(">h")
 _PROPERTIES_LENGTH = struct.Struct(">h")
@@ -79,7 +81,7 @@ class Record:
 
 def body_crc(body: Buffer) -> int:
     """CRC-32 without its top bit, as every checksum of RocketMQ."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return zlib.crc32(body) & _CRC_MASK
 
 
 def encode_record(record: Record) -> bytes:
@@ -239,11 +241,24 @@ def to_received(
     return _filled(message, record, broker_name, flags)
 
 
+def check_body(record: Record) -> None:
+    """Compare the body, as it is stored, with its checksum.
+
+    Raises:
+        DamagedBodyError: they do not match. A checksum of 0 is none: some answers are made without.
+    """
+    if record.body_crc and body_crc(record.body) != record.body_crc & _CRC_MASK:
+        raise DamagedBodyError(
+            f"the body of the record at {record.physical_offset} of the log does not match its checksum"
+        )
+
+
 def readable(record: Record, broker_name: str) -> ReceivedMessage:
     """As :func:`to_received`; when the body cannot be had, the rest as an :class:`UnreadableMessage`."""
     try:
+        check_body(record)
         return to_received(record, broker_name)
-    except CompressionError as error:
+    except (CompressionError, DamagedBodyError) as error:
         message = UnreadableMessage.__new__(UnreadableMessage)
         message.body_error = error
         message.stored_body = record.body
@@ -272,8 +287,14 @@ def _filled(message: ReceivedMessage, record: Record, broker_name: str, flags: i
     return message
 
 
-def readable_messages(buffer: bytes, broker_name: str) -> list[ReceivedMessage]:
+def readable_messages(
+    buffer: bytes, broker_name: str, damaged: Callable[[str], object] | None = None
+) -> list[ReceivedMessage]:
     """All messages of a pull response, as :func:`readable` gives them.
+
+    Args:
+        damaged: told of each record whose parts do not fit together or whose body does not match its
+            checksum; it is left out. Without it the first raises, the second is an unreadable message.
 
     Raises:
         RecordError: a record is damaged or cut.
@@ -281,7 +302,7 @@ def readable_messages(buffer: bytes, broker_name: str) -> list[ReceivedMessage]:
     found: list[ReceivedMessage] = []
     position, end = 0, len(buffer)
     topic, topic_bytes = "", b""
-    head, make = _HEADS[0], ReceivedMessage.__new__
+    head, make, crc32 = _HEADS[0], ReceivedMessage.__new__, zlib.crc32
     while position < end:
         if end - position >= MIN_RECORD_BYTES:
             # The usual record: version 1, IPv4, not compressed. Anything else goes the long way below.
@@ -303,9 +324,13 @@ def readable_messages(buffer: bytes, broker_name: str) -> list[ReceivedMessage]:
                     if buffer[topic_at:lengths_at] != topic_bytes:
                         topic_bytes = buffer[topic_at:lengths_at]
                         topic = topic_bytes.decode("utf-8", "replace")
+                    body = buffer[body_at : topic_at - 1]
+                    if crc and crc32(body) & _CRC_MASK != crc:
+                        position = _add_unusual(found, buffer, position, broker_name, damaged)
+                        continue
                     message = make(ReceivedMessage)
                     message.topic = topic
-                    message.body = buffer[body_at : topic_at - 1]
+                    message.body = body
                     message.flag = flag
                     message.packed_properties = buffer[at:record_end]
                     message._properties = None
@@ -327,10 +352,37 @@ def readable_messages(buffer: bytes, broker_name: str) -> list[ReceivedMessage]:
                     continue
         if end - position >= _BLANK.size and is_blank(buffer, position):
             break
-        record = decode_record(buffer, position)
-        found.append(readable(record, broker_name))
-        position += record.total_size
+        position = _add_unusual(found, buffer, position, broker_name, damaged)
     return found
+
+
+def _add_unusual(
+    found: list[ReceivedMessage],
+    buffer: bytes,
+    position: int,
+    broker_name: str,
+    damaged: Callable[[str], object] | None,
+) -> int:
+    """Add the message at ``position``, or tell that it is damaged; returns where the next one begins."""
+    try:
+        record = decode_record(buffer, position)
+    except RecordError as error:
+        size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+        if damaged is None or not MIN_RECORD_BYTES <= size <= len(buffer) - position:
+            raise
+        place = int.from_bytes(buffer[position + PHYSICAL_OFFSET_AT :][:8], "big", signed=True)
+        damaged(f"the record at {place} of the log cannot be read: {error}")
+        return position + size
+    message = readable(record, broker_name)
+    if (
+        damaged is not None
+        and isinstance(message, UnreadableMessage)
+        and isinstance(message.body_error, DamagedBodyError)
+    ):
+        damaged(f"{record.topic} queue {record.queue_id} offset {record.queue_offset}: {message.body_error}")
+    else:
+        found.append(message)
+    return position + record.total_size
 
 
 def _magic_problem(position: int, magic: int) -> str:

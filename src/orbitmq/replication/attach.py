@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from orbitmq.broker.change_feed import (
     DELAYS,
@@ -198,7 +199,7 @@ def _membership(
             s.address,
             lambda: s.registration.ha_address,
             lambda: s.store.max_commit_log_offset,
-            s.store.record_at,
+            partial(s.store.record_at, damaged=True),
             term,
             lambda: s.store.crashed,
         ),

@@ -511,9 +511,9 @@ class MessageStore:
         slot = self.queues.slot(topic, queue_id)
         return self._reader.offset_by_time(slot, timestamp_ms, upper=upper) if slot >= 0 else 0
 
-    def record_at(self, commit_log_offset: int) -> bytes | None:
-        """The whole record that begins at this place of the log."""
-        return self._reader.record_at(commit_log_offset)
+    def record_at(self, commit_log_offset: int, *, damaged: bool = False) -> bytes | None:
+        """See ``Reader.record_at``."""
+        return self._reader.record_at(commit_log_offset, damaged=damaged)
 
     @property
     def min_commit_log_offset(self) -> int:

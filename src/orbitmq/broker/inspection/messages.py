@@ -63,7 +63,7 @@ class MessageLookup:
         records: list[bytes] = []
         size = 0
         for offset in reversed(offsets):
-            record = self._store.record_at(offset)
+            record = self._store.record_at(offset, damaged=True)
             if record is None:
                 continue
             size += len(record)
@@ -78,7 +78,7 @@ class MessageLookup:
         Raises:
             RemotingError: SYSTEM_ERROR, none begins there.
         """
-        record = self._store.record_at(offset)
+        record = self._store.record_at(offset, damaged=True)
         if record is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return record
@@ -93,7 +93,7 @@ class MessageLookup:
             offset = parse_offset_message_id(message_id)[2]
         except MessageFormatError as error:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, f"msgId: {error}") from error
-        record = self._store.record_at(offset)
+        record = self._store.record_at(offset, damaged=True)
         if record is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {message_id}")
         return record

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from orbitmq.client.core.damaged import messages_of
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.message.record import readable_messages
 from orbitmq.message.reserved import TAG
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.message.utf8 import for_people
@@ -310,7 +310,7 @@ class BrokerCalls:
         fields = PullMessageResponse.from_ext(answer.ext)
         messages: Sequence[ReceivedMessage] = ()
         if status is PullStatus.FOUND:
-            messages = readable_messages(answer.body, queue.broker_name)
+            messages = messages_of(queue, answer.body)
             if wanted.tags:
                 messages = [message for message in messages if wanted.has_text_of(message)]
         return Pulled(

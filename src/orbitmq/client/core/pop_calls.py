@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
+from orbitmq.client.core.damaged import whole_messages
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message import property_names
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.message.record import iter_records, readable
 from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire import pop_info
@@ -116,7 +116,7 @@ class PopCalls:
             raise BrokerError(answer.code, answer.remark, address)
         fields = headers.PopMessageResponse.from_ext(answer.ext)
         taken = _Taken(fields, topic, options.group, broker_name)
-        return [taken.message(readable(record, broker_name)) for record in iter_records(answer.body)]
+        return [taken.message(message) for message in whole_messages(answer.body, broker_name)]
 
     async def notice(
         self, options: PopOptions, topic: str, broker_name: str, wait_ms: int, attempt_id: str | None

@@ -86,7 +86,7 @@ class Comparing:
         while end > begin:
             file_start = max(begin, (end - 1) // file_bytes * file_bytes)
             starts = [at for at in await store.raw.record_starts(file_start, end) if at >= file_start]
-            if starts and store.record_at(starts[-1]) is None:
+            if starts and store.record_at(starts[-1], damaged=True) is None:
                 starts.pop()  # the blank at the end of a file
             same = await self._same(master, starts)
             if same == len(starts):
@@ -110,4 +110,4 @@ class Comparing:
         return low
 
     async def _equal(self, master: Inquiry, offset: int) -> bool:
-        return await master.record(offset) == self._store.record_at(offset)
+        return await master.record(offset) == self._store.record_at(offset, damaged=True)

@@ -20,7 +20,8 @@ Q_UNSAVED = 11  # is in the list of queues with entries that are not in their fi
 Q_MIN_PLACE = 12  # log offset of the record at Q_MIN, -1: unknown
 Q_CHECKED = 13  # its newest file was looked at since the start
 Q_COUNTED = 14  # messages below this offset are in the statistics
-Q_WIDTH = 15
+Q_ID = 15  # its queue id, which its records have
+Q_WIDTH = 16
 
 # What :meth:`Appender.append` and :meth:`Appender.check_room` answer instead of an offset.
 NO_ROOM = -1  # the write batch is full: write it first

@@ -15,6 +15,7 @@ ctypedef const uint8_t** bytes_pp
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN, READ_SCATTERED
 cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, RECORD_SCAN_LIMIT, ALL_CODES, BY_PROPERTIES, RECORD
+cdef int QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, Q_ID
 cdef int BLOCK, AHEAD, WARM_BYTES, CACHE_LINE_BYTES, MAX_SPANS
 
 cdef extern from *:
@@ -45,6 +46,7 @@ cdef class Lookup:
     cdef Py_ssize_t entry_map_slots
     cdef const uint8_t** log_maps
     cdef public int64_t need
+    cdef int64_t queue_id
     cdef public int64_t entry_physical
     cdef public int64_t entry_size
     cdef public int64_t entry_tags

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 
+from orbitmq.message import record_layout
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout
 from orbitmq.store.sql.matcher import Matcher
@@ -46,6 +47,10 @@ ALL_CODES = layout.ALL_CODES
 BY_PROPERTIES = layout.BY_PROPERTIES
 RECORD = layout.RECORD
 MAX_SPANS = layout.MAX_SPANS
+Q_ID = layout.Q_ID
+QUEUE_ID_AT = record_layout.QUEUE_ID_AT
+QUEUE_OFFSET_AT = record_layout.QUEUE_OFFSET_AT
+PHYSICAL_OFFSET_AT = record_layout.PHYSICAL_OFFSET_AT
 BLOCK = 32  # entries loaded at a time
 AHEAD = 8  # records asked for before they are looked at, and how much of each
 WARM_BYTES = 512
@@ -71,6 +76,7 @@ class Lookup:
         self.log_size = 0  # of the file that was entered, 0: none
         self.entry_map_slots = 0
         self.span_count = 0
+        self.queue_id = 0
         self.kept_entry_maps: dict[int, memoryview] = {}
         self.kept_log_maps: dict[int, memoryview] = {}
         if not cython.compiled:
@@ -239,6 +245,7 @@ class Lookup:
         self.read_count = 0
         self.read_bytes = 0
         self.read_next = offset
+        self.queue_id = self.a.q[slot * Q_WIDTH + Q_ID]
         most = RECORD_SCAN_LIMIT if codes_count == BY_PROPERTIES else SCAN_LIMIT
         if last > offset + most:
             last = offset + most
@@ -320,14 +327,21 @@ class Lookup:
         return True
 
     def _look_into(self, physical: int, size: int) -> int:
-        """Find a record in the log: ``log`` and ``within``."""
+        """Find the record of the offset ``read_next`` in the log: ``log`` and ``within``."""
         if not self._enter(physical):
             self.need = physical
             return READ_NEED_LOG
         self.within = physical - self.log_start
         if size < RECORD_FIXED_BYTES or self.within + size > self.segment_bytes:
             return READ_BROKEN
-        return READ_FOUND if get_i32(self.log, self.within) == size else READ_BROKEN
+        if (
+            get_i32(self.log, self.within) == size
+            and get_i32(self.log, self.within + QUEUE_ID_AT) == self.queue_id
+            and get_i64(self.log, self.within + QUEUE_OFFSET_AT) == self.read_next
+            and get_i64(self.log, self.within + PHYSICAL_OFFSET_AT) == physical
+        ):
+            return READ_FOUND
+        return READ_BROKEN
 
     def _matches_properties(self, codes: Integers, codes_at: int) -> bool:
         """Whether the program passes the record that was looked into; a record that is none does not pass."""
@@ -346,6 +360,7 @@ class Lookup:
         self.read_count = 0
         self.read_bytes = 0
         self.read_next = offset
+        self.queue_id = self.a.q[slot * Q_WIDTH + Q_ID]
         self.span_count = 0
         most = min(max_count, SCAN_LIMIT)
         if last > offset + most:

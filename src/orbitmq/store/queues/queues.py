@@ -17,6 +17,7 @@ from orbitmq.runtime import Runtime
 from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.files import file_name
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.checking import QueueFiles
 from orbitmq.store.queues.consume_queue import ConsumeQueue
@@ -123,7 +124,8 @@ class Queues:
         if queue_id >= len(slots):
             slots.extend([-1] * (queue_id + 1 - len(slots)))
         if slots[queue_id] < 0:
-            slots[queue_id] = self._appender.add_slots(1)
+            slot = slots[queue_id] = self._appender.add_slots(1)
+            self._appender.set(slot, table.Q_ID, queue_id)
             self._owners.append(known.number)
             self._ids.append(queue_id)
         return slots[queue_id]
@@ -206,6 +208,7 @@ class Queues:
         appender = self._appender
         for column in (table.Q_NEXT, table.Q_VISIBLE, table.Q_TAIL_FIRST, table.Q_SAVED):
             appender.set_column(0, column, positions.nexts)
+        appender.set_column(0, table.Q_ID, array("q", positions.ids))
         appender.set_column(0, table.Q_MIN, positions.mins)
         appender.set_column(0, table.Q_MIN_PLACE, positions.places)
 
@@ -410,6 +413,13 @@ class Queues:
             return self._lookup.entry_physical, self._lookup.entry_size, self._lookup.entry_tags
         with self._mutex:
             return self._queue(slot).entry(offset)
+
+    def entry_place(self, slot: int, offset: int) -> str:
+        """The file of a queue offset's entry, and where it is in there, for log lines."""
+        known, queue_id = self.of_slot(slot)
+        number, at = divmod(offset * 20, self._config.consume_queue_file_bytes)
+        start = number * self._config.consume_queue_file_bytes
+        return f"{self._config.consume_queue_path}/{known.topic}/{queue_id}/{file_name(start)} at {at}"
 
     def restart(self, slot: int, offset: int) -> None:
         """Let the queue begin anew, empty, at ``offset``."""

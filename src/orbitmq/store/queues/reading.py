@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from orbitmq.store.filter import MessageFilter
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles
@@ -10,6 +12,11 @@ from orbitmq.store.model import GetResult, GetStatus
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
+
+logger = logging.getLogger(__name__)
+
+# Damaged records that are remembered, so that each is logged once.
+MOST_TOLD = 1000
 
 
 class Reader:
@@ -24,6 +31,8 @@ class Reader:
         self._lookup = lookup
         self._output = bytearray(output_bytes)
         self._record = RecordReader()
+        # Damage that was logged: slot and queue offset, or -1 and log offset.
+        self._told: set[tuple[int, int]] = set()
 
     def get(
         self,
@@ -51,8 +60,32 @@ class Reader:
         if status == table.READ_NO_MATCH:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, b"", 0, lookup.read_next, low, high)
         # The file is gone (cleaning) or the entry names no record: go on behind it.
-        following = max(lookup.read_next, offset) + 1
+        broken = max(lookup.read_next, offset)
+        self._tell_broken(slot, broken)
+        following = broken + 1
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
+
+    def _tell_broken(self, slot: int, offset: int) -> None:
+        """Log that the record of a queue offset cannot be read, unless cleaning has taken it."""
+        entry = self._entry(slot, offset)
+        place = -1 if entry is None else entry[0]
+        if 0 <= place < self._log.first:
+            return
+        segment = self._log.segment(place) if place >= 0 else None
+        self._tell_damaged(
+            (slot, offset),
+            f"{self._queues.entry_place(slot, offset)} says that the record is at {place} of the log, "
+            + (f"where {segment.path} has another one" if segment is not None else "where no file is"),
+        )
+
+    def _tell_damaged(self, what: tuple[int, int], text: str) -> None:
+        """Log damage once for each record: it is met with each read."""
+        if what in self._told:
+            return
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told.add(what)
+        logger.error("%s: it is left out (docs/operations.md, Damaged files)", text)
 
     def _read(
         self, slot: int, offset: int, last: int, max_count: int, max_bytes: int, filter: MessageFilter
@@ -115,13 +148,27 @@ class Reader:
             return last if low == last and last > first else max(low - 1, first)
         return low
 
-    def record_at(self, physical_offset: int) -> bytes | None:
-        """The record that begins exactly there, ``None`` when none does."""
+    def record_at(self, physical_offset: int, *, damaged: bool = False) -> bytes | None:
+        """The record that begins exactly there, ``None`` when none does.
+
+        Args:
+            damaged: also when its body does not match its checksum: to look at it, not to store it again
+                with a checksum that matches.
+        """
         found = self._find(physical_offset)
         if found is None:
             return None
         view, at = found
-        return bytes(view[at : at + self._record.size])
+        size = self._record.size
+        if not damaged and self._record.read_at(view, at, physical_offset, True) == table.BAD_CRC:
+            segment = self._log.segment(physical_offset)
+            path = segment.path if segment is not None else self._log.folder
+            self._tell_damaged(
+                (-1, physical_offset),
+                f"{path}: the body of the record at {physical_offset} does not match its checksum",
+            )
+            return None
+        return bytes(view[at : at + size])
 
     def _find(self, physical_offset: int) -> tuple[memoryview, int] | None:
         """The log file with the record that begins exactly there, and its place; ``_record`` has read it."""

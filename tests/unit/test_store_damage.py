@@ -1,0 +1,116 @@
+"""Single bits that changed in the files of a store: told, and never read as another message."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from orbitmq.client.core.damaged import messages_of
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.memory_files import MemoryFiles
+from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
+from orbitmq.store import MessageStore, NewMessage, StoreConfig
+
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
+ROOT = "/store"
+QUEUE_FILE = f"{ROOT}/consumequeue/a/0/{0:020d}"
+LOG_FILE = f"{ROOT}/commitlog/{0:020d}"
+COUNT = 50
+MIDDLE = 20  # the offset whose entry or record is damaged
+# All records have one size, so that a changed place in the log is that of another record as often as can be.
+RECORD_BYTES = 256
+
+
+async def opened(runtime: SimulatedRuntime) -> MessageStore:
+    config = StoreConfig(root=ROOT, commit_log_file_bytes=1 << 16, consume_queue_file_bytes=2000, index=False)
+    store = MessageStore(runtime, config)
+    await store.start()
+    for topic in ("a", "b"):
+        store.set_topic(topic, read_queues=1, write_queues=1, perm=6)
+    return store
+
+
+async def filled(runtime: SimulatedRuntime) -> None:
+    store = await opened(runtime)
+    size = 0
+    for number in range(COUNT):
+        for topic in ("a", "b"):
+            body = b"%s%04d" % (topic.encode(), number)
+            result = store.put(NewMessage(topic, 0, body.ljust(RECORD_BYTES - 92), b""))
+            await store.stored(result.end_offset)
+            size += 1
+    assert store.end == size * RECORD_BYTES
+    await store.stop()
+
+
+def flip(files: MemoryFiles, path: str, bit: int) -> None:
+    data = bytearray(files.read_bytes(path))
+    data[bit // 8] ^= 1 << bit % 8
+    files.write_atomic(path, bytes(data))
+
+
+def read(store: MessageStore) -> dict[int, bytes]:
+    """What a consumer gets of topic a: bodies by offset, damaged records left out."""
+    found: dict[int, bytes] = {}
+    offset = 0
+    while offset < store.max_offset("a", 0):
+        result = store.get("a", 0, offset, 8)
+        for message in messages_of(MessageQueue("a", "broker-a", 0), result.body):
+            found[message.queue_offset] = message.body
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return found
+
+
+@pytest.mark.behaviour("ST-22")
+@pytest.mark.parametrize("bit", range(96))
+async def test_a_bit_of_a_queue_entry(bit: int, caplog: pytest.LogCaptureFixture) -> None:
+    runtime = simulated_runtime(1)
+    await filled(runtime)
+    flip(runtime.files, QUEUE_FILE, MIDDLE * 160 + bit)
+    store = await opened(runtime)
+    for _ in range(2):
+        found = read(store)
+        assert all(body.startswith(b"a%04d" % offset) for offset, body in found.items())
+        assert set(range(COUNT)) - set(found) == {MIDDLE}
+    by_store = [line for line in caplog.messages if f"{QUEUE_FILE} at {MIDDLE * 20}" in line]
+    by_client = [line for line in caplog.messages if "which is of topic b" in line]
+    assert len(by_store) == 1 or by_client
+    await store.stop()
+
+
+def place_of(files: MemoryFiles) -> int:
+    return int(struct.unpack_from(">q", files.read_bytes(QUEUE_FILE), MIDDLE * 20)[0])
+
+
+@pytest.mark.behaviour("ST-22")
+@pytest.mark.parametrize(
+    "byte", [0, 1, 2, 3, 4, 7, 8, 11, *range(20, 36), 36, 39, 84, 87, 88, 90, 200, 252, 254]
+)
+async def test_a_bit_of_a_record(byte: int) -> None:
+    runtime = simulated_runtime(1)
+    await filled(runtime)
+    flip(runtime.files, LOG_FILE, 8 * (place_of(runtime.files) + byte) + byte % 7)
+    store = await opened(runtime)
+    found = read(store)
+    assert all(body.startswith(b"a%04d" % offset) for offset, body in found.items())
+    assert set(range(COUNT)) - set(found) <= {MIDDLE}
+    await store.stop()
+
+
+@pytest.mark.behaviour("ST-22")
+async def test_a_damaged_body_is_not_stored_again(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = simulated_runtime(1)
+    await filled(runtime)
+    place = place_of(runtime.files)
+    flip(runtime.files, LOG_FILE, 8 * (place + 100))
+    store = await opened(runtime)
+    assert store.record_at(place) is None
+    assert store.record_at(place) is None
+    assert store.record_at(place, damaged=True) is not None
+    assert store.record_at(place + RECORD_BYTES) is not None
+    told = [line for line in caplog.messages if f"{LOG_FILE}: the body of the record at {place}" in line]
+    assert len(told) == 1
+    await store.stop()
