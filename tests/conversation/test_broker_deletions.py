@@ -10,7 +10,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.change_feed import TOPICS
+from orbitmq.broker.change_feed import GROUPS, OFFSETS, TOPICS
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.wire.bodies.topic import TopicConfig
@@ -59,7 +59,7 @@ async def test_a_kill_between_two_writes_leaves_no_offset_of_what_is_gone(
 ) -> None:
     broker, peer = await with_offset(runtime)
     runtime.files.fail("pwrite", "tables.journal", skip=writes, times=-1)
-    runtime.files.fail("write_atomic", times=-1)
+    runtime.files.fail("write_atomic", "/config/", times=-1)
     answer = await peer.call(code, b"", **ext)
     await peer.client.close()
     await broker._lifecycle.kill()
@@ -69,6 +69,11 @@ async def test_a_kill_between_two_writes_leaves_no_offset_of_what_is_gone(
         offset = again.services.offsets.query("cg", "T", 0)
         assert is_gone(again) is (offset is None)
         assert is_gone(again) or answer.code != ResponseCode.SUCCESS
+        made_again = topic_is_gone(again)
+        async with BrokerPeer(runtime, again.address) as second:
+            await second.create()
+            at = (await second.sent()).queue_offset
+        assert at == (0 if made_again else 5)
 
 
 @pytest.mark.behaviour("DU-08")
@@ -127,3 +132,23 @@ async def test_a_topic_made_again_is_read_from_its_beginning_whenever_the_power_
     machine.bury()
     assert seen[True]
     assert seen[False]
+
+
+@pytest.mark.behaviour("DU-08")
+async def test_a_slave_is_told_of_the_offsets_before_what_is_gone(broker: Broker, peer: BrokerPeer) -> None:
+    """One that is killed in between keeps no offset of a topic or group that it lacks."""
+    await peer.create()
+    s = broker.services
+    for group in ("cg", "other"):
+        s.groups.find(group)
+        s.offsets.commit(group, "T", 0, 5)
+    told: list[str] = []
+    s.feed.subscribe(lambda table, _key, _value: told.append(table))
+    await peer.ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, b"", groupName="cg", cleanOffset="true")
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, b"", topic="T")
+    assert [table for table in told if table in (OFFSETS, GROUPS, TOPICS)] == [
+        OFFSETS,
+        GROUPS,
+        OFFSETS,
+        TOPICS,
+    ]
