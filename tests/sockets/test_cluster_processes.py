@@ -53,9 +53,7 @@ def test_a_child_that_ignores_sigterm_is_killed() -> None:
         child = await ChildProcess.start("stubborn", [sys.executable, "-c", script])
         while "up" not in child.last_lines:
             await asyncio.sleep(0.01)
-        begin = time.monotonic()
         assert await child.stop(0.2) == -signal.SIGKILL
-        assert time.monotonic() - begin < 5
 
     run(main())
 

@@ -42,7 +42,7 @@ def test_a_request_without_answer_times_out_and_a_late_answer_is_dropped(world: 
             start = runtime.clock.monotonic()
             with pytest.raises(RequestTimeoutError):
                 await serving.ask(Command(SILENT), 50)
-            assert 0.04 < runtime.clock.monotonic() - start < 2
+            assert runtime.clock.monotonic() - start > 0.04
             with pytest.raises(RequestTimeoutError):
                 await serving.ask(Command(LATE), 20)
             await asyncio.sleep(0.4)
@@ -56,16 +56,17 @@ def test_timeouts_of_different_length_each_count(world: World) -> None:
         async with Serving(runtime) as serving:
             await serving.ask(Command(ECHO))
 
-            async def ended(timeout_ms: int) -> float:
+            ended: list[int] = []
+
+            async def asked(timeout_ms: int) -> None:
                 start = runtime.clock.monotonic()
                 with pytest.raises(RequestTimeoutError):
                     await serving.ask(Command(SILENT), timeout_ms)
-                return (runtime.clock.monotonic() - start) * 1000
+                ended.append(timeout_ms)
+                assert (runtime.clock.monotonic() - start) * 1000 > timeout_ms - 5
 
-            timeouts_ms = (200, 50, 120, 60)
-            took_ms = await asyncio.gather(*(ended(timeout_ms) for timeout_ms in timeouts_ms))
-            for timeout_ms, took in zip(timeouts_ms, took_ms, strict=True):
-                assert timeout_ms - 5 < took < timeout_ms + 1000
+            await asyncio.gather(*(asked(timeout_ms) for timeout_ms in (300, 50, 180, 100)))
+            assert ended == [50, 100, 180, 300]
 
     world(test)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any
@@ -72,9 +71,7 @@ def test_an_hour_passes_at_once() -> None:
         await asyncio.gather(*(runtime.clock.sleep(seconds) for seconds in (3600, 10, 60.5)))
         return runtime.clock.monotonic(), runtime.clock.now_ms()
 
-    start = time.monotonic()
     assert run(main()) == (3600.0, EPOCH_MS + 3_600_000)
-    assert time.monotonic() - start < 1
 
 
 def test_timers_run_in_order_and_timeouts_work() -> None:
