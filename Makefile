@@ -77,7 +77,7 @@ check: $(INSTALLED)  ## format, lint, types, import contracts: under a minute
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
 	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
-	@$(PY) scripts/behaviours.py --count
+	@$(PY) scripts/behaviours.py
 
 format: $(INSTALLED)  ## let ruff lay out the code: a second
 	@$(BIN)/ruff format -q .
@@ -117,7 +117,7 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and 
 test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in a virtual environment of its own (SHORT=1: 4.0, 4.3)
 	@SHORT=$(SHORT) sh scripts/test_spark.sh $(PY) $(if $(SHORT),4.0 4.3,4.0 4.1 4.2 4.3)
 
-behaviours: $(INSTALLED)  ## numbered behaviours without a test; fails when one has lost its test: a second
+behaviours: $(INSTALLED)  ## whether each numbered behaviour has a test (also in make check): a second
 	@$(PY) scripts/behaviours.py
 
 clean:  ## remove what was built (the virtual environment too)

@@ -1,17 +1,11 @@
-"""Which numbered behaviours of docs/behaviours.md have a test, and which do not.
+"""Whether each numbered behaviour of docs/behaviours.md has a test; prints what is wrong.
 
-A test names the behaviours it shows with ``@pytest.mark.behaviour("RT-07")``. The numbers that may be without
-a test stand in behaviours_without_test.txt: any other one that has none has lost it, and a number there that
-has got one must leave that list. Both are errors.
-
-    python scripts/behaviours.py            lists the behaviours without a test
-    python scripts/behaviours.py --count    prints one line
-    python scripts/behaviours.py --shorten  takes the numbers that have a test now out of the list
+A test names the behaviours it shows with ``@pytest.mark.behaviour("RT-07")``. Each number of the document
+needs a test, and each number that a test names must be in the document.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import sys
@@ -19,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-WITHOUT_TEST = ROOT / "scripts" / "behaviours_without_test.txt"
 ROW = re.compile(r"^\| ([A-Z]{2}-\d\d) \| (.+?) \|$")
 
 
@@ -50,48 +43,23 @@ def marked(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
     return found
 
 
-def allowed(path: Path = WITHOUT_TEST) -> list[str]:
-    """The numbers that may be without a test."""
-    return path.read_text(encoding="utf-8").split()
-
-
-def errors(statements: dict[str, str], with_test: dict[str, list[str]], without: list[str]) -> list[str]:
-    """What does not agree between the document, the marks and the list of numbers without a test."""
+def errors(statements: dict[str, str], with_test: dict[str, list[str]]) -> list[str]:
+    """What does not agree between the document and the marks."""
     found = [
         f"{number} is not in docs/behaviours.md ({', '.join(with_test[number])})"
         for number in sorted(set(with_test) - set(statements))
     ]
-    found += [
-        f"{number} has lost its test: {statements[number]}"
-        for number in statements
-        if number not in with_test and number not in without
+    return found + [
+        f"{number} has no test: {statement}"
+        for number, statement in statements.items()
+        if number not in with_test
     ]
-    found += [
-        f"{number} of {WITHOUT_TEST.name} has a test (--shorten)" for number in without if number in with_test
-    ]
-    found += [
-        f"{number} of {WITHOUT_TEST.name} is not in docs/behaviours.md"
-        for number in without
-        if number not in statements
-    ]
-    return found
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--count", action="store_true", help="print one line only")
-    parser.add_argument("--shorten", action="store_true", help="take numbers with a test out of the list")
-    options = parser.parse_args(arguments)
+def main() -> int:
     statements, with_test = listed(), marked()
-    if options.shorten:
-        kept = [number for number in allowed() if number not in with_test]
-        WITHOUT_TEST.write_text("".join(f"{number}\n" for number in kept), encoding="utf-8")
-    missing = [number for number in statements if number not in with_test]
-    if not options.count:
-        for number in missing:
-            print(f"{number}  {statements[number]}")
-    print(f"behaviours: {len(statements) - len(missing)} of {len(statements)} have a test")
-    wrong = errors(statements, with_test, allowed())
+    print(f"behaviours: {len(statements.keys() & with_test)} of {len(statements)} have a test")
+    wrong = errors(statements, with_test)
     for line in wrong:
         print(f"behaviours: {line}")
     return 1 if wrong else 0
