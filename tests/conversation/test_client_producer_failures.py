@@ -144,6 +144,7 @@ async def test_the_final_error_tells_everything(world: Any) -> None:
     assert "3 of at most 3 tries" in str(error)
 
 
+@pytest.mark.behaviour("SK-07")
 async def test_all_brokers_dead_is_unreachable_not_unknown(world: Any) -> None:
     world.topics["t"] = {"a": 4}
     async with producer_of(world) as producer:
@@ -372,6 +373,7 @@ async def test_a_name_server_that_talks_nonsense_is_named(world: Any, answer: An
         assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
 
 
+@pytest.mark.behaviour("SK-07")
 @pytest.mark.behaviour("SK-08")
 @pytest.mark.scripted("a", "b")
 async def test_a_master_that_the_route_lacks_is_asked_for_once(world: Any) -> None:

@@ -19,7 +19,7 @@ from tests.sockets.transport import (
 )
 
 from orbitmq.runtime import Runtime, system_runtime
-from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
 from orbitmq.transport.errors import (
     ConnectError,
     ConnectionLostError,
@@ -191,6 +191,8 @@ def test_a_cancelled_waiter_leaves_the_line(world: World) -> None:
 
 @pytest.mark.behaviour("AS-02")
 def test_one_way_requests_have_a_limit_of_their_own(world: World) -> None:
+    assert MAX_IN_FLIGHT == 65535
+
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
             serving.client = RemotingClient(runtime, max_async=1, max_oneway=1)
