@@ -16,6 +16,7 @@ OURS = "OrbitMQ"
 PAIRS = (OURS, "OrbitMQ with Apache's clients", "Apache 5.5.0 with OrbitMQ's clients")
 KILLED = {
     "sync-flush": "a master with SYNC_FLUSH",
+    "power": "the same, and its disk has only what was flushed",
     "quorum": "master or slave of a strict quorum of 2, its disk removed",
     "async": "an asynchronous master with a slave, its disk removed",
 }
