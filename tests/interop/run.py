@@ -30,6 +30,7 @@ from tests.interop import (
     divergence_cells,
     java_cells,
     pop_cells,
+    proxy_cells,
     python_cells,
     python_consumer_cells,
     python_recall_cells,
@@ -78,6 +79,7 @@ REPLICAS: dict[str, FreeCell] = {
     **quorum_cells.CELLS,
     **acting_cells.CELLS,
     **spark_cells.SLAVE_CELLS,
+    **proxy_cells.CELLS,
 }
 
 

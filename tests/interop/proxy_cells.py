@@ -1,0 +1,141 @@
+"""RocketMQ's own proxy in front of our name server and broker, with RocketMQ's gRPC client at it.
+
+With several brokers that client stands still for a while, in front of RocketMQ's as well as of ours: it asks
+the queues of one broker after the other, waits its whole time at each that is empty, and the proxy pops at
+that broker alone. So there is one broker here, and no call may take longer than it may wait.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.servers import (
+    PEER_VERSION,
+    POM,
+    Apache,
+    ServerError,
+    child_settings,
+    classpath,
+    free_ports,
+)
+from tests.interop.world import JAVA_SOURCES, JavaProgram, World, check, equal
+
+ROUNDS, MESSAGES, QUEUES = 20, 10, 8
+START_S = 60.0
+# The client waits for 2 s at most, the recall for an answer; a busy machine doubles that.
+LONGEST_MS = 6_000
+SOURCES = (JAVA_SOURCES.parent / "grpc" / "Grpc.java", JAVA_SOURCES / "Facts.java")
+
+
+def proxy_jars() -> str:
+    """The class path of the proxy. Errors as with `classpath`."""
+    return classpath(f"proxy-{PEER_VERSION}", POM, f"-Drocketmq.version={PEER_VERSION}", "-Pproxy")
+
+
+def client_jars() -> str:
+    """The class path of the gRPC client. Errors as with `classpath`."""
+    return classpath("grpc-client", SOURCES[0].parent / "pom.xml")
+
+
+@contextmanager
+def proxy(folder: Path, name_server: str) -> Iterator[str]:
+    """RocketMQ's proxy in cluster mode; its gRPC address."""
+    port = free_ports(2)
+    settings = {
+        "rocketMQClusterName": "DefaultCluster",
+        "namesrvAddr": name_server,
+        "grpcServerPort": port,
+        "remotingListenPort": port + 1,
+    }
+    (folder / "conf").mkdir(parents=True)
+    conf = folder / "conf" / "rmq-proxy.json"
+    conf.write_text(json.dumps(settings))
+    main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "cluster", "-pc", str(conf), "-n", name_server]
+    with (folder / "proxy.log").open("w") as log:
+        process = subprocess.Popen(
+            [*Apache(proxy_jars()).java(folder, 256), *main],
+            stdout=log,
+            stderr=log,
+            preexec_fn=child_settings,
+        )
+    try:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    said = (folder / "proxy.log").read_text()[-500:]
+                    raise ServerError(f"the proxy does not serve: {said}") from None
+                time.sleep(0.1)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def client(folder: Path, **options: object) -> Iterator[JavaProgram]:
+    """The program Grpc, compiled against the gRPC client."""
+    classes = folder / "classes"
+    # Facts names a class of the other client.
+    path = f"{client_jars()}:{proxy_jars()}"
+    command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", path, "-d", str(classes), *map(str, SOURCES)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise ServerError(f"javac failed:\n{done.stderr}")
+    arguments = [f"{name}={value}" for name, value in options.items()]
+    process = subprocess.Popen(
+        [*Apache(f"{classes}:{client_jars()}").java(folder, 128), "Grpc", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=child_settings,
+    )
+    try:
+        yield JavaProgram(process, f"Grpc {' '.join(arguments)}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def rounds(world: World) -> None:
+    """Sends, recalls, receives and acknowledgements through the proxy; no call stands still."""
+    folder = world.folder / "proxy"
+    with (
+        world.server_stopped(world.ours.name_server(folder)) as ns,
+        world.server_stopped(world.broker("ours", folder, ns.address)) as broker,
+        proxy(folder / "proxy", ns.address) as endpoints,
+    ):
+        check(broker.ready_s, "the broker serves")
+        everywhere = ["-n", ns.address, "-c", "DefaultCluster"]
+        queues = ["-r", str(QUEUES), "-w", str(QUEUES)]
+        world.admin(
+            [
+                ["updateTopic", *everywhere, "-t", "proxied", *queues, "-a", "+message.type=NORMAL"],
+                ["updateTopic", *everywhere, "-t", "proxied_later", *queues, "-a", "+message.type=DELAY"],
+                ["updateSubGroup", *everywhere, "-g", "proxied_group"],
+            ]
+        )
+        with client(
+            folder / "client", endpoints=endpoints, topic="proxied", delayed="proxied_later",
+            group="proxied_group", rounds=ROUNDS,
+        ) as program:  # fmt: skip
+            facts = program.wait_for("done", timeout_s=120)
+    ended = [fact for fact in facts if fact["fact"] == "round"]
+    equal(len(ended), ROUNDS, "rounds whose messages all came")
+    received = sum(int(fact["count"]) for fact in facts if fact["fact"] == "received")
+    equal(received, ROUNDS * (MESSAGES + 1), "messages received, each once")
+    longest = max(int(fact["ms"]) for fact in facts if fact["fact"] in ("received", "recalled"))
+    check(longest < LONGEST_MS, f"a receive or recall took {longest} ms")
+
+
+CELLS = {f"proxy {PEER_VERSION} in front of ours, {ROUNDS} rounds": rounds}
