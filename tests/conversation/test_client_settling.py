@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from tests.conversation.scripted import consumer_of, never, running, until
 
-from orbitmq import ConsumeFrom, MessageQueue, ReceivedMessage, Settled
+from orbitmq import ConsumeFrom, Message, MessageQueue, ReceivedMessage, Settled
 from orbitmq.client.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType
 from orbitmq.errors import ClientStateError
 from orbitmq.message.properties import encode_properties, parse_properties
+from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -534,3 +536,21 @@ async def test_the_place_to_begin_by_time_is_half_an_hour_ago_by_default(world: 
     (asked,) = [c for c in broker.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP) if c.ext["topic"] == "t"]
     assert int(asked.ext["timestamp"]) == now_ms - 30 * 60 * 1000
     assert sorted(got) == [b"1", b"2"]
+
+
+@pytest.mark.behaviour("CR-31")
+async def test_a_delivered_message_is_pickled_without_its_delivery(orbitmq_world: World) -> None:
+    """It held the consumer with its threads and tasks, so that no process pool could get it."""
+    world = orbitmq_world
+    async with world.producer() as producer:
+        await producer.send(Message("orders", b"a", tags="new"))
+    async with world.consumer() as consumer, world.simple_consumer("simple") as simple:
+        consumer.subscribe("orders")
+        simple.subscribe("orders")
+        pushed, [popped] = await anext(consumer.messages()), await simple.receive(1)
+        for message in (pushed, popped):
+            copied = pickle.loads(pickle.dumps(message))
+            assert (copied.body, copied.tags, copied.message_id) == (b"a", "new", message.message_id)
+            with pytest.raises(ClientStateError, match="of a copy, as another process gets it, the original"):
+                copied.ack()
+            assert message.ack() is Settled.DONE

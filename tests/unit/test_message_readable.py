@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +82,14 @@ def test_damaged_bytes_are_refused_alike(records: list[Record], data: Any) -> No
     assert outcome(lambda: readable_messages(cut, "a")) == outcome(
         lambda: [readable(record, "a") for record in iter_records(cut)]
     )
+
+
+@given(st.lists(RECORDS, max_size=4), st.integers(0, pickle.HIGHEST_PROTOCOL))
+def test_received_messages_are_the_same_pickled_and_copied(records: list[Record], protocol: int) -> None:
+    for message in readable_messages(b"".join(map(encode_record, records)), "b"):
+        if protocol >= 2:
+            assert told(pickle.loads(pickle.dumps(message, protocol))) == told(message)
+        assert told(copy.copy(message)) == told(copy.deepcopy(message)) == told(message)
 
 
 def test_what_was_unpacked_can_be_changed() -> None:

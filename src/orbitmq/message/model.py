@@ -173,6 +173,9 @@ class ReceivedMessage(Message):
 
     A consumer's message is settled by :meth:`ack`, :meth:`retry`, :meth:`reject` or :meth:`process`, from any
     thread. Each tells what it came to; only the first one of a delivery counts, and none after it raises.
+
+    It can be copied and pickled, for another process as well. The delivery stays with the original: a copy
+    cannot be settled.
     """
 
     __slots__ = (
@@ -214,6 +217,15 @@ class ReceivedMessage(Message):
     # Of the delivery (orbitmq.message.settling).
     keeper: Keeper
     verdict: Verdict | None
+    # What no copy has; "properties" is the one in "_properties".
+    _LEFT_OUT = frozenset({"keeper", "verdict", "properties"})
+
+    def __getstate__(self) -> tuple[dict[str, object] | None, dict[str, object]]:
+        """What a copy has: everything but the delivery, which belongs to a consumer of this process."""
+        slots = (name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ()))
+        return getattr(self, "__dict__", None), {
+            name: getattr(self, name) for name in slots if name not in self._LEFT_OUT and hasattr(self, name)
+        }
 
     @property
     def properties(self) -> dict[str, str]:
@@ -325,6 +337,8 @@ class UnreadableMessage(ReceivedMessage):
 
     body_error: Exception
     stored_body: bytes
+    # The body is the one in "stored_body".
+    _LEFT_OUT = ReceivedMessage._LEFT_OUT | {"body"}
 
     @property
     def body(self) -> bytes:
