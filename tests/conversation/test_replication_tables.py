@@ -109,6 +109,32 @@ async def test_such_a_master_is_asked_for_offsets_each_five_seconds_and_for_the_
         assert len(times) >= 50 // wanted_s
 
 
+@pytest.mark.behaviour("PO-47")
+@pytest.mark.orbitmq(brokers=2)
+async def test_an_answer_that_comes_when_the_slave_acts_is_not_taken(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clients have committed more since the old master answered."""
+    world = orbitmq_world
+    there, here = (world.brokers[name] for name in ("broker-a", "broker-b"))
+    there.services.offsets.commit("g", "T", 0, 10)
+    client = RemotingClient(here.runtime)
+    follows = [True]
+    codes = TableCodes(client, here.services.feed, here.services.topics, takes=lambda: follows[0])
+    plain = TableCodes._ask
+
+    async def ask(self: TableCodes, address: str, code: RequestCode) -> bytes:
+        answer = await plain(self, address, code)
+        follows[0] = False
+        here.services.offsets.commit("g", "T", 0, 99)
+        return answer
+
+    monkeypatch.setattr(TableCodes, "_ask", ask)
+    await codes.offsets(there.address, always=True)
+    assert here.services.offsets.query("g", "T", 0) == 99
+    await client.close()
+
+
 @pytest.mark.behaviour("MO-08")
 @pytest.mark.orbitmq(replicas=2)
 async def test_a_slave_has_its_masters_tables_within_a_fifth_of_a_second(orbitmq_world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -120,6 +121,8 @@ class ReplicatedLocks(Component):
     async def _complete(self, wait_s: float) -> None:
         await self._clock.sleep(wait_s)
         self._locks.note_complete(True)
+        with contextlib.suppress(OSError):  # it is written with the table's file, or the first lock
+            await self._written(LOCKS)
 
     @property
     def quorum(self) -> int:

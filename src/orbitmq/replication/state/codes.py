@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from orbitmq.broker.change_feed import (
     DELAYS,
@@ -37,12 +37,24 @@ Pieces = Iterable[tuple[str, object]]
 
 
 class TableCodes:
-    """Asks another broker for its tables, one code for each."""
+    """Asks another broker for its tables, one code for each.
 
-    def __init__(self, client: RemotingClient, feed: ChangeFeed, topics: TopicConfigs) -> None:
+    Args:
+        takes: asked when an answer has come: whether this broker still takes what another one has. It may
+            lead by then, and its clients have changed more.
+    """
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        feed: ChangeFeed,
+        topics: TopicConfigs,
+        takes: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client = client
         self._feed = feed
         self._topics = topics
+        self._takes = takes
 
     async def offsets(self, address: str, *, always: bool) -> None:
         """Take the committed offsets; those of queues that the other does not name stay (PO-09).
@@ -188,7 +200,7 @@ class TableCodes:
             unequal: when it is another one, older or newer: we follow that broker.
         """
         known = self._feed.tables().get(table)
-        if known is None or version is None:
+        if known is None or version is None or not self._takes():
             return False
         own = known.versioned.version if known.versioned is not None else DataVersion()
         if not always and (own == version if unequal else own.is_newer_than(version)):
