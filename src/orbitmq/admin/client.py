@@ -24,6 +24,7 @@ from orbitmq.errors import (
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.numbers import check_time_ms
 from orbitmq.message.record import decode_record, iter_records, readable
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from orbitmq.runtime import Runtime, system_runtime
@@ -389,6 +390,10 @@ class Admin:
             raise ValidationError(f"one key is needed, not empty and without spaces, got {key!r}")
         if max_messages < 1:
             raise ValidationError(f"max_messages must be 1 or more, got {max_messages}")
+        if begin_ms != 0:
+            check_time_ms("begin_ms", begin_ms)
+        if end_ms != MAX_TIME_MS:
+            check_time_ms("end_ms", end_ms)
         return await self._query(
             topic, key, unique=False, begin_ms=begin_ms, end_ms=end_ms, count=max_messages
         )

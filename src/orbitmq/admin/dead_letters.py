@@ -9,6 +9,7 @@ from orbitmq.admin.answers import Answers
 from orbitmq.admin.asking import Asking, no_master
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import BrokerError
+from orbitmq.message.numbers import check_time_ms
 from orbitmq.message.reserved import DLQ_PREFIX, dead_letter_topic
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest, RedriveState
@@ -104,6 +105,8 @@ class DeadLetterAdmin:
             IncompleteError: a broker refuses or does not answer; the jobs of the others run and are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
+        for name, value in (("begin_ms", request.begin_ms), ("end_ms", request.end_ms)):
+            check_time_ms(name, 0 if value is None else value)
         leaders = await self._asking.leaders()
         chosen = [broker for broker in leaders if only is None or only.get(broker.name)]
         stats = await self._stats(request.group, chosen)

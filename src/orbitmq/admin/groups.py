@@ -10,6 +10,7 @@ from orbitmq.admin.asking import Asking
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.numbers import check_time_ms
 from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerConnection, SubscriptionConflict
@@ -188,7 +189,11 @@ class GroupAdmin:
         """A reset to the first message that was stored at ``time_ms`` or later, in every queue.
 
         Nothing is changed: see :meth:`move`. Errors of all ``plan_*`` as :meth:`plan`.
+
+        Args:
+            time_ms: milliseconds since the epoch; what has less or more than 13 digits is refused.
         """
+        check_time_ms("time_ms", time_ms)
 
         async def stored(broker: BrokerInfo, ends: Ends) -> Targets:
             return {queue: await self._offset_at(broker, queue, time_ms) for queue in ends}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from orbitmq.cli.failures import UsageError
+from orbitmq.message.numbers import INT32, instant_ms, whole_number
 
-_AGO = re.compile(r"(\d+)(s|m|h|d)")
+_AGO = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -24,7 +24,8 @@ class Between:
     Parameters
     ----------
     begin
-        Only what was stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+        Only what was stored from then on: a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how
+        long ago (10m; s, m, h, d).
     end
         Only what was stored before.
     """
@@ -47,7 +48,7 @@ class Between:
 
 
 def time_ms(text: str, option: str, others: str = "") -> int:
-    """Milliseconds since the epoch of a time (2026-11-21T14:00, UTC) or of how long ago (10m; s, m, h, d).
+    """Milliseconds since the epoch of a time (2026-11-21T14:00, UTC, or 13 digits) or of how long ago (10m).
 
     Args:
         option: the one that it was given to.
@@ -58,12 +59,13 @@ def time_ms(text: str, option: str, others: str = "") -> int:
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        return int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+        return max(0, int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000))
     try:
-        moment = datetime.fromisoformat(text)
+        return instant_ms(text)
     except ValueError as error:
-        raise UsageError(f"{option} {text}: expected {others}a time, or how long ago (10m)") from error
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise UsageError(
+            f"{option} {text}: expected {others}a time, or how long ago (10m); it {error}"
+        ) from error
 
 
 def rate_per_s(text: str) -> int:
@@ -72,7 +74,7 @@ def rate_per_s(text: str) -> int:
     Raises:
         UsageError: it is neither.
     """
-    number = text.removesuffix("/s")
-    if not number.isdigit() or int(number) < 1:
+    number = whole_number(text.removesuffix("/s"), INT32)
+    if not number:
         raise UsageError(f"--rate {text}: expected messages a second, 1 or more, as 500 or 500/s")
-    return int(number)
+    return number

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 
+from orbitmq.message import numbers
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import group_fault, topic_fault
 from orbitmq.spark.loss import Loss
 from orbitmq.wire.addresses import AddressError, several
 
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)?", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h)?", re.IGNORECASE)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
-_BYTES = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
+_BYTES = re.compile(r"([0-9]{1,15})\s*([kmgt]?)b?", re.IGNORECASE)
+_EARLY_MS = 9_999_999
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -72,9 +74,10 @@ def pattern(value: str) -> str:
 
 def count(value: str) -> int:
     """A whole number above 0."""
-    if not value.strip().isdigit() or int(value) < 1:
-        raise ValueError("is not a whole number above 0")
-    return int(value)
+    number = whole_number(value.strip())
+    if not number:
+        raise ValueError("is not a whole number above 0, of 19 digits at most")
+    return number
 
 
 def boolean(value: str) -> bool:
@@ -122,15 +125,6 @@ def size_bytes(value: str) -> int:
 def instant_ms(value: str) -> int:
     """Milliseconds since 1970, or a time as ISO 8601 writes it; without a zone it is UTC."""
     stripped = value.strip()
-    if stripped.isdigit():
-        return count(stripped)
-    try:
-        at = datetime.fromisoformat(stripped)
-    except ValueError:
-        raise ValueError(
-            "is neither milliseconds since 1970 nor a time such as 2026-11-22T13:00:00Z"
-        ) from None
-    made = int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
-    if made < 1:
-        raise ValueError("is before 1970")
-    return made
+    # As few digits as no date and no seconds of our time have.
+    early = whole_number(stripped, _EARLY_MS)
+    return early or numbers.instant_ms(stripped)

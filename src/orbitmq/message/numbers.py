@@ -1,0 +1,69 @@
+"""Numbers and times out of text that somebody else wrote: a user, a peer, a file.
+
+``str.isdigit`` lets through what ``int`` refuses (²), and ``int`` what nobody means (other scripts' digits,
+blanks, underscores) or refuses (more than 4,300 digits).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from orbitmq.errors import ValidationError
+
+INT32: Final = 2**31 - 1
+INT64: Final = 2**63 - 1
+
+_DATE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?",
+    re.IGNORECASE,
+)
+MS_DIGITS: Final = 13
+
+
+def whole_number(text: str, most: int = INT64) -> int | None:
+    """The number that ASCII digits write, without a sign; ``None`` for other texts and above ``most``."""
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        return None
+    number = int(text)
+    return number if number <= most else None
+
+
+def instant_ms(text: str) -> int:
+    """Milliseconds since 1970: 13 digits, or a time as ISO 8601 writes it; without a zone it is UTC.
+
+    Raises:
+        ValueError: neither; the text is the rest of a sentence. Other numbers of digits may be seconds, or a
+            date without its hyphens.
+    """
+    if text.isascii() and text.isdigit():
+        if len(text) != MS_DIGITS:
+            raise ValueError(
+                f"has {len(text)} digits: {MS_DIGITS} are milliseconds since 1970, other times are written "
+                "as 2026-11-22T13:00:00Z"
+            )
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text) if _DATE.fullmatch(text) else None
+        made = None if at is None else int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        made = None
+    if made is None:
+        raise ValueError("is neither milliseconds since 1970 nor a time such as 2026-11-22T13:00:00Z")
+    if made < 1:
+        raise ValueError("is before 1970")
+    return made
+
+
+def check_time_ms(name: str, value: object) -> None:
+    """Refuse what are no milliseconds since the epoch: seconds have 10 digits, microseconds 16.
+
+    Raises:
+        ValidationError: another number of digits than 13, and not 0; or no whole number.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or (value != 0 and len(str(value)) != MS_DIGITS):
+        shown = str(value)[:40] if whole else repr(value)[:40]
+        raise ValidationError(f"{name} must be milliseconds since the epoch, {MS_DIGITS} digits, got {shown}")
