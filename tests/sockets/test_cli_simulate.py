@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from orbitmq.cli import simulate
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from orbitmq.cli.main import main
+from orbitmq.testing.simulation.excuses import RULES, Count
 from orbitmq.testing.simulation.history import Violation
+from orbitmq.testing.simulation.many import Verdict
 from orbitmq.testing.simulation.plan import Kind, Plan
 from orbitmq.testing.simulation.run import Outcome
 
@@ -46,7 +49,8 @@ def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
         runs.append(plan)
         broken = any(fault.kind is Kind.RESET for fault in plan.faults)
         violations = (Violation("nothing crashes", "a connection"),) if broken else ()
-        return Outcome(plan, violations, ((1.5, "CHECK", "nothing crashes: a connection"),), 20.0, 9, 8, 7)
+        lines = ((1.5, "CHECK", "nothing crashes: a connection"),)
+        return Outcome(plan, violations, lines, 20.0, 9, 8, 7, {})
 
     monkeypatch.setattr(simulate, "simulate", fails_by_resets)
     assert main(["simulate", "--seed", "5", "--faults", "cut,reset"]) == EXIT_FAILED
@@ -57,11 +61,74 @@ def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
     assert shown[-1] == "BROKEN  nothing crashes: a connection"
 
 
+def verdict(seed: int, hidden: int = 0, covered: int = 0) -> Verdict:
+    counts = {rule: Count(10, {"power": covered}, hidden) for rule in RULES}
+    return Verdict(seed, "a mode", 1, (), excuses=counts)
+
+
+def test_seeds_of_the_day_run_beside_the_fixed_ones(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate, "run_seeds", lambda seeds, *_: map(verdict, seeds))
+    assert main(["simulate", "--seeds", "0-1,today:2"]) == EXIT_OK
+    fixed, _, todays = capsys.readouterr().out.partition(":")[0].removeprefix("seeds ").partition(",")
+    assert fixed == "0-1"
+    first, last = todays.split("-")
+    assert int(last) == int(first) + 1
+    day = datetime.strptime(first[:8], "%Y%m%d").replace(tzinfo=UTC)
+    assert timedelta(0) <= datetime.now(UTC) - day < timedelta(days=1, hours=1)
+    assert first[8:] == "00"
+
+
+def test_seeds_of_one_day_are_those_of_no_other() -> None:
+    one, next_day = (set(simulate.seeds_of_day(day * 86_400_000, 100)) for day in (20_000, 20_001))
+    assert len(one) == 100
+    assert not one & next_day
+    assert one == set(simulate.seeds_of_day(20_001 * 86_400_000 - 1, 100))
+
+
+@pytest.mark.parametrize(
+    ("hidden", "covered", "count", "says"),
+    [
+        (1, 0, 300, ""),
+        (1, 10, 300, "rule 'lost' covers 100.0% of its judgements"),
+        (0, 0, 300, "rule 'lost' excused nothing"),
+        (0, 0, 299, ""),
+        (1, 10, 299, ""),
+    ],
+)
+def test_a_rule_that_covers_much_or_is_never_needed_fails(
+    hidden: int,
+    covered: int,
+    count: int,
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the checkers excuse is printed; the limits are for the seeds that CI runs."""
+    monkeypatch.setattr(
+        simulate, "run_seeds", lambda seeds, *_: (verdict(seed, hidden, covered) for seed in seeds)
+    )
+    assert main(["simulate", "--seeds", f"1-{count}"]) == (EXIT_FAILED if says else EXIT_OK)
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert bool(shown.err) == bool(says)
+    (line,) = (line.split() for line in shown.out.splitlines() if line.startswith("lost "))
+    assert line[1:3] == [str(10 * count), str(covered * count)]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--seeds", "9-3"], "--seeds 9-3: expected A-B"),
         (["--seeds", "all"], "--seeds all: expected A-B"),
+        (["--seeds", "1-2,"], "--seeds 1-2,: expected A-B"),
+        (
+            ["--seeds", "today:0"],
+            "--seeds today:0: expected A-B, for example 0-299, or today:N, N from 1 to 100",
+        ),
+        (["--seeds", "today:"], "--seeds today:: expected A-B"),
+        (["--seeds", "²-3"], "--seeds ²-3: expected A-B"),
         (["--seed", "1", "--seeds", "1-2"], "expected --seed or --seeds, not both"),
         (["--faults", "fire"], "--faults fire: expected some of kill, power"),
         (["--seeds", "1-2", "--processes", "0"], "--processes 0: expected 1 or more"),

@@ -12,8 +12,8 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_WRITE, retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
-from orbitmq.testing.simulation.checks import may_be_lost, not_handled, recalled
-from orbitmq.testing.simulation.expiry import may_have_expired
+from orbitmq.testing.simulation.checks import elsewhere, may_be_lost, not_handled, recalled
+from orbitmq.testing.simulation.expiry import has_expired, is_read, may_be_unread
 from orbitmq.testing.simulation.history import (
     Dealt,
     Delivered,
@@ -24,7 +24,9 @@ from orbitmq.testing.simulation.history import (
     Stored,
     Takeover,
     Withheld,
+    digest_of,
 )
+from orbitmq.testing.simulation.load import fails_first
 from orbitmq.testing.simulation.moves import deleted, moved, settings
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.pops import dealt_too_soon, done_again, may_be_unknown
@@ -35,6 +37,11 @@ from orbitmq.testing.simulation.watch import again, behind
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
 QUEUE = MessageQueue("plain", "broker-b", 0)
 RETRY = retry_topic("push")
+# One that fails at its first handling, and one that does not.
+FAILS, WORKS = (
+    next(b"plain-%d" % n for n in range(100) if fails_first(b"plain-%d" % n) is fails)
+    for fails in (True, False)
+)
 
 
 def stored(body: bytes, topic: str, offset: int) -> Stored:
@@ -56,17 +63,118 @@ def history(*retried: bytes) -> History:
 
 def test_a_copy_in_the_place_of_a_forgotten_one_may_be_skipped() -> None:
     """Seed 2593: a group goes on behind what it read, and what was stored there next is not read."""
-    assert list(not_handled(PLAN, history(b"plain-2"))) == []
+    made = history(b"plain-2")
+    assert [one.body for _, one in not_handled(PLAN, made)] == [b"plain-2"], "its log lost nothing"
+    made.shorter = [Takeover(2.5, "broker-b", end=1)]
+    assert [one.body for _, one in not_handled(PLAN, made)] == [b"plain-2"], "it was there before the loss"
+    made.shorter = [Takeover(2.5, "broker-b", end=0)]
+    assert list(not_handled(PLAN, made)) == []
 
 
 @pytest.mark.parametrize("need", ["", "enableAutoInSyncReplicas"])
 def test_a_quorum_that_goes_on_alone_promises_less_when_its_slave_was_away(need: str) -> None:
-    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=1.1, queue=QUEUE)
+    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=1.1, queue=QUEUE, place=500)
     power = Fault(1.5, 2.0, Kind.POWER, "broker-b")
     frozen = Fault(0.2, 0.5, Kind.FREEZE, "broker-b-1")
     plan = replace(PLAN, mode=replace(PLAN.mode, need=need), faults=(power,))
-    assert not may_be_lost(plan, history(), sent)
-    assert may_be_lost(replace(plan, faults=(frozen, power)), history(), sent) is bool(need)
+    made = history()
+    made.shorter = [Takeover(3.6, "broker-b", end=500)]
+    assert not may_be_lost(plan, made, sent)
+    assert bool(may_be_lost(replace(plan, faults=(frozen, power)), made, sent)) is bool(need)
+
+
+@pytest.mark.parametrize("told", [("broker-b", 1, 7, 700), ("broker-b", 0, 6, 700), ("broker-a", 0, 7, 700)])
+def test_a_message_that_is_elsewhere_than_its_producer_was_told_is_found(
+    told: tuple[str, int, int, int],
+) -> None:
+    def said(broker: str, queue_id: int, offset: int, place: int) -> bool:
+        made = History(VirtualClock())
+        queue = MessageQueue("plain", broker, queue_id)
+        made.send(Sent(b"plain-1", "plain", "plain", 1.0, 1.1, queue, offset=offset, place=place))
+        made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
+        elsewhere(PLAN, made)
+        return bool(made.violations)
+
+    assert said(*told)
+    assert not said("broker-b", 0, 7, 700)
+
+
+@pytest.mark.parametrize(
+    ("body", "properties"),
+    [
+        (b"plain-1 abc", {"KEYS": "k", "colour": "red"}),
+        (b"plain-1 abd", {"KEYS": "k", "TAGS": "t", "colour": "red"}),
+        (b"plain-1 ab", {"KEYS": "k", "TAGS": "t", "colour": "red"}),
+        (b"plain-1 abc", {"KEYS": "", "TAGS": "t", "colour": "red"}),
+        (b"plain-1 abc", {"KEYS": "k", "TAGS": "t", "colour": "blue"}),
+    ],
+)
+def test_a_message_that_is_not_as_it_was_sent_is_found(body: bytes, properties: dict[str, str]) -> None:
+    made, right = History(VirtualClock()), {"KEYS": "k", "TAGS": "t", "colour": "red"}
+    digest = digest_of(b"plain-1 abc", right)
+    made.send(Sent(b"plain-1", "plain", "plain", 1.0, digest=digest))
+    made.compare(b"plain-1", b"plain-1 abc", right | {"UNIQ_KEY": "of the way"}, "in a queue")
+    assert not made.violations
+    made.compare(b"plain-1", body, properties, "in a queue")
+    made.compare(b"plain-2", b"plain-2", right, "in a queue")
+    assert len(made.violations) == 2, "a message that nobody sent is found, too"
+
+
+@pytest.mark.parametrize(
+    ("begins_s", "end", "acked_s", "excused"),
+    [
+        (3.6, 500, 1.1, True),
+        (3.6, 501, 1.1, False),  # its master began with it
+        (1.0, 500, 1.1, False),  # it was stored when its master had begun
+        (3.6, 500, 3.7, False),
+        (3.6, 500, 4.1, False),  # the machine is back
+    ],
+)
+def test_what_is_lost_lay_behind_the_end_with_which_its_master_began(
+    begins_s: float, end: int, acked_s: float, *, excused: bool
+) -> None:
+    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=acked_s, queue=QUEUE, place=500)
+    mode = replace(PLAN.mode, quorum=False)
+    plan = replace(PLAN, mode=mode, faults=(Fault(1.5, 2.0, Kind.POWER, "broker-b"),))
+    made = history()
+    made.shorter = [Takeover(begins_s, "broker-b", end)]
+    assert bool(may_be_lost(plan, made, sent)) is excused
+
+
+@pytest.mark.parametrize(
+    ("acts", "cut_s", "excused"), [(True, 9.0, True), (False, 9.0, False), (True, 4.0, False)]
+)
+def test_another_group_loses_only_what_an_acting_slave_brought_there(
+    acts: bool, cut_s: float, *, excused: bool
+) -> None:
+    sent = Sent(b"timer-1", "later", "timer", 1.0, 1.1, QUEUE, delay_s=4.0, place=500)
+    mode = replace(PLAN.mode, quorum=False)
+    plan = replace(PLAN, mode=mode, faults=(Fault(8.0, 0.5, Kind.POWER, "broker-a"),))
+    made = history()
+    made.roles = [(4.0, "broker-b-1", Role.ACTING_MASTER)] if acts else []
+    made.shorter = [Takeover(cut_s, "broker-a", end=900)]
+    assert bool(may_be_lost(plan, made, sent)) is excused
+
+
+@pytest.mark.parametrize(
+    ("body", "cut_s", "excused"),
+    [
+        (FAILS, 4.0, True),
+        (FAILS, 2.0, False),  # it had not failed yet
+        (FAILS, 30.0, False),  # its copy was in the log long before
+        (WORKS, 4.0, False),  # a group that pulls reads it again where it is
+    ],
+)
+def test_only_a_copy_of_what_failed_can_be_lost(body: bytes, cut_s: float, *, excused: bool) -> None:
+    made = History(VirtualClock())
+    made.stored = {"plain": [stored(body, "plain", 7)]}
+    made.delivered = [Delivered(body, "push", "one", QUEUE, 7, 3.0)]
+    made.by_group = {"pop": {body}, "moved": {body}}
+    made.log_ends = {"broker-b": [(0.0, 0), (2.5, 900), (18.0, 1000)]}
+    made.shorter = [Takeover(cut_s, "broker-b", end=950 if cut_s < 20 else 1000)]
+    mode = replace(PLAN.mode, quorum=False)
+    plan = replace(PLAN, mode=mode, faults=(Fault(3.5, 0.3, Kind.POWER, "broker-b"),))
+    assert (list(not_handled(plan, made)) == []) is excused
 
 
 @pytest.mark.parametrize(
@@ -85,10 +193,11 @@ def test_a_slave_that_lost_it_copies_it_again_before_its_master_loses_its_disk(
 ) -> None:
     """Seed 44724: a slave lost power, then its master was away until its disk went."""
     faults = (Fault(5.0, 0.2, Kind.POWER, "broker-b-1"), stop, Fault(20.0, 3.0, Kind.LOSE_DISK, "broker-b"))
-    sent = Sent(b"plain-1", "plain", "plain", acked_s, acked_s=acked_s, queue=QUEUE)
+    sent = Sent(b"plain-1", "plain", "plain", acked_s, acked_s=acked_s, queue=QUEUE, place=500)
     made = history()
+    made.shorter = [Takeover(25.0, "broker-b", end=0)]
     made.roles = [(25.0, "broker-b", Role.MASTER)]
-    assert may_be_lost(replace(PLAN, faults=faults), made, sent) is excused
+    assert bool(may_be_lost(replace(PLAN, faults=faults), made, sent)) is excused
     flushes = replace(PLAN, mode=replace(PLAN.mode, sync_flush=True), faults=faults)
     assert not may_be_lost(flushes, made, sent)
 
@@ -328,7 +437,9 @@ def test_how_long_a_timer_waits_is_by_the_brokers_clock(clocks: tuple[Fault, ...
     ],
 )
 def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, excused: bool) -> None:
-    assert violated(AWAY, AWAY_AGAIN, faults=(KILLED, fault), takeover=WITH) != excused
+    acts = [(6.0, "broker-b-1")]
+    assert violated(AWAY, AWAY_AGAIN, faults=(KILLED, fault), takeover=WITH, acts=acts) != excused
+    assert violated(AWAY, AWAY_AGAIN, faults=(KILLED, fault)), "nobody acted"
 
 
 @pytest.mark.parametrize(
@@ -505,6 +616,7 @@ def test_a_commit_from_before_a_move_may_come_behind_it(link: str, excused: bool
         ((), True, 9.0, False),  # it is too young
         ((Fault(0.5, 4.0, Kind.ISOLATE, "broker-b"),), False, 30.0, True),  # nobody could read it for long
         ((Fault(6.0, 9.0, Kind.ISOLATE, "broker-b"),), False, 30.0, False),
+        ((Fault(6.0, 1.0, Kind.POWER, "broker-b"),), False, 30.0, False),
     ],
 )
 def test_what_expires_had_its_time(
@@ -513,9 +625,31 @@ def test_what_expires_had_its_time(
     clock = VirtualClock()
     made = History(clock)
     clock.advance(now_s)
-    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=1.1, queue=QUEUE)
+    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=1.1, queue=QUEUE, place=500)
     made.by_group = {group: {b"plain-1"} for group in SUBSCRIPTIONS if handled}
-    assert may_have_expired(replace(PLAN, faults=faults), made, sent) == excused
+    plan = replace(PLAN, faults=faults)
+    gone = has_expired(plan, made, sent) and (
+        is_read(plan, made, sent) or bool(may_be_unread(plan, made, sent))
+    )
+    assert gone == excused
+
+
+@pytest.mark.parametrize(
+    ("group", "end", "cut_s", "excused"),
+    [
+        ("broker-b", 500, 0.9, True),
+        ("broker-b", 501, 0.9, False),  # it lies before what the log lost
+        ("broker-b", 500, 1.2, False),  # it was stored before
+        ("broker-a", 500, 0.9, False),
+    ],
+)
+def test_what_expires_unread_lay_where_its_log_had_lost_its_end(
+    group: str, end: int, cut_s: float, excused: bool
+) -> None:
+    made = History(VirtualClock())
+    made.shorter = [Takeover(cut_s, group, end)]
+    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=1.1, queue=QUEUE, place=500)
+    assert bool(may_be_unread(PLAN, made, sent)) == excused
 
 
 @pytest.mark.parametrize(
@@ -533,7 +667,7 @@ def test_who_takes_over_knows_what_was_told_while_all_was_well(
     made = History(VirtualClock())
     made.roles = roles
     known_s = 8.6 if SLAVE_KILLED in faults else 4.0
-    assert may_be_unknown(replace(PLAN, faults=faults), made, "broker-b", known_s, 20.0) == excused
+    assert bool(may_be_unknown(replace(PLAN, faults=faults), made, "broker-b", known_s, 20.0)) == excused
 
 
 @pytest.mark.parametrize(
@@ -548,14 +682,17 @@ def test_a_slave_that_loses_power_may_forget_some_seconds(
     known_s: float, killed: tuple[Fault, ...], excused: bool
 ) -> None:
     power = Fault(8.0, 0.5, Kind.POWER, "broker-b-1")
-    plan = replace(PLAN, faults=(power, *killed))
-    assert may_be_unknown(plan, History(VirtualClock()), "broker-b", known_s, 20.0) == excused
+    plan, made = replace(PLAN, faults=(power, *killed)), History(VirtualClock())
+    made.roles = [(9.0, "broker-b-1", Role.ACTING_MASTER)] if killed else []
+    assert bool(may_be_unknown(plan, made, "broker-b", known_s, 20.0)) == excused
 
 
 def test_a_master_that_is_killed_knows_what_its_slave_was_told() -> None:
     """Also when the slave did not act (seed 303)."""
     plan = replace(PLAN, faults=(Fault(8.0, 0.5, Kind.KILL, "broker-b"),))
-    assert not may_be_unknown(plan, History(VirtualClock()), "broker-b", 5.0, 20.0)
+    made = History(VirtualClock())
+    made.roles = [(8.6, "broker-b", Role.MASTER)]
+    assert not may_be_unknown(plan, made, "broker-b", 5.0, 20.0)
 
 
 @pytest.mark.parametrize(("lost_s", "excused"), [(9.0, True), (14.0, False)])
@@ -564,7 +701,10 @@ def test_a_killed_slave_knows_what_its_files_say_until_it_is_told_again(lost_s: 
     mode = replace(PLAN.mode, replicas=3)
     faults = (Fault(8.0, 0.1, Kind.KILL, "broker-b-1"), Fault(lost_s, 20.0, Kind.FLAKY_LINK, "broker-b"))
     made = History(VirtualClock())
-    assert may_be_unknown(replace(PLAN, mode=mode, faults=faults), made, "broker-b", 4.0, 20.0) == excused
+    made.roles = [(15.0, "broker-b-1", Role.ACTING_MASTER)]
+    assert (
+        bool(may_be_unknown(replace(PLAN, mode=mode, faults=faults), made, "broker-b", 4.0, 20.0)) == excused
+    )
 
 
 @pytest.mark.parametrize(
@@ -576,7 +716,9 @@ def test_what_only_a_frozen_slave_knows_its_killed_master_does_not(
     """Seed 1612: with ASYNC_FLUSH acknowledgements are written within flushIntervalCommitLog."""
     faults = (Fault(8.0, 2.0, Kind.KILL, "broker-b"), Fault(9.0, 50.0, Kind.FREEZE, "broker-b-1"))
     plan = replace(PLAN, mode=replace(PLAN.mode, sync_flush=durable), faults=faults)
-    assert may_be_unknown(plan, History(VirtualClock()), "broker-b", known_s, 20.0) == excused
+    made = History(VirtualClock())
+    made.roles = [(11.0, "broker-b", Role.MASTER)]
+    assert bool(may_be_unknown(plan, made, "broker-b", known_s, 20.0)) == excused
 
 
 @pytest.mark.parametrize(("deletes_s", "excused"), [(4.0, True), (9.0, False)])
@@ -601,8 +743,16 @@ def test_a_queue_is_free_when_its_broker_counts_another_millisecond(early_s: flo
     failed = Delivered(b"ordered-1", FIFO_GROUP, "one", queue, 16, 4.66, settling_s=5.66)
     made.delivered = [failed]
     made.dealt = [
-        Dealt(4.65, FIFO_GROUP, "one", queue, {16: b"ordered-1"}, frozenset()),
-        Dealt(5.66 - early_s, FIFO_GROUP, "one", queue, {16: b"ordered-1"}, frozenset([16])),
+        Dealt(4.65, FIFO_GROUP, "one", queue, {16: b"ordered-1"}, frozenset(), 4.65),
+        Dealt(
+            5.66 - early_s,
+            FIFO_GROUP,
+            "one",
+            queue,
+            {16: b"ordered-1"},
+            frozenset([16]),
+            popped_s=5.66 - early_s,
+        ),
     ]
     dealt_too_soon(replace(PLAN, faults=()), made)
     assert (not made.violations) == excused
@@ -630,6 +780,7 @@ def test_permissions_may_be_forgotten_with_the_only_disk_that_has_them(given_s: 
     faults = (Fault(3.5, 4.6, Kind.FREEZE, "broker-b-1"), Fault(7.4, 0.3, Kind.LOSE_DISK, "broker-b"))
     made = History(VirtualClock())
     made.withheld = [Withheld(20.0, given_s, "broker-b", "later", PERM_WRITE)]
+    made.roles = [(8.0, "broker-b", Role.MASTER)]
     settings(replace(PLAN, faults=faults), made)
     assert (not made.violations) == excused
 
@@ -661,4 +812,6 @@ def test_who_takes_a_queue_over_may_ask_a_slave_that_was_cut_off(master_s: float
     """Seed 76: what was committed meanwhile, the slave had not heard of when its master was gone."""
     faults = (Fault(2.0, 3.0, Kind.ISOLATE, "broker-b-1"), Fault(master_s, 4.0, Kind.KILL, "broker-b"))
     plan = replace(PLAN, faults=faults)
-    assert may_be_unknown(plan, History(VirtualClock()), "broker-b", 3.0, 7.0) == excused
+    made = History(VirtualClock())
+    assert bool(may_be_unknown(plan, made, "broker-b", 3.0, 7.0, asked=True)) == excused
+    assert not may_be_unknown(plan, made, "broker-b", 3.0, 7.0)

@@ -82,9 +82,11 @@ def test_a_master_that_stood_still_has_synced_nothing(
     away = (Fault(4.0, 30.0, Kind.KILL, OTHER), Fault(18.0, 9.0, Kind.LOSE_DISK, ONE))
     frozen = [Fault(at_s, lasts_s, Kind.FREEZE, "broker-b") for at_s, lasts_s in froze]
     sent = Sent(
-        b"one", "ordered", "ordered", acked_s, acked_s=acked_s, queue=MessageQueue("ordered", "broker-b", 0)
+        b"one", "ordered", "ordered", acked_s, acked_s, MessageQueue("ordered", "broker-b", 0), place=500
     )
-    assert may_be_lost(Plan(1, MODE, (*away, *frozen, power)), history(), sent) == excused
+    made = history()
+    made.shorter = [Takeover(25.0, "broker-b", end=0)]
+    assert bool(may_be_lost(Plan(1, MODE, (*away, *frozen, power)), made, sent)) == excused
 
 
 ACTS = (5.0, ONE, Role.ACTING_MASTER)
@@ -128,6 +130,7 @@ def test_the_next_slave_may_hand_a_half_message_on_again(kind: Kind, excused: bo
 def test_when_something_was_written_is_between_two_looks() -> None:
     """The other group was idle before the next slave brought it there again."""
     made = history(ACTS, (8.02, OTHER, Role.ACTING_MASTER))
+    made.takeovers = [Takeover(5.0, "broker-b", 550), Takeover(8.02, "broker-b", 550)]
     made.send(Sent(b"delayed-1", "later", "delayed", 1.0, queue=MessageQueue("later", "broker-b", 0)))
     made.stored = {
         "later": [Stored(b"delayed-1", "broker-a", "later", 0, n, 100 * n) for n in (6, 8)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,8 +12,10 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import make_app
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.formats import date
 from orbitmq.cli.output import print_json
 from orbitmq.runtime import system_runtime
+from orbitmq.testing.simulation.excuses import ENOUGH_SEEDS, Count, added, too_wide
 from orbitmq.testing.simulation.many import Verdict, run_seeds
 from orbitmq.testing.simulation.plan import Kind, Plan, make_plan
 from orbitmq.testing.simulation.run import Outcome, simulate
@@ -21,6 +23,9 @@ from orbitmq.testing.simulation.shrink import smallest
 
 # How many failing seeds are shown one by one.
 MOST_SHOWN = 20
+TODAY, MOST_TODAY = "today:", 100
+# A seed has at most so many.
+MOST_DIGITS = 18
 
 app = make_app(
     "simulate",
@@ -32,6 +37,7 @@ app = make_app(
 orbitmq simulate                          a run of a seed by chance
 orbitmq simulate --seed 42 --trace        the same run each time, with all that happened
 orbitmq simulate --seeds 0-299            many, in parallel; exit code 1 when a promise is broken
+orbitmq simulate --seeds 0-299,today:10   and ten that are others each day
 orbitmq simulate --seeds 0-99 --faults power,cut
 """,
 )
@@ -55,7 +61,8 @@ def simulated(
     seed
         Run this one and show what happened. Default: one by chance.
     seeds
-        Run all of these, A-B with both ends, and print one line for each that breaks a promise.
+        Run all of these and print one line for each that breaks a promise, then what the checkers excused:
+        A-B with both ends, today:N for N seeds of the day's own (UTC), or both, separated by a comma.
     faults
         Only these kinds, separated by commas: kill, power, lose-disk, stop, freeze, cut, one-way, isolate,
         reset, slow-link, slow-disk, fail-disk, clock, name-server, client. Or: all, none.
@@ -72,7 +79,7 @@ def simulated(
     if seeds is not None and seed is not None:
         raise UsageError("expected --seed or --seeds, not both")
     if seeds is not None:
-        return _many(_range(seeds), kinds, processes, as_json=json)
+        return _many(_seeds(seeds), kinds, processes, as_json=json)
     if seed is None:
         seed = system_runtime().random.randrange(1_000_000)
     return _one(make_plan(seed, kinds), shrink=shrink, trace=trace, as_json=json)
@@ -89,11 +96,30 @@ def _kinds(text: str) -> list[Kind]:
     return [known[word] for word in words]
 
 
-def _range(text: str) -> range:
-    first, _, last = text.partition("-")
-    if not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
-        raise UsageError(f"--seeds {text}: expected A-B, for example 0-299")
-    return range(int(first), int(last) + 1)
+def _seeds(text: str) -> list[int]:
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        count = part.removeprefix(TODAY)
+        if count != part and _is_number(count) and 1 <= int(count) <= MOST_TODAY:
+            found |= dict.fromkeys(seeds_of_day(system_runtime().clock.now_ms(), int(count)))
+        elif _is_number(first) and _is_number(last) and int(first) <= int(last):
+            found |= dict.fromkeys(range(int(first), int(last) + 1))
+        else:
+            raise UsageError(
+                f"--seeds {text}: expected A-B, for example 0-299, or today:N, N from 1 to {MOST_TODAY}"
+            )
+    return list(found)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+
+
+def seeds_of_day(now_ms: int, count: int) -> range:
+    """Seeds that are others each day, and tell the day: 2026112800 and so on."""
+    first = int(date(now_ms).partition("T")[0].replace("-", "")) * MOST_TODAY
+    return range(first, first + count)
 
 
 # ---- one seed
@@ -129,6 +155,9 @@ def _show(plan: Plan, outcome: Outcome, *, trace: bool) -> None:
             print(f"{at_s:9.3f}  {who:<12} {what}")
     print()
     print(_summary(outcome))
+    for rule, count in outcome.excuses.items():
+        if count.hidden:
+            print(f"excused {count.hidden} by the rule '{rule}' ({', '.join(count.causes)})")
     for violation in outcome.violations:
         print(f"BROKEN  {violation}")
 
@@ -160,7 +189,7 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
 # ---- many seeds
 
 
-def _many(seeds: range, kinds: Sequence[Kind], processes: int | None, *, as_json: bool) -> int:
+def _many(seeds: Sequence[int], kinds: Sequence[Kind], processes: int | None, *, as_json: bool) -> int:
     runtime = system_runtime()
     processes = runtime.host.cores if processes is None else processes
     if processes < 1:
@@ -175,9 +204,27 @@ def _many(seeds: range, kinds: Sequence[Kind], processes: int | None, *, as_json
             print(f"seed {verdict.seed}: {verdict.failure or verdict.violations[0]}")
         progress.add(verdict, runtime.clock.monotonic() - begin)
     progress.clear()
+    excuses = added(progress.excuses)
+    # A few kinds of faults need other rules than all of them.
+    judges = len(seeds) >= ENOUGH_SEEDS and len(kinds) == len(Kind)
+    wide = list(too_wide(excuses)) if judges else []
     if not as_json:
         progress.summary(seeds, runtime.clock.monotonic() - begin)
-    return EXIT_FAILED if progress.failed else EXIT_OK
+        for line in _excused(excuses):
+            print(line)
+    for text in wide:
+        print(text, file=sys.stderr)
+    return EXIT_FAILED if progress.failed or wide else EXIT_OK
+
+
+def _excused(excuses: Mapping[str, Count]) -> Iterator[str]:
+    """What the checkers left out, as a table."""
+    if excuses:
+        yield f"{'rule':<26}{'judgements':>11}{'covered':>9}{'share':>8}{'excused':>9}  because of"
+    for rule, count in excuses.items():
+        causes = ", ".join(f"{cause} {number}" for cause, number in Counter(count.causes).most_common())
+        numbers = f"{count.judged:>11}{count.covered:>9}{count.share:>8.2%}{count.hidden:>9}"
+        yield f"{rule:<26}{numbers}  {causes}".rstrip()
 
 
 class _Progress:
@@ -186,6 +233,7 @@ class _Progress:
         self._total = total
         self._done = self._sent = self._delivered = 0
         self._virtual_s = 0.0
+        self.excuses: list[Mapping[str, Count]] = []
         self._shows = sys.stderr.isatty()
 
     def add(self, verdict: Verdict, seconds: float) -> None:
@@ -193,6 +241,7 @@ class _Progress:
         self._sent += verdict.sent
         self._delivered += verdict.delivered
         self._virtual_s += verdict.virtual_s
+        self.excuses.append(verdict.excuses)
         if not verdict.holds:
             self.failed.append(verdict)
         if self._shows:
@@ -204,9 +253,9 @@ class _Progress:
         if self._shows:
             print(f"\r{'':<70}\r", end="", file=sys.stderr, flush=True)
 
-    def summary(self, seeds: range, seconds: float) -> None:
+    def summary(self, seeds: Sequence[int], seconds: float) -> None:
         print(
-            f"seeds {seeds[0]}-{seeds[-1]}: {self._done} runs in {seconds:.0f} s, "
+            f"seeds {_ranges(seeds)}: {self._done} runs in {seconds:.0f} s, "
             f"{self._virtual_s / 3600:.1f} h of simulated time, {self._sent} messages, "
             f"{self._delivered} deliveries: {len(self.failed) or 'none'} broke a promise"
         )
@@ -220,3 +269,10 @@ class _Progress:
         if self.failed:
             seed = min(verdict.seed for verdict in self.failed)
             print(f"'orbitmq simulate --seed {seed}' shows the smallest run of one that fails")
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Seeds as people write them."""
+    ends = [at for at in range(1, len(seeds)) if seeds[at] != seeds[at - 1] + 1]
+    parts = zip([0, *ends], [*ends, len(seeds)], strict=True)
+    return ",".join(f"{seeds[begin]}-{seeds[end - 1]}" for begin, end in parts)

@@ -12,15 +12,30 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
+from typing import TypeAlias
 
 from orbitmq.broker.role import Role
+from orbitmq.testing.simulation.excuses import first
 from orbitmq.testing.simulation.forgotten import ANSWER_S, LOOK_S, REGISTERED_S, forgotten
 from orbitmq.testing.simulation.history import History, Sent, Stored
 from orbitmq.testing.simulation.load import PRODUCERS
-from orbitmq.testing.simulation.plan import GROUPS, ROLLS_S, SLOWEST_LINK_S, Fault, Kind, Plan, group_of
+from orbitmq.testing.simulation.plan import (
+    CLIENTS,
+    GROUPS,
+    ROLLS_S,
+    SLOWEST_LINK_S,
+    Fault,
+    Kind,
+    Plan,
+    group_of,
+)
 from orbitmq.testing.simulation.traffic import LATER, TOPICS, TRADES
 
 MOST_ASKED = 15
+# A window is cut to the slots of the timer wheel, and stored again some time behind it.
+ROLL_S = 0.7
+# The rules for what is stored twice.
+TWICE = ("brought back", "delivery lacked", "delivery forgotten", "roll lacked", "answer lost")
 
 # What can let an answer come late or never.
 _LOSES_ANSWERS = frozenset(Kind) - {Kind.CLOCK, Kind.NAME_SERVER}
@@ -33,9 +48,12 @@ def twice(plan: Plan, history: History) -> None:
         for record in history.stored.get(topic, ()):
             found[record.body].append(record)
         for body, records in found.items():
+            for rule in TWICE:
+                history.excuses.judged(rule, body)
             if len(records) < 2:
                 continue
-            if topic in (LATER, TRADES) and _may_be_twice(plan, history, history.sent[body], records):
+            sent = history.sent.get(body)
+            if topic in (LATER, TRADES) and sent and _may_be_twice(plan, history, sent, records):
                 continue
             places = ", ".join(f"{r.broker}:{r.queue_id} at {r.offset}" for r in records)
             history.violate("nothing is stored twice", f"{body.decode()} of {topic} is in {places}", body)
@@ -44,11 +62,18 @@ def twice(plan: Plan, history: History) -> None:
 def _may_be_twice(plan: Plan, history: History, sent: Sent, records: list[Stored]) -> bool:
     # Of a send that was not answered nobody knows where the message is.
     homes = GROUPS if sent.queue is None else (sent.queue.broker_name,)
-    return any(_explained(plan, history, sent, home, records) for home in homes)
+    for home in homes:
+        if rules := _explained(plan, history, sent, home, records):
+            return all(history.excuses.covers(rule, sent.body, cause) for rule, cause in rules.items())
+    return False
 
 
-def _explained(plan: Plan, history: History, sent: Sent, home: str, records: list[Stored]) -> bool:
-    """Whether a message of this group may have been delivered to these places.
+# By rule, what explains that a message is stored again.
+Explained: TypeAlias = dict[str, str]
+
+
+def _explained(plan: Plan, history: History, sent: Sent, home: str, records: list[Stored]) -> Explained:
+    """What explains that a message of this group was delivered to these places; empty: nothing does.
 
     Its master delivers into its own log, and knows from it what it has delivered: never twice. Each delivery
     to the other group is an acting slave's.
@@ -57,38 +82,53 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
         (record for record in records if record.broker == home),
         key=lambda record: history.second_of(home, record.place),
     )
-    # By the broker's clock: what its sender's makes a shorter wait (seed 2191).
-    rolled = plan.mode.rolls and sent.kind == "timer" and sent.delay_s >= ROLLS_S - plan.wrong_s
+    rolled = _rolls(plan, sent)
+    explained: Explained = {}
     back = own[1:]
-    if back and not ((rolled or sent.kind == "trade") and _came_back(history, home, back)):
-        return False
+    if back:
+        if not ((rolled or sent.kind == "trade") and _came_back(history, home, back)):
+            return {}
+        explained["brought back"] = "takeover"
     # Since when it may be there, and when it was.
     away = sorted(
         (history.second_of(record.broker, record.place), history.seen_s(record.broker, record.place))
         for record in records
         if record.broker != home or record in back
     )
-    if not away:
-        return False
+    if not away or not any(take.group == home and take.at_s <= away[-1][1] for take in history.takeovers):
+        return {}
 
-    def brought_s(at_s: float) -> float:
+    def why(one_s: float, by_s: float, other_by_s: float) -> Explained:
         # A transaction is stored when it has ended there; it was brought there before. So is a long timer.
-        return _handed_on_s(history, home, at_s) if rolled or sent.kind == "trade" else at_s
+        brought_s = _handed_on_s(history, home, one_s) if rolled or sent.kind == "trade" else one_s
+        if forgotten(plan, history, home, brought_s, by_s, other_by_s):
+            return {"delivery forgotten": "takeover"}
+        if rolled and _lacked_roll(plan, history, sent, home, one_s):
+            return {"roll lacked": "takeover"}
+        cause = unanswered(plan, history, home, brought_s, one_s)
+        return {"answer lost": cause} if cause else {}
 
     first_s, first_by_s = away[0]
-    if own and not (
-        _lacked(history, own[0])
-        or (rolled and _lacked_some(history, home, first_s))
-        or forgotten(plan, history, home, brought_s(first_s), first_by_s, history.seen_s(home, own[0].place))
-        or _unanswered(plan, home, brought_s(first_s), first_s)
-    ):
-        return False
-    return all(
-        _unanswered(plan, home, brought_s(one_s), one_s)
-        or forgotten(plan, history, home, brought_s(one_s), by_s, other_by_s)
-        or (rolled and _lacked_some(history, home, one_s))
-        for (one_s, by_s), (_, other_by_s) in pairwise(away)
-    )
+    if own:
+        if _lacked(history, own[0]):
+            explained["delivery lacked"] = "takeover"
+        elif said := why(first_s, first_by_s, history.seen_s(home, own[0].place)):
+            explained |= said
+        else:
+            return {}
+    for (one_s, by_s), (_, other_by_s) in pairwise(away):
+        if not (said := why(one_s, by_s, other_by_s)):
+            return {}
+        explained |= said
+    return explained
+
+
+def _rolls(plan: Plan, sent: Sent) -> bool:
+    """Whether a timer waits for so long that it is stored again on its way.
+
+    By the broker's clock: what its sender's makes a shorter wait.
+    """
+    return plan.mode.rolls and sent.kind == "timer" and sent.delay_s >= ROLLS_S - plan.wrong_s
 
 
 def _came_back(history: History, home: str, records: list[Stored]) -> bool:
@@ -111,17 +151,22 @@ def _lacked(history: History, record: Stored) -> bool:
     )
 
 
-def _lacked_some(history: History, home: str, by_s: float) -> bool:
-    """Whether a slave that acted by then began without the end of its master's log.
+def _lacked_roll(plan: Plan, history: History, sent: Sent, home: str, by_s: float) -> bool:
+    """Whether a slave that acted by then began without the record by which this long timer waits on.
 
-    The master may have stored a long timer there once more, and delivered it when it was back (seed 5943).
+    Its master stores it once more when a window, or half of one, is over, and delivers that one.
     """
+    slack_s = plan.wrong_s + ROLL_S
     for one in history.takeovers:
-        if one.group == home and one.at_s <= by_s + ANSWER_S:
-            back_s = history.leads_again_s(home, one.at_s)
-            ends = (end for at_s, end in history.log_ends.get(home, ()) if at_s <= back_s)
-            if max(ends, default=0) > one.end:
-                return True
+        if one.group != home or one.at_s > by_s + ANSWER_S:
+            continue
+        back_s = history.leads_again_s(home, one.at_s)
+        ends = [at_s for at_s, end in history.log_ends.get(home, ()) if end > one.end and at_s <= back_s]
+        since_s = history.second_of(home, one.end, back_s)
+        if ends and any(
+            since_s - slack_s <= sent.at_s + wait_s <= ends[-1] + slack_s for wait_s in (ROLLS_S / 2, ROLLS_S)
+        ):
+            return True
     return False
 
 
@@ -131,11 +176,15 @@ def _handed_on_s(history: History, home: str, by_s: float) -> float:
     return max(began_s, default=by_s)
 
 
-def _unanswered(plan: Plan, home: str, since_s: float, at_s: float) -> bool:
-    """Whether an acting slave may not have heard that the other group got its message in this time."""
+def unanswered(plan: Plan, history: History, home: str, since_s: float, at_s: float) -> str:
+    """Why an acting slave may not have heard that the other group got its message in this time."""
     (other,) = set(GROUPS) - {home}
-    machines = {*plan.mode.slaves(home), other, *plan.mode.slaves(other)}
-    return any(machines & set(fault.machines) for fault in _around(plan, since_s - LOOK_S, at_s + ANSWER_S))
+    machines = {*history.acted(home, since_s - LOOK_S, at_s), other, *plan.mode.slaves(other)}
+    return first(
+        fault
+        for fault in _around(plan, since_s - LOOK_S, at_s + ANSWER_S)
+        if machines & set(fault.machines) and not set(CLIENTS) & set(fault.machines)
+    )
 
 
 def _around(plan: Plan, begin_s: float, end_s: float) -> Iterator[Fault]:
@@ -160,9 +209,12 @@ def transactions(plan: Plan, history: History) -> None:
             text = f"{sent.body.decode()} was rolled back and is in topic {TRADES}"
             history.violate("each half message ends once", text, sent.body)
         for one, other in pairwise(_known(sent)):
-            if other in sent.asked and not _may_be_asked_again(plan, history, sent, one, other):
+            subject, asked = (sent.body, one, other), other in sent.asked
+            cause = _asked_again(plan, history, sent, one, other) if asked else ""
+            if not history.excuses.covers("end forgotten", subject, cause) and asked:
                 text = f"{sent.body.decode()} is asked for at {other[0]:.3f} s, though its end was told"
                 history.violate("each half message is asked for once", text, sent.body)
+        history.excuses.judged("end forgotten", sent.body)
         if len(sent.asked) > MOST_ASKED:
             text = f"{sent.body.decode()} is asked for {len(sent.asked)} times"
             history.violate("everything is bounded", text, sent.body)
@@ -184,42 +236,46 @@ def _not_shown(plan: Plan, at_s: float) -> bool:
     )
 
 
-def _may_be_asked_again(
+def _asked_again(
     plan: Plan, history: History, sent: Sent, one: tuple[float, str], other: tuple[float, str]
-) -> bool:
-    """Whether who asks the second time may not know what was told the first time."""
+) -> str:
+    """Why who asks the second time may not know what was told the first time."""
     told_s, group = one
     if _not_shown(plan, told_s):
-        return True
+        return Kind.NAME_SERVER.value
     machines = {PRODUCERS, group, *plan.mode.slaves(group)}
     if not (history.led(group, told_s) and history.led(group, told_s + ANSWER_S)):
-        # A master without the right to lead ends no transaction (seed 198).
-        return True
-    if any(machines & set(fault.machines) for fault in _around(plan, told_s - LOOK_S, told_s + ANSWER_S)):
-        return True
-    # Of a send that was not answered nobody knows which group has it (seed 27159).
+        return "fenced"  # a master without the right to lead ends no transaction
+    around = _around(plan, told_s - LOOK_S, told_s + ANSWER_S)
+    if cause := first(fault for fault in around if machines & set(fault.machines)):
+        return cause
+    # Of a send that was not answered nobody knows which group has it.
     homes = GROUPS if sent.queue is None else (sent.queue.broker_name,)
-    return any(_not_known_at(plan, history, home, one, other) for home in homes)
+    return next(filter(None, (_not_known_at(plan, history, home, one, other) for home in homes)), "")
 
 
 def _not_known_at(
     plan: Plan, history: History, home: str, one: tuple[float, str], other: tuple[float, str]
-) -> bool:
-    """Whether a transaction of this group may be asked for again by who does not know what was told."""
+) -> str:
+    """Why a transaction of this group may be asked for again by who does not know what was told."""
     (told_s, group), (asked_s, asking) = one, other
     if group != home or asking != home:
         # An acting slave brought the half message to the other group.
         brought_s = _handed_on_s(history, home, told_s)
-        unanswered = _unanswered(plan, home, brought_s, told_s)
+        if lost := unanswered(plan, history, home, brought_s, told_s):
+            return lost
+        # Of who asks there its master was not told that its slave had called it back; or a slave brings it to
+        # the same group, by what another one knew, or itself before it lost power. Else its master asked
+        # first, and knew nothing of that.
+        until_s = asked_s if group != home else told_s
+        if forgotten(plan, history, home, brought_s, told_s, until_s):
+            return "takeover"
         if group != home:
-            # Its master was not told of what its slave had called back (seed 18026); or a slave brings it to
-            # the same group, by what another one knew, or itself before it lost power (seed 36890).
-            return unanswered or forgotten(plan, history, home, brought_s, told_s, asked_s)
-        if unanswered or forgotten(plan, history, home, brought_s, told_s, told_s):
-            return True  # its master asked first, and knew nothing of that (seeds 4295, 1418)
-    return any(
+            return ""
+    lacked = any(
         take.group == group
         and told_s <= take.at_s <= asked_s
         and history.second_of(group, take.end, take.at_s) <= told_s + ANSWER_S
         for take in (*history.takeovers, *history.shorter)
     )
+    return "takeover" if lacked else ""

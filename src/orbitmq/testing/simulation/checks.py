@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
+from typing import TypeAlias
 
 from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
-from orbitmq.testing.simulation.expiry import may_have_expired
+from orbitmq.testing.simulation.expiry import has_expired, is_read, may_be_unread
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget, unsynced_since_s
-from orbitmq.testing.simulation.load import dies
+from orbitmq.testing.simulation.kept import may_forget, unsynced_since_s
+from orbitmq.testing.simulation.load import dies, fails_first
 from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
+from orbitmq.testing.simulation.once import handled_again
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Fault, Kind, Plan
 from orbitmq.testing.simulation.pops import dealt_too_soon, done_again
 from orbitmq.testing.simulation.traffic import FIFO_GROUP, LATER, ORDERED_GROUP, REMADE, TOPICS, subscriptions
@@ -20,12 +23,17 @@ from orbitmq.testing.simulation.traffic import FIFO_GROUP, LATER, ORDERED_GROUP,
 EARLY_S = 0.010
 # So long after a member got it, a message that was not handled has been stored once more.
 REDELIVERY_S = 12.0
+# So long after its time a fault begins at most, and ends: some events of the loop later.
+BEGINS_LATE_S = 0.5
+# Behind every end of a log.
+ANYWHERE = 1 << 62
 
 
 def judge(plan: Plan, history: History) -> None:
     """All checks."""
     for check in (
         lost,
+        elsewhere,
         missed,
         dead,
         order_in_queues,
@@ -33,6 +41,7 @@ def judge(plan: Plan, history: History) -> None:
         early,
         recalled,
         twice,
+        handled_again,
         transactions,
         done_again,
         dealt_too_soon,
@@ -72,18 +81,29 @@ def lost(plan: Plan, history: History) -> None:
     """What was acknowledged is there, by the mode's promise."""
     stored = {topic: _bodies(history, topic) for topic in TOPICS}
     for sent in expected(history):
-        if sent.body not in stored[sent.topic] and not may_be_gone(plan, history, sent):
+        gone = sent.body not in stored[sent.topic]
+        if not may_be_gone(plan, history, sent, gone=gone) and gone:
             text = f"{sent.body.decode()} was acknowledged at {sent.acked_s:.3f} s and is nowhere"
             history.violate("no acknowledged message is lost", text, sent.body)
 
 
-def may_be_gone(plan: Plan, history: History, sent: Sent) -> bool:
+def may_be_gone(plan: Plan, history: History, sent: Sent, *, gone: bool = True) -> bool:
     """Whether this message may be nowhere at the end: its mode may lose it, or it is expired."""
-    return may_be_lost(plan, history, sent) or (plan.mode.expires and may_have_expired(plan, history, sent))
+    excuses = history.excuses
+    expired = plan.mode.expires and has_expired(plan, history, sent)
+    if plan.mode.expires:
+        excuses.judged("expired unread", sent.body)
+    if expired and is_read(plan, history, sent):
+        return True
+    if excuses.covers("lost", sent.body, may_be_lost(plan, history, sent), wrong=gone):
+        return True
+    return expired and excuses.covers(
+        "expired unread", sent.body, may_be_unread(plan, history, sent), wrong=gone
+    )
 
 
-def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
-    """Whether the mode does not promise to keep this message through the faults of the plan.
+def may_be_lost(plan: Plan, history: History, sent: Sent) -> str:
+    """Why this message may be lost: the mode lets a master forget it, and its group's log began without it.
 
     SYNC_FLUSH keeps what its master acknowledged, a quorum what a slave still has and can give back.
     An acting master may have brought it to another group (ES-03), which keeps it as its mode promises.
@@ -96,19 +116,37 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
             continue
         if fault.target != own:
-            # It left its group no earlier than it was due.
-            if any(fault.end_s >= moment for moment in later) and may_forget(plan, history, fault):
-                return True
-        elif _near(plan, fault, sent.acked_s) and may_forget(plan, history, fault, sent.acked_s):
-            return True
-    return False
+            # It left its group no earlier than it was due, and when a slave acted there.
+            away = [at_s for at_s in later if history.acted(own, at_s, inf) and fault.end_s >= at_s]
+            if any(history.forgot(fault.target, at_s) for at_s in away) and may_forget(plan, history, fault):
+                return fault.kind.value
+        elif (
+            _near(plan, fault, sent.acked_s)
+            and history.forgot(own, sent.acked_s, sent.place)
+            and may_forget(plan, history, fault, sent.acked_s)
+        ):
+            return fault.kind.value
+    return ""
 
 
 def _near(plan: Plan, fault: Fault, acked_s: float) -> bool:
     """Whether a master may not have had on its device what it acknowledged then."""
-    if fault.kind is Kind.LOSE_DISK:
-        return acked_s <= fault.end_s
-    return unsynced_since_s(plan, fault) <= acked_s <= fault.end_s + UNSYNCED_S
+    since_s = -inf if fault.kind is Kind.LOSE_DISK else unsynced_since_s(plan, fault)
+    return since_s <= acked_s <= fault.end_s + BEGINS_LATE_S
+
+
+def elsewhere(_plan: Plan, history: History) -> None:
+    """What does not wait for a time or an end is where its producer was told."""
+    for topic in TOPICS:
+        for one in history.stored.get(topic, ()):
+            sent = history.sent.get(one.body)
+            if sent is None or sent.queue is None or sent.kind in ("delayed", "timer", "trade"):
+                continue
+            told = sent.queue.broker_name, sent.queue.queue_id, sent.offset, sent.place
+            found = one.broker, one.queue_id, one.offset, one.place
+            if told != found:
+                text = f"{one.body.decode()} of {topic} is in {found}, its producer was told {told}"
+                history.violate("messages are where they were said to be", text, one.body)
 
 
 # ---- at least once
@@ -123,46 +161,86 @@ def missed(plan: Plan, history: History) -> None:
 
 
 def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
-    """What is stored and a group has not handled yet, though it will.
-
-    Not what took the place of a message that the group had handled before its broker forgot it, in its queue
-    or, with its second copy, in the group's retry queue: consumers read what no replica has yet, and go on
-    behind it (as with RocketMQ). And not what failed at first, when its second copy may be lost.
-    """
+    """What is stored and a group has not handled yet, though it will."""
+    excuses = history.excuses
     gone = _handled_and_gone(history)
+    failed = _failed(history)
     for group, topics in subscriptions(plan.mode.absent).items():
         done = history.by_group.get(group, set()) | history.dead.get(group, set())
-        done |= {
-            copy.body
+        skipped = {
+            copy.body: cause
             for copy in history.retried.get(group, ())
-            if copy.offset <= gone.get((group, copy.broker, copy.topic, copy.queue_id), -1)
+            if (cause := _skipped(history, gone, group, copy))
         }
         for topic in topics:
-            if topic == REMADE and gone_with_a_topic(plan, history):
-                continue
             for one in history.stored.get(topic, ()):
-                behind = one.offset > gone.get((group, one.broker, topic, one.queue_id), -1)
-                if one.body not in done and behind and not _copy_may_be_lost(plan, history, group, one):
+                missing, subject = one.body not in done, (group, one.body)
+                cause = skipped.get(one.body, "") or _skipped(history, gone, group, one)
+                if (
+                    not excuses.covers("skipped", subject, cause, wrong=missing)
+                    and not excuses.covers(
+                        "copy forgotten",
+                        subject,
+                        _copy_may_be_lost(plan, history, failed.get(subject, ())),
+                        wrong=missing,
+                    )
+                    and not (
+                        topic == REMADE
+                        and excuses.covers(
+                            "topic made again",
+                            subject,
+                            gone_with_a_topic(plan, history, group, one.broker, one.queue_id, one.offset),
+                            wrong=missing,
+                        )
+                    )
+                    and missing
+                ):
                     yield group, one
 
 
-def _copy_may_be_lost(plan: Plan, history: History, group: str, one: Stored) -> bool:
-    """Whether the mode does not promise to keep the copy of this message that was to come again.
+def _failed(history: History) -> dict[tuple[str, bytes], list[float]]:
+    """By group and message: when a member got it that did not handle it, so that a copy of it was to come."""
+    found: dict[tuple[str, bytes], list[float]] = defaultdict(list)
+    for one in history.delivered:
+        comes_again = one.group in history.popping or fails_first(one.body) or dies(one.body)
+        if one.ended_s is None and comes_again:
+            found[one.group, one.body].append(one.at_s)
+    for each in history.dealt:
+        for body in each.bodies.values():
+            found[each.group, body].append(each.at_s)
+    return found
+
+
+def _copy_may_be_lost(plan: Plan, history: History, failed: Sequence[float]) -> str:
+    """Why the copy of a message that failed at these times may be lost.
 
     It is a message like others, of any broker group: an acting master brings it to another one (ES-03).
     """
-    given = [each.at_s for each in history.delivered if each.body == one.body and each.group == group]
     for fault in plan.faults:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
             continue
-        if not may_forget(plan, history, fault):
-            continue
-        if any(fault.at_s <= at_s + REDELIVERY_S and at_s <= fault.end_s + UNSYNCED_S for at_s in given):
-            return True
-    return False
+        lost = any(history.forgot(fault.target, at_s, until_s=at_s + REDELIVERY_S) for at_s in failed)
+        if lost and may_forget(plan, history, fault):
+            return fault.kind.value
+    return ""
 
 
-def _handled_and_gone(history: History) -> dict[tuple[str, str, str, int], int]:
+Gone: TypeAlias = Mapping[tuple[str, str, str, int], int]
+
+
+def _skipped(history: History, gone: Gone, group: str, one: Stored) -> str:
+    """Why a group may not see this message: it took the place of one that the group had read.
+
+    Consumers read what no replica has yet, and go on behind it (as with RocketMQ). When its broker forgets
+    it, in its queue or, of a second copy, in the group's retry queue, what is stored next is behind that.
+    """
+    if one.offset > gone.get((group, one.broker, one.topic, one.queue_id), -1):
+        return ""
+    behind = any(cut.group == one.broker and cut.end <= one.place for cut in history.shorter)
+    return "log end" if behind else ""
+
+
+def _handled_and_gone(history: History) -> Gone:
     """By group and queue: the highest offset that it handled and where something else is now, or nothing."""
     stored = {
         (one.broker, one.topic, one.queue_id, one.offset): one.body
@@ -239,11 +317,7 @@ def order_of_deliveries(_plan: Plan, history: History) -> None:
 
 
 def early(plan: Plan, history: History) -> None:
-    """No delayed message comes before its time, by clocks that are as wrong as the plan makes them.
-
-    A clock that is behind that of the message lets its delay level deliver it at once (DL-05).
-    """
-    wrong_s = plan.wrong_s
+    """No delayed message comes before its time, by clocks that are as wrong as the plan makes them."""
     first: dict[bytes, Delivered] = {}
     for one in history.delivered:
         first.setdefault(one.body, one)
@@ -251,10 +325,8 @@ def early(plan: Plan, history: History) -> None:
         sent = history.sent.get(body)
         if sent is None or not sent.delay_s:
             continue
-        if sent.kind == "delayed" and wrong_s:
-            continue
         due_s = sent.at_s + sent.delay_s
-        if one.at_s < due_s - wrong_s - EARLY_S:
+        if one.at_s < due_s - plan.wrong_s - EARLY_S:
             text = f"{body.decode()} comes {due_s - one.at_s:.3f} s too early"
             history.violate("no delayed message early", text, body)
 
@@ -263,29 +335,31 @@ def recalled(plan: Plan, history: History) -> None:
     """What was taken back in time does not come, as far as the mode keeps that it was taken back."""
     stored = _bodies(history, LATER)
     for sent in history.sent.values():
-        if sent.recalled_s is None or sent.body not in stored:
+        if sent.recalled_s is None:
             continue
-        if not _recall_may_be_lost(plan, history, sent, sent.recalled_s):
+        comes, cause = sent.body in stored, _recall_may_be_lost(plan, history, sent, sent.recalled_s)
+        if not history.excuses.covers("recall forgotten", sent.body, cause, wrong=comes) and comes:
             text = f"{sent.body.decode()} was taken back at {sent.recalled_s:.3f} s and is in topic {LATER}"
             history.violate("what is recalled does not come", text, sent.body)
 
 
-def _recall_may_be_lost(plan: Plan, history: History, sent: Sent, recalled_s: float) -> bool:
-    """Whether a broker that went on with the work may not have known that this message was taken back.
+def _recall_may_be_lost(plan: Plan, history: History, sent: Sent, recalled_s: float) -> str:
+    """Why a broker that went on with the work may not have known that this message was taken back.
 
     That is a message too: it can be lost as others, and reach a slave that does not have to have it after
     its master is gone.
     """
     assert sent.queue is not None
     if recalled_s > sent.at_s + sent.delay_s - plan.wrong_s:
-        return True  # it was due by the broker's clock before it could be taken back
-    if may_be_lost(plan, history, replace(sent, acked_s=recalled_s)):
-        return True
+        return "due"  # by the broker's clock, before it could be taken back
+    if cause := may_be_lost(plan, history, replace(sent, acked_s=recalled_s, place=ANYWHERE)):
+        return cause
     group = sent.queue.broker_name
     all_have_it = plan.mode.keeps_two and plan.mode.replicas == 2
-    return not all_have_it and any(
+    acts = not all_have_it and any(
         take.group == group
         and recalled_s <= take.at_s
         and history.second_of(group, take.end, take.at_s) <= recalled_s
         for take in history.takeovers
     )
+    return "takeover" if acts else ""

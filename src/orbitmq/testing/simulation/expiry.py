@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from orbitmq.testing.simulation.history import History, Sent
 from orbitmq.testing.simulation.load import dies, fails_first
 from orbitmq.testing.simulation.moves import gone_with_a_topic
-from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Plan
+from orbitmq.testing.simulation.plan import Plan
 from orbitmq.testing.simulation.site import RESERVED_S
 from orbitmq.testing.simulation.traffic import MOVED_GROUP, ORDERED, REMADE, subscriptions
 
@@ -22,25 +22,60 @@ LOCKS_S = 30.0
 COMES_AGAIN_S = 5.0
 
 
-def may_have_expired(plan: Plan, history: History, sent: Sent) -> bool:
-    """Whether a message may be gone: every group had it, or the faults left no time to read it."""
-    stored_s = sent.at_s + sent.delay_s
-    expired_s = stored_s + RESERVED_S - plan.wrong_s
-    if expired_s > history.now_s():
-        return False
+def has_expired(plan: Plan, history: History, sent: Sent) -> bool:
+    """Whether a message is old enough to be gone."""
+    return _expires_s(plan, sent) <= history.now_s()
+
+
+def _expires_s(plan: Plan, sent: Sent) -> float:
+    return sent.at_s + sent.delay_s + RESERVED_S - plan.wrong_s
+
+
+def _readers(plan: Plan, sent: Sent) -> list[str]:
+    """The groups that have to handle a message before it expires."""
     groups = [group for group, topics in subscriptions(plan.mode.absent).items() if sent.topic in topics]
     if fails_first(sent.body) and MOVED_GROUP in groups:
         groups.remove(MOVED_GROUP)  # each time it is moved back, the message fails anew
-    if dies(sent.body) or all(sent.body in history.by_group.get(group, ()) for group in groups):
-        return True
-    if any(fault.kind in FORGETS and fault.target in GROUPS for fault in plan.faults):
-        # A group goes on behind what it read, also where something else was stored later (decision 26).
-        return True
-    if sent.topic == REMADE and gone_with_a_topic(plan, history):
-        return True
-    begin_s = stored_s + COMES_AGAIN_S if fails_first(sent.body) else stored_s
+    return groups
+
+
+def is_read(plan: Plan, history: History, sent: Sent) -> bool:
+    """Whether all groups had a message."""
+    return dies(sent.body) or all(
+        sent.body in history.by_group.get(group, ()) for group in _readers(plan, sent)
+    )
+
+
+def may_be_unread(plan: Plan, history: History, sent: Sent) -> str:
+    """Why a message may be gone that not all groups had: no time was left, or others before it were lost."""
+    if _may_be_skipped(history, sent):
+        return "log end"
+    if sent.topic == REMADE and sent.queue is not None:
+        queue = sent.queue
+        for group in _readers(plan, sent):
+            cause = gone_with_a_topic(plan, history, group, queue.broker_name, queue.queue_id, sent.offset)
+            if cause:
+                return cause
+    begin_s = sent.at_s + sent.delay_s + (COMES_AGAIN_S if fails_first(sent.body) else 0.0)
     recovery_s = RECOVERY_S + (LOCKS_S if sent.topic == ORDERED else 0.0)
-    return all(end_s - at_s < ENOUGH_S for at_s, end_s in _quiet(plan, begin_s, expired_s, recovery_s))
+    times = _quiet(plan, begin_s, _expires_s(plan, sent), recovery_s)
+    return "" if any(end_s - at_s >= ENOUGH_S for at_s, end_s in times) else "no time"
+
+
+def _may_be_skipped(history: History, sent: Sent) -> bool:
+    """Whether it was stored where its group's log had lost its end: groups go on behind what they read there.
+
+    What waited for its time was stored once more, in any group (ES-03).
+    """
+    if sent.delay_s or sent.commits is not None:
+        return bool(history.shorter)
+    return any(
+        sent.queue is not None
+        and cut.group == sent.queue.broker_name
+        and cut.end <= sent.place
+        and cut.at_s <= (sent.acked_s or sent.at_s)
+        for cut in history.shorter
+    )
 
 
 def _quiet(plan: Plan, begin_s: float, end_s: float, recovery_s: float) -> Iterator[tuple[float, float]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from math import inf
 
 from orbitmq.broker.role import TAKES_MESSAGES, Role
 from orbitmq.errors import OrbitError
+from orbitmq.message import property_names
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.seam import Buffer, Clock
+from orbitmq.testing.simulation.excuses import Excuses
 from orbitmq.testing.simulation.plan import group_of
+from orbitmq.testing.simulation.traffic import REMADE
 
 # A run that says more than this is wrong already.
 MOST_LINES = 20_000
@@ -38,6 +42,8 @@ class Sent:
         recall_s: when its producer began to take it back, while it waited for its time.
         recalled_s: when that was answered with success.
         asked: when a broker asked how it ended, and the group of that broker.
+        offset, place: where in its queue and in its group's log its producer was told that it is.
+        digest: of its body, keys, tag and property, see :func:`digest_of`.
     """
 
     body: bytes
@@ -53,6 +59,21 @@ class Sent:
     recall_s: float | None = None
     recalled_s: float | None = None
     asked: list[tuple[float, str]] = field(default_factory=list)
+    offset: int = -1
+    place: int = -1
+    digest: bytes = b""
+
+
+# The property that each message of a run has.
+PROPERTY = "colour"
+
+
+def digest_of(body: Buffer, properties: Mapping[str, str]) -> bytes:
+    """A digest of all that a producer says in a message."""
+    digest = blake2b(body, digest_size=16)
+    for name in (property_names.KEYS, property_names.TAGS, PROPERTY):
+        digest.update(repr(properties.get(name)).encode())
+    return digest.digest()
 
 
 @dataclass(slots=True)
@@ -87,6 +108,7 @@ class Dealt:
 
     Attributes:
         again: those that were dealt out before; their offsets may be those of a retry topic.
+        popped_s: when the broker dealt them out, by its clock.
     """
 
     at_s: float
@@ -95,6 +117,7 @@ class Dealt:
     queue: MessageQueue
     bodies: dict[int, bytes]
     again: frozenset[int]
+    popped_s: float = inf
 
 
 @dataclass(slots=True)
@@ -212,6 +235,8 @@ class History:
         takeovers: when a slave began to act.
         shorter: when a master began to take messages with a log that is shorter than its group's has been:
             what was behind its end had not reached a disk.
+        excuses: what the checkers left out.
+        popping: the groups whose members pop.
         log_ends: by broker group, where its log ended when it was longer than before, and where it began
             again shorter.
     """
@@ -239,6 +264,8 @@ class History:
         self.takeovers: list[Takeover] = []
         self.shorter: list[Takeover] = []
         self.log_ends: dict[str, list[tuple[float, int]]] = {}
+        self.excuses = Excuses()
+        self.popping: set[str] = set()
         self._told: set[tuple[str, str]] = set()
 
     def now_s(self) -> float:
@@ -277,6 +304,19 @@ class History:
     def deletes_s(self) -> float:
         """Since when some brokers may have deleted a topic."""
         return self.remade[-1].at_s if self.remade else inf
+
+    @property
+    def read_before(self) -> dict[tuple[str, str, int], int]:
+        """The highest offset of an old topic that a group got, by group, broker group and queue."""
+        found: dict[tuple[str, str, int], int] = {}
+        got = [(one.at_s, one.group, one.queue, one.offset) for one in self.delivered if not one.again]
+        for each in self.dealt:
+            got += [(each.at_s, each.group, each.queue, at) for at in each.bodies.keys() - each.again]
+        for at_s, group, queue, offset in got:
+            if self.remade and queue.topic == REMADE and at_s < self.remade_s:
+                place = group, queue.broker_name, queue.queue_id
+                found[place] = max(found.get(place, -1), offset)
+        return found
 
     @property
     def reigns(self) -> Iterator[tuple[float, str]]:
@@ -319,6 +359,30 @@ class History:
             self.shorter.append(began)
             looks.append((began.at_s, began.end))
 
+    def log_grew(self, group: str, end: int) -> None:
+        """A log of a group ends there, further behind than any did before."""
+        looks = self.log_ends.setdefault(group, [(self.now_s(), 0)])
+        if end > looks[-1][1]:
+            looks.append((self.now_s(), end))
+
+    def forgot(
+        self, group: str, known_s: float, place: int | None = None, *, until_s: float | None = None
+    ) -> Takeover | None:
+        """A master that began to take messages without something that its group's log had.
+
+        Args:
+            known_s: the log had it then.
+            place: where; ``None``: that is not known, and it was written by ``until_s``.
+        """
+        for each in self.shorter:
+            if each.group != group or each.at_s < known_s:
+                continue
+            if place is not None and place >= each.end:
+                return each
+            if place is None and (until_s is None or self.second_of(group, each.end, each.at_s) <= until_s):
+                return each
+        return None
+
     def second_of(self, group: str, place: int, before_s: float = inf) -> float:
         """When a group's log got what it has at this place, or had before a time; to one look of the watch.
 
@@ -339,6 +403,13 @@ class History:
     def send(self, sent: Sent) -> Sent:
         self.sent[sent.body] = sent
         return sent
+
+    def compare(self, body: bytes, whole: Buffer, properties: Mapping[str, str], where: str) -> None:
+        """Whether a message is as its producer made it."""
+        sent = self.sent.get(body)
+        if sent is None or sent.digest != digest_of(whole, properties):
+            text = f"{body[:40].decode(errors='replace')} is not as it was sent, {where}"
+            self.violate("messages are as they were sent", text, body, once=f"{body!r} {where}")
 
     def deliver(
         self, group: str, member: str, body: bytes, queue: MessageQueue, offset: int, *, again: bool

@@ -14,10 +14,20 @@ from orbitmq.client.model import ConsumeFrom, SendResult, SendStatus
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
 from orbitmq.errors import OrbitError
+from orbitmq.message import property_names
+from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.runtime.seam import Runtime
-from orbitmq.testing.simulation.history import Dealt, Delivered, History, PlannedError, Sent
+from orbitmq.testing.simulation.history import (
+    PROPERTY,
+    Dealt,
+    Delivered,
+    History,
+    PlannedError,
+    Sent,
+    digest_of,
+)
 from orbitmq.testing.simulation.plan import GROUPS, Mode, group_of
 from orbitmq.testing.simulation.site import LEVELS, Site
 from orbitmq.testing.simulation.traffic import (
@@ -33,6 +43,7 @@ from orbitmq.testing.simulation.traffic import (
     TRADES,
     subscriptions,
 )
+from orbitmq.wire.pop_info import ExtraInfo
 
 if TYPE_CHECKING:
     from random import Random
@@ -209,21 +220,47 @@ class Load:
         body = f"{kind}-{self._number}".encode()
         return self._history.send(Sent(body, topic, kind, self._history.now_s(), key=key, delay_s=delay_s))
 
-    def _acknowledged(self, sent: Sent, result: SendResult) -> None:
-        sent.queue = result.queue
+    def _acknowledged(self, sent: Sent, result: SendResult, number: int = 0) -> None:
+        """Note an answer; ``number``: which message of a batch it is."""
+        sent.queue, sent.offset = result.queue, result.queue_offset + number
+        sent.place = parse_offset_message_id(result.offset_message_id.split(",")[number])[2]
         if result.status is SendStatus.SEND_OK:
             sent.acked_s = self._history.now_s()
+
+    def _message(
+        self,
+        sent: Sent,
+        filler: bytes = b"",
+        *,
+        delay_level: int | None = None,
+        delay_s: float | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> Message:
+        """What is sent; some have a tag."""
+        name = sent.body.decode()
+        message = Message(
+            sent.topic,
+            sent.body + filler,
+            tags=None if fails_first(sent.body) else sent.kind,
+            keys=(name, sent.kind),
+            delay_level=delay_level,
+            delay_s=delay_s,
+            deliver_at_ms=deliver_at_ms,
+            properties={PROPERTY: f"of {name}"},
+        )
+        sent.digest = digest_of(message.body, message.properties)
+        return message
 
     async def _plain(self, producer: Producer) -> None:
         """One message, or a batch."""
         several = [self._sent("plain", PLAIN) for _ in range(self._dice.choice(BATCHES))]
-        messages = [Message(PLAIN, sent.body + self._filler()) for sent in several]
+        messages = [self._message(sent, self._filler()) for sent in several]
         if len(messages) == 1:
             result = await producer.send(messages[0])
         else:
             result = await producer.send_batch(messages)
-        for sent in several:
-            self._acknowledged(sent, result)
+        for number, sent in enumerate(several):
+            self._acknowledged(sent, result, number)
 
     def _filler(self) -> bytes:
         return FILLED + self._dice.randbytes(self._dice.choice(self._fillers))
@@ -231,17 +268,17 @@ class Load:
     async def _remade(self, producer: Producer) -> None:
         if not self._history.remaking:
             sent = self._sent("remade", REMADE)
-            self._acknowledged(sent, await producer.send(Message(REMADE, sent.body)))
+            self._acknowledged(sent, await producer.send(self._message(sent)))
 
     async def _ordered(self, producer: Producer, key: int) -> None:
         queue = MessageQueue(ORDERED, GROUPS[key % len(GROUPS)], key % QUEUES)
         sent = self._sent("ordered", ORDERED, key=str(key))
-        self._acknowledged(sent, await producer.send(Message(ORDERED, sent.body), queue=queue))
+        self._acknowledged(sent, await producer.send(self._message(sent), queue=queue))
 
     async def _delayed(self, producer: Producer) -> None:
         level = self._dice.randint(1, bisect_right(LEVEL_SECONDS, self._longest_s))
         sent = self._sent("delayed", LATER, delay_s=LEVEL_SECONDS[level - 1])
-        self._acknowledged(sent, await producer.send(Message(LATER, sent.body, delay_level=level)))
+        self._acknowledged(sent, await producer.send(self._message(sent, delay_level=level)))
 
     async def _timer(self, producer: Producer) -> None:
         delay_s = round(self._dice.uniform(0.1, self._longest_s), 3)
@@ -249,7 +286,7 @@ class Load:
             await self._at_a_whole_second(producer, delay_s)
             return
         sent = self._sent("timer", LATER, delay_s=delay_s)
-        self._waits(sent, await producer.send(Message(LATER, sent.body, delay_s=delay_s)))
+        self._waits(sent, await producer.send(self._message(sent, delay_s=delay_s)))
 
     async def _at_a_whole_second(self, producer: Producer, most_s: float) -> None:
         """Some messages for the same time, as people set it."""
@@ -261,7 +298,7 @@ class Load:
                 return
             delay_s = max(0.0, (due_ms - clock.now_ms()) / 1000)  # a past time is delivered at once
             sent = self._sent("timer", LATER, delay_s=delay_s)
-            self._waits(sent, await producer.send(Message(LATER, sent.body, deliver_at_ms=due_ms)))
+            self._waits(sent, await producer.send(self._message(sent, deliver_at_ms=due_ms)))
 
     def _waits(self, sent: Sent, result: SendResult) -> None:
         self._acknowledged(sent, result)
@@ -287,8 +324,7 @@ class Load:
         sent = self._sent("trade", TRADES)
         sent.commits = self._dice.random() < 0.7
         told = self._dice.random() < 0.6
-        message = Message(TRADES, sent.body)
-        async with producer.transaction(message) as transaction:
+        async with producer.transaction(self._message(sent)) as transaction:
             self._acknowledged(sent, transaction.sent)
             if told:
                 sent.told_s = sent.acked_s
@@ -309,6 +345,7 @@ class Load:
     # -- consumers -------------------------------------------------------------------------------------
 
     async def _consumers(self, machine: str, life: str) -> None:
+        self._history.popping = set(filter(self._pops, self._subscriptions))
         async with asyncio.TaskGroup() as tasks:
             for group in self._subscriptions:
                 consume = partial(self._pop if self._pops(group) else self._push, machine, group, life)
@@ -361,6 +398,7 @@ class Load:
     def _delivered(self, group: str, member: str, message: ReceivedMessage) -> Delivered:
         queue, again = _queue_of(message), message.reconsume_times > 0
         body = _body_of(message)
+        self._history.compare(body, message.body, message.properties, f"as {member} gets it")
         return self._history.deliver(group, member, body, queue, message.queue_offset, again=again)
 
     def _take(self, one: Delivered) -> None:
@@ -410,7 +448,14 @@ class Load:
         for queue, several in by_queue.items():
             bodies = {message.queue_offset: _body_of(message) for message in several}
             again = frozenset(message.queue_offset for message in several if message.reconsume_times)
-            self._history.dealt.append(Dealt(self._history.now_s(), group, member, queue, bodies, again))
+            now_s, popped_s = self._history.now_s(), self._popped_s(several[0])
+            self._history.dealt.append(Dealt(now_s, group, member, queue, bodies, again, popped_s))
+
+    def _popped_s(self, message: ReceivedMessage) -> float:
+        """When a broker dealt a message out, by its clock."""
+        clock = self._site.machines[message.broker_name].runtime.clock
+        receipt = ExtraInfo.decode(message.properties[property_names.POP_CK])
+        return self._history.now_s() - (clock.now_ms() - receipt.pop_time) / 1000
 
     async def _pop_one(
         self, consumer: SimpleConsumer, group: str, member: str, message: ReceivedMessage

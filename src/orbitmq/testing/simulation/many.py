@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from orbitmq.runtime.parallel import in_processes
+from orbitmq.testing.simulation.excuses import Count
 from orbitmq.testing.simulation.plan import Kind, make_plan
 from orbitmq.testing.simulation.run import simulate
 
@@ -18,6 +19,7 @@ class Verdict:
     Attributes:
         violations: a line for each broken promise.
         failure: the error, if the run itself failed.
+        excuses: what the checkers left out, by rule.
     """
 
     seed: int
@@ -29,6 +31,7 @@ class Verdict:
     sent: int = 0
     acknowledged: int = 0
     delivered: int = 0
+    excuses: Mapping[str, Count] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -53,9 +56,10 @@ def run_seed(seed: int, kinds: Sequence[Kind]) -> Verdict:
         outcome.sent,
         outcome.acknowledged,
         outcome.delivered,
+        outcome.excuses,
     )
 
 
-def run_seeds(seeds: range, kinds: Sequence[Kind], processes: int) -> Iterator[Verdict]:
+def run_seeds(seeds: Iterable[int], kinds: Sequence[Kind], processes: int) -> Iterator[Verdict]:
     """Many seeds, in the order in which they end."""
     return in_processes(partial(run_seed, kinds=tuple(kinds)), seeds, processes)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.testing.simulation.again import unanswered
+from orbitmq.testing.simulation.excuses import NO_FAULT
+from orbitmq.testing.simulation.forgotten import LOOK_S, forgotten
 from orbitmq.testing.simulation.history import Dealt, Delivered, History
-from orbitmq.testing.simulation.kept import UNSYNCED_S
-from orbitmq.testing.simulation.load import POP_INVISIBLE_S
-from orbitmq.testing.simulation.plan import CLIENTS, FORGETS, Fault, Kind, Plan
+from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget
+from orbitmq.testing.simulation.load import CONSUMERS, POP_INVISIBLE_S
+from orbitmq.testing.simulation.plan import FORGETS, GROUPS, NAME_SERVERS, Fault, Kind, Plan
 from orbitmq.testing.simulation.traffic import FIFO_GROUP, MOVED_GROUP, REMADE
 
 # Brokers count in whole milliseconds.
@@ -16,46 +19,77 @@ BROKERS_MS_S = 0.001
 # What an answer is on its way at most, when no fault is at its client.
 ANSWER_S = 3.0
 # A slave is told what its master knows in so long, when nothing has kept it from it for the time before.
-TOLD_S, HEALTHY_S = 0.5, 10.0
+TOLD_S, HEALTHY_S = 0.5, 3.0
 # So long after a change tables are in their files (flushConsumerOffsetInterval, and a write).
 TABLES_S = 6.0
 # In so long a slave that began anew is linked with its master, also when the name server begins with it.
 TOLD_AGAIN_S = 3.0
 
 
+# What keeps a master from answering.
+_SILENT = frozenset(Kind) - {Kind.RESET, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.FAIL_DISK, Kind.CLOCK}
+
+
 def done_again(plan: Plan, history: History) -> None:
     """What was acknowledged or rejected, and was so answered, is not dealt out again (PP-02)."""
+    excuses = history.excuses
     done: dict[tuple[str, bytes], Delivered] = {}
     for one in history.delivered:
         # A group that is moved back gets again what is done.
         if one.done_s is not None and one.group != MOVED_GROUP:
             done.setdefault((one.group, one.body), one)
-    # Of what had failed before there are copies, which an acting slave may bring to another group twice.
-    failed: dict[tuple[str, bytes], float] = {}
-    for each in history.dealt:
-        for offset in each.again:
-            failed.setdefault((each.group, each.bodies[offset]), each.at_s)
+    copies = Counter(record.body for records in history.stored.values() for record in records)
     for each in history.dealt:
         for offset, body in each.bodies.items():
+            subject = each.group, body, each.at_s
+            for rule in ("acknowledgement forgotten", "brought twice", "deleted by some"):
+                excuses.judged(rule, subject)
             before = done.get((each.group, body))
-            if before is None or before.done_s is None or _is_another_copy(before, each, offset):
-                continue  # another copy's coming is judged with what comes twice
+            if before is None or before.done_s is None:
+                continue
+            if each.popped_s <= before.done_s + plan.wrong_s + BROKERS_MS_S:
+                continue  # it was on its way while the other one was acknowledged
+            if copies[body] > 1 or (
+                offset not in each.again and (each.queue, offset) != (before.queue, before.offset)
+            ):
+                continue  # that it is stored twice is judged by itself
             done_s, home = before.done_s, before.queue.broker_name
-            if each.at_s <= done_s + ANSWER_S or failed.get((each.group, body), done_s) < done_s:
+            if excuses.covers("brought twice", subject, _brought_twice(plan, history, before, each, offset)):
                 continue
-            if may_be_unknown(plan, history, home, done_s, each.at_s, clients_s=done_s):
+            unknown = may_be_unknown(plan, history, home, done_s, each.at_s)
+            if excuses.covers("acknowledgement forgotten", subject, unknown):
                 continue
-            if each.queue.topic == REMADE and each.at_s >= history.deletes_s:
-                continue  # who has deleted it has no offsets any more, who has not has its messages
+            topic = each.queue.topic == REMADE and each.at_s >= history.deletes_s
+            # Who has deleted it has no offsets any more, who has not has its messages.
+            if excuses.covers("deleted by some", subject, NO_FAULT if topic else ""):
+                continue
             text = f"{body.decode()} was done at {done_s:.3f} s, {each.member} gets it at {each.at_s:.3f} s"
             history.violate("what is done does not come again", text, body)
 
 
-def _is_another_copy(done: Delivered, dealt: Dealt, offset: int) -> bool:
-    """Whether what is dealt out is stored elsewhere, and did not come to that place by a redelivery."""
-    if dealt.queue.broker_name != done.queue.broker_name:
-        return True
-    return offset not in dealt.again and (dealt.queue, offset) != (done.queue, done.offset)
+def _brought_twice(plan: Plan, history: History, before: Delivered, dealt: Dealt, offset: int) -> str:
+    """Why a copy of what had failed comes from another broker group than the one that is done.
+
+    An acting slave brought it there, or two: its master had stored a copy that the slave lacked, or had not
+    heard of what its slave did, or the slave was not answered.
+    """
+    sent = history.sent.get(before.body)
+    homes = GROUPS if sent is None or sent.queue is None else (sent.queue.broker_name,)
+    failed_s = min(one.at_s for one in history.dealt if before.body in one.bodies.values())
+    for home in homes:
+        away = offset in dealt.again and {dealt.queue.broker_name, before.queue.broker_name} != {home}
+        takes = [take for take in history.takeovers if take.group == home and take.at_s <= dealt.at_s]
+        if not away or not takes:
+            continue
+        if forgotten(plan, history, home, takes[0].at_s, before.at_s, dealt.popped_s) or any(
+            end > take.end and failed_s <= at_s <= take.at_s + LOOK_S
+            for take in takes
+            for at_s, end in history.log_ends.get(home, ())
+        ):
+            return "takeover"
+        if cause := unanswered(plan, history, home, takes[0].at_s, dealt.at_s):
+            return cause
+    return ""
 
 
 def dealt_too_soon(plan: Plan, history: History) -> None:
@@ -65,20 +99,21 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
         if one.settling_s is not None:
             settled[one.member, one.queue, one.offset].append(one.settling_s)
     before: dict[object, Dealt] = {}
-    for each in history.dealt:
+    for each in sorted(history.dealt, key=lambda dealt: dealt.popped_s):
         if each.group != FIFO_GROUP:
             continue
         last = before.get(each.queue)
         before[each.queue] = each
-        if last is None or each.at_s >= last.at_s + POP_INVISIBLE_S - ANSWER_S - plan.wrong_s:
+        subject = each.queue, each.at_s
+        history.excuses.judged("order forgotten", subject)
+        if last is None or each.popped_s >= last.popped_s + POP_INVISIBLE_S - plan.wrong_s - BROKERS_MS_S:
             continue
         for offset, body in last.bodies.items():
             told = settled[last.member, last.queue, offset]
             if any(last.at_s <= settling_s <= each.at_s + plan.wrong_s + BROKERS_MS_S for settling_s in told):
                 continue
-            if not may_be_unknown(
-                plan, history, each.queue.broker_name, last.at_s, each.at_s, clients_s=last.at_s
-            ):
+            unknown = may_be_unknown(plan, history, each.queue.broker_name, last.popped_s, each.at_s)
+            if not history.excuses.covers("order forgotten", subject, unknown):
                 text = f"{each.member} gets {sorted(each.bodies)} of a queue at {each.at_s:.3f} s, while "
                 text += f"{last.member} has {body.decode()} at {offset} since {last.at_s:.3f} s"
                 history.violate("order in each queue", text, body)
@@ -86,38 +121,93 @@ def dealt_too_soon(plan: Plan, history: History) -> None:
 
 
 def may_be_unknown(
-    plan: Plan, history: History, home: str, known_s: float, until_s: float, *, clients_s: float | None = None
-) -> bool:
-    """Whether a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
+    plan: Plan,
+    history: History,
+    home: str,
+    known_s: float,
+    until_s: float,
+    *,
+    clients_s: float | None = None,
+    asked: bool = False,
+    synced: bool = False,
+) -> str:
+    """Why a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
+
+    Another broker of the group led by then, or began anew, and something had kept from it what was known.
 
     Args:
-        clients_s: whether a fault at a client since then may be why.
+        clients_s: a fault at a consumer since then may be why.
+        asked: members ask, too: who takes a queue over asks a slave while the master does not answer.
+        synced: with SYNC_FLUSH it is on the master's disk when it is answered.
     """
-    slaves = plan.mode.slaves(home)
-    brokers = {home, *slaves}
-    # Who takes a queue over asks a slave where it goes on while the master does not answer (seed 76).
-    asked = any(
-        home in fault.machines and fault.at_s <= until_s and known_s <= fault.end_s for fault in plan.faults
-    )
-    asked |= any(name in brokers and known_s - TOLD_S <= at_s <= until_s for at_s, name in history.reigns)
+    brokers = {home, *plan.mode.slaves(home)}
+    went_on_s = [at_s for at_s, name in history.reigns if name in brokers]
+    if asked:
+        went_on_s += [max(fault.at_s, known_s) for fault in plan.faults if _is_away(fault, home, known_s)]
+    went_on_s = [at_s for at_s in went_on_s if known_s - TOLD_S <= at_s <= until_s]
     for fault in plan.faults:
         machines = set(fault.machines)
         amid = clients_s is not None and fault.at_s <= until_s and clients_s - ANSWER_S <= fault.end_s
-        if amid and machines & set(CLIENTS):
-            return True
-        if not asked or not machines & brokers:
+        if amid and machines & set(CONSUMERS):
+            return fault.kind.value
+        if (
+            went_on_s
+            and machines & brokers
+            and _keeps_from(plan, history, fault, home, known_s, min(went_on_s), until_s, synced=synced)
+        ):
+            return fault.kind.value
+    return ""
+
+
+def _is_away(fault: Fault, home: str, since_s: float) -> bool:
+    """Whether members may get no answer from a master after this time."""
+    return home in fault.machines and since_s <= fault.end_s and fault.kind in _SILENT
+
+
+def _keeps_from(
+    plan: Plan,
+    history: History,
+    fault: Fault,
+    home: str,
+    known_s: float,
+    went_on_s: float,
+    until_s: float,
+    *,
+    synced: bool,
+) -> bool:
+    """Whether this fault may have kept from another broker of a group what one knew, or taken it.
+
+    Args:
+        went_on_s: when another one first led, or began anew.
+        synced: with SYNC_FLUSH it is on the master's disk when it is answered; a pop, and an
+            acknowledgement of one, is on none.
+    """
+    if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
+        if fault.target == home:
+            return may_forget(plan, history, fault, known_s) or not _all_told(plan, home, known_s, fault.at_s)
+        return _is_troubled(plan, home, fault.end_s, fault.end_s + TOLD_AGAIN_S)
+    if fault.kind is Kind.KILL and _is_unwritten(plan, fault, home, known_s, until_s):
+        return True
+    slave = fault.target in plan.mode.slaves(home)
+    kept = synced and plan.mode.sync_flush and fault.kind is Kind.POWER and not slave
+    before_s = TABLES_S if slave else UNSYNCED_S
+    if fault.kind in FORGETS and not kept and fault.at_s - before_s <= known_s <= fault.end_s:
+        return True
+    near = fault.at_s - TOLD_S <= known_s <= fault.end_s + HEALTHY_S
+    return fault.kind is not Kind.CLOCK and near and not _all_told(plan, home, known_s, went_on_s)
+
+
+def _all_told(plan: Plan, home: str, known_s: float, until_s: float) -> bool:
+    """Whether nothing kept the brokers of a group apart for so long that each was told what one knew."""
+    machines = {home, *plan.mode.slaves(home), *NAME_SERVERS}
+    free_s = known_s
+    for fault in sorted(plan.faults, key=lambda each: each.at_s):
+        if fault.kind is Kind.CLOCK or not machines & set(fault.machines):
             continue
-        if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
+        if free_s + HEALTHY_S <= min(fault.at_s, until_s):
             return True
-        if fault.kind is Kind.KILL and _is_unwritten(plan, fault, home, known_s, until_s):
-            return True
-        # A pop is on no disk when it is answered; nor is anything with ASYNC_FLUSH, nor a slave's tables.
-        before_s = TABLES_S if fault.target in slaves else UNSYNCED_S
-        if fault.kind in FORGETS and fault.at_s - before_s <= known_s <= fault.end_s:
-            return True
-        if fault.kind is not Kind.CLOCK and fault.at_s - TOLD_S <= known_s <= fault.end_s + HEALTHY_S:
-            return True
-    return False
+        free_s = max(free_s, fault.end_s)
+    return free_s + HEALTHY_S <= until_s
 
 
 def _is_unwritten(plan: Plan, killed: Fault, home: str, known_s: float, until_s: float) -> bool:

@@ -28,6 +28,7 @@ from orbitmq.testing.simulation.plan import (
     ROLLS_S,
     ROLLS_SLOT_MS,
     Mode,
+    group_of,
 )
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
@@ -267,6 +268,10 @@ class Site:
 
     def _gone(self, server: Server | None) -> None:
         if server is not None:
+            if server.broker is not None and server.broker.running:
+                # Between two looks of the watch.
+                end = server.broker.services.store.max_commit_log_offset
+                self._history.log_grew(group_of(server.name), end)
             server.wanted = False
             server.broker = server.name_server = server.begun = None
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import TAKES_MESSAGES, Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
+from orbitmq.testing.simulation.excuses import first
 from orbitmq.testing.simulation.history import History, PlannedError, Takeover
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
 from orbitmq.testing.simulation.reign import Reign
@@ -26,7 +27,9 @@ MOST_ESCAPING = 300
 MOST_STEPS_A_SECOND = 60_000
 MOST_WARNINGS_A_SECOND = 100
 MOST_WARNINGS = 1500
-AMID_S = 0.1
+AMID_S, AMID_SLOW_S = 0.1, 5.0
+# So long after its time a disk is repaired at most, and its broker begun anew.
+REPAIRED_S = 1.0
 # Broker group, topic@group, queue.
 Place = tuple[str, str, int]
 # What one member of a group does for all of it.
@@ -112,13 +115,10 @@ class Watch:
             history.begins_shorter(began)
 
     def _look_at_log_ends(self, group: str) -> None:
-        looks = self._history.log_ends.setdefault(group, [(self._history.now_s(), 0)])
         for server in self._site.brokers(group):
             # Also of a process that is frozen: what it stored before counts.
             if server.broker is not None and server.broker.running:
-                end = server.broker.services.store.max_commit_log_offset
-                if end > looks[-1][1]:
-                    looks.append((self._history.now_s(), end))
+                self._history.log_grew(group, server.broker.services.store.max_commit_log_offset)
 
     def _look_for_leaders(self, group: str, serving: list[Server]) -> None:
         """Two may both think that they lead, as long as no service runs on both."""
@@ -195,16 +195,28 @@ class Watch:
         now = self._history.now_s()
         self._aside[server.name] = count, now
         master = group_of(server.name)
-        excused = any(
-            (fault.target == master and fault.kind in FORGETS and at_s <= fault.end_s and fault.at_s <= now)
-            # It may have ended between setting aside and cutting.
-            or (fault.target == server.name and abs(fault.at_s - at_s) <= AMID_S)
-            or (fault.target == server.name and fault.kind is Kind.SLOW_DISK)
+        cause = first(
+            fault
             for fault in self._plan.faults
+            if (
+                fault.target == master and fault.kind in FORGETS and at_s <= fault.end_s and fault.at_s <= now
+            )
+            # It may have ended between setting aside and cutting, which takes long on a slow disk.
+            or (fault.target == server.name and abs(fault.at_s - at_s) <= self._cutting_s(server.name, at_s))
         )
-        if again(before, count) and not excused:
+        wrong = again(before, count)
+        subject = server.name, count, now
+        if not self._history.excuses.covers("set aside again", subject, cause, wrong=wrong) and wrong:
             text = f"{server.name} sets aside for the {count}. time what it had cut off at {at_s:.3f} s"
             self._history.violate("the slave's log is the master's", text)
+
+    def _cutting_s(self, name: str, at_s: float) -> float:
+        """How long a slave may have set something aside before it cut it off."""
+        slow = any(
+            fault.kind is Kind.SLOW_DISK and fault.target == name and fault.at_s <= at_s <= fault.end_s
+            for fault in self._plan.faults
+        )
+        return AMID_SLOW_S if slow else AMID_S
 
     def _look_at_buffers(self, server: Server) -> None:
         broker = server.broker
@@ -262,7 +274,7 @@ class LogLines(logging.Handler):
         super().__init__(logging.WARNING)
         self._site = site
         self._history = history
-        self._may_fail = any(fault.kind is Kind.FAIL_DISK for fault in plan.faults)
+        self._plan = plan
         self._count = 0
         self._kept: list[tuple[logging.Logger, int, bool]] = []
         self.deaf = False
@@ -289,14 +301,27 @@ class LogLines(logging.Handler):
         who = "?" if process is None else self._site.names.get(process.name, process.name)
         text = record.getMessage()
         self._count += 1
+        self._history.excuses.judged("disk error", self._count)
         if self._count == MOST_WARNINGS:
             self._history.violate("everything is bounded", f"{MOST_WARNINGS} warnings, the last: {text}")
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text = f"{text}: {error!r}"
-            if not isinstance(error, PlannedError) and not (self._may_fail and _of_the_disk(error)):
+            if not isinstance(error, PlannedError) and not self._of_a_failing_disk(who, error):
                 self._history.violate("nothing crashes", f"{who}: {text}{_place(error)}", once=text[:60])
         self._history.note(who, text)
+
+    def _of_a_failing_disk(self, who: str, error: BaseException) -> bool:
+        now_s = self._history.now_s()
+        cause = first(
+            fault
+            for fault in self._plan.faults
+            if fault.kind is Kind.FAIL_DISK
+            and fault.target == who
+            and fault.at_s <= now_s <= fault.end_s + REPAIRED_S
+            and _of_the_disk(error)
+        )
+        return self._history.excuses.covers("disk error", self._count, cause)
 
 
 def _of_the_disk(error: BaseException) -> bool:

@@ -1,0 +1,212 @@
+"""Counts what the checkers leave out: by which rule, because of what, and out of how many judgements.
+
+A rule that covers much hides much. So each one has its limit here, with the reason, and must be used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from orbitmq.testing.simulation.plan import Fault
+
+# The limits are for so many seeds; a few seeds use some rules often and others never.
+ENOUGH_SEEDS = 300
+# What a rule goes by that needs no fault of the plan.
+NO_FAULT = "no fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One reason for which a checker says nothing.
+
+    Attributes:
+        most: the part of its judgements that it may cover.
+        why: why it may cover that much.
+        seldom: why it may be unused in :data:`ENOUGH_SEEDS`; empty: it may not.
+    """
+
+    most: float
+    why: str
+    seldom: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What one rule did.
+
+    Attributes:
+        causes: how many judgements it covers, by what it goes by: a kind of fault, or :data:`NO_FAULT`.
+        hidden: how many of them would have been broken promises.
+    """
+
+    judged: int
+    causes: Mapping[str, int]
+    hidden: int
+
+    @property
+    def covered(self) -> int:
+        return sum(self.causes.values())
+
+    @property
+    def share(self) -> float:
+        return self.covered / self.judged if self.judged else 0.0
+
+
+# By the rules' names: what a checker does not call broken.
+RULES: Mapping[str, Rule] = {
+    # checks.lost, of the messages that were acknowledged
+    "lost": Rule(0.01, "the mode lets a master forget it, and its group's log began without it"),
+    "expired unread": Rule(0.02, "faults left no time to read it, or took from its queue what was before it"),
+    # checks.missed, of the messages that are stored, for each group
+    "skipped": Rule(0.01, "the group had read to behind this offset when the queue lost its end"),
+    "copy forgotten": Rule(
+        0.01,
+        "it failed, and the log that had its second copy lost its end",
+        seldom="the copy has to be the last thing in a log that loses its end",
+    ),
+    "topic made again": Rule(
+        0.3,
+        "the group had read the old topic to behind this offset, and a fault hid that it was deleted; "
+        "one topic of a run has a dozen messages, and its deletion waits until most faults are over",
+    ),
+    # checks.recalled, of the timers that were taken back
+    "recall forgotten": Rule(0.06, "it was due, or who went on with the work did not have the recall"),
+    # again.twice, of the messages that are stored
+    "brought back": Rule(
+        0.002,
+        "a slave brought it to the other group, and one that acted there brought it back",
+        seldom="slaves of both groups have to act while one message waits",
+    ),
+    "delivery lacked": Rule(0.002, "a slave acted without the end of the log where it was delivered"),
+    "delivery forgotten": Rule(0.002, "who went on did not know what an acting slave had done"),
+    "roll lacked": Rule(
+        0.002,
+        "a slave acted without the record by which a long timer waited on",
+        seldom="one of the few long timers has to be stored again right before its master is lost",
+    ),
+    "answer lost": Rule(
+        0.002,
+        "an acting slave did not hear that the other group had it",
+        seldom="the link has to break within the milliseconds of a hand-over",
+    ),
+    # once.handled_again, of the messages that push groups got
+    "handled again": Rule(
+        0.05, "a fault met its queue's broker or a member, or queues moved and it was not committed yet"
+    ),
+    # again.transactions, of the times that a producer told an end
+    "end forgotten": Rule(0.03, "a fault met who told it or who was told, or who went on did not know it"),
+    # pops.done_again, of the messages that were dealt out
+    "acknowledgement forgotten": Rule(0.01, "who led next had not been told yet"),
+    "brought twice": Rule(0.005, "an acting slave brought two copies of what had failed to another group"),
+    "deleted by some": Rule(
+        0.005,
+        "a topic was deleted by some brokers and not yet by others",
+        seldom="a member has to pop in the midst of one deletion",
+    ),
+    # pops.dealt_too_soon, of the pops in order
+    "order forgotten": Rule(
+        0.01,
+        "who led next had not been told yet",
+        seldom="the queue has to be popped again within the invisible time, by who did not know",
+    ),
+    # moves.moved, of the messages behind each place to which a group was moved
+    "move forgotten": Rule(
+        0.15,
+        "who led next had not been told yet; what meets one move meets all messages behind its place",
+        seldom="the master has to be lost within half a second after a reset",
+    ),
+    "late commit": Rule(
+        0.07,
+        "a member's commit from before the reset came behind it, over a link with a fault",
+        seldom="the commit has to be on its way for longer than the reset",
+    ),
+    "commit forgotten": Rule(0.01, "who led next did not know what was committed behind the place"),
+    # moves.settings and moves.deleted, of the changes and of the messages of a topic that was made again
+    "setting forgotten": Rule(0.25, "who led next had not been told yet; a run has two or three changes"),
+    "deletion forgotten": Rule(0.3, "who led next had not been told yet; a run has one deletion"),
+    "late send": Rule(
+        0.01,
+        "its producer was not answered, and the network brought it when the topic was new",
+        seldom="a request has to be held up for longer than its producer waits",
+    ),
+    # run, of the queues and of the keys of tables of each slave
+    "deletion undone": Rule(
+        0.02,
+        "a log that was copied back, or read anew, has messages of before the deletion",
+        seldom="the master's log has to be copied back behind the deletion of a topic that is used again",
+    ),
+    "slave ahead": Rule(0.005, "a member that had the address of a slave that acted has committed there"),
+    "level of a slave": Rule(0.005, "a slave's settings had another delay level than its master's"),
+    # watch, of the errors that are logged, and of the looks at what slaves have set aside
+    "disk error": Rule(0.9, "the disk of that machine fails; nearly all errors that are logged are planned"),
+    "set aside again": Rule(
+        1.0,
+        "its master forgot the end of its log, or the slave ended between setting aside and cutting",
+        seldom="counted only where something is aside, which few runs have",
+    ),
+}
+
+
+class Excuses:
+    """What the checkers of one run left out. One thing judged again by a rule counts once."""
+
+    def __init__(self) -> None:
+        self._judged: dict[str, set[Hashable]] = defaultdict(set)
+        self._covered: dict[str, dict[Hashable, tuple[str, bool]]] = defaultdict(dict)
+
+    def judged(self, rule: str, subject: Hashable) -> None:
+        """A rule was not needed for this one."""
+        self._judged[rule].add(subject)
+
+    def covers(self, rule: str, subject: Hashable, cause: str, *, wrong: bool = True) -> bool:
+        """Count one judgement; whether the rule says that nothing is wrong with it.
+
+        Args:
+            cause: what the rule goes by; empty: it does not hold.
+            wrong: without the rule it would be a broken promise.
+        """
+        assert rule in RULES, rule
+        self._judged[rule].add(subject)
+        if cause:
+            self._covered[rule][subject] = cause, wrong
+        else:
+            self._covered[rule].pop(subject, None)
+        return bool(cause)
+
+    def counts(self) -> dict[str, Count]:
+        """By rule."""
+        found: dict[str, Count] = {}
+        for rule, subjects in self._judged.items():
+            covered = self._covered[rule].values()
+            causes = Counter(cause for cause, _ in covered)
+            found[rule] = Count(len(subjects), dict(causes), sum(wrong for _, wrong in covered))
+        return found
+
+
+def added(counts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
+    """The counts of several runs."""
+    judged, hidden = Counter[str](), Counter[str]()
+    causes: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in counts:
+        for rule, count in each.items():
+            judged[rule] += count.judged
+            hidden[rule] += count.hidden
+            causes[rule].update(count.causes)
+    return {rule: Count(judged[rule], dict(causes[rule]), hidden[rule]) for rule in RULES if rule in judged}
+
+
+def too_wide(counts: Mapping[str, Count]) -> Iterator[str]:
+    """What is wrong with the rules after :data:`ENOUGH_SEEDS` or more."""
+    for name, rule in RULES.items():
+        count = counts.get(name, Count(0, {}, 0))
+        if count.share > rule.most:
+            yield f"rule '{name}' covers {count.share:.1%} of its judgements, at most {rule.most:.1%} may be"
+        if not count.hidden and not rule.seldom:
+            yield f"rule '{name}' excused nothing: remove it, or say in RULES why it is needed so seldom"
+
+
+def first(faults: Iterable[Fault]) -> str:
+    """The kind of the first of some faults, as a cause; empty: there is none."""
+    return next((fault.kind.value for fault in faults), "")

@@ -1,0 +1,73 @@
+"""Judges what members of push groups handle: each message once, but where a fault met queue or member.
+
+What failed comes again as another message, and is not meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from orbitmq.testing.simulation.excuses import first
+from orbitmq.testing.simulation.history import Delivered, History
+from orbitmq.testing.simulation.load import CONSUMERS
+from orbitmq.testing.simulation.plan import NAME_SERVERS, Fault, Kind, Plan
+from orbitmq.testing.simulation.traffic import ORDERED_GROUP, PUSH_GROUP
+
+# A member commits what it has handled each five seconds, and when it gives a queue up. While two of them have
+# the queue the last commit wins, of the next five seconds.
+UNCOMMITTED_S = 10.5
+# So long before a message was handled its commit may have been kept from its broker.
+BEFORE_S = 1.0
+# Until then members join, and queues move between them.
+JOINED_S = 2.0
+# In so long all members have seen that a broker is gone or back.
+ROUTES_S = 10.0
+# By these a broker may end, or its group go on with another one.
+_ENDS = frozenset(Kind) - {Kind.RESET, Kind.SLOW_LINK, Kind.FLAKY_LINK, Kind.SLOW_DISK, Kind.CLOCK}
+
+
+def handled_again(plan: Plan, history: History) -> None:
+    """A member handles again only what was not committed, when its queue went to another member or broker."""
+    last: dict[tuple[str, bytes], Delivered] = {}
+    for one in history.delivered:
+        if one.group not in (PUSH_GROUP, ORDERED_GROUP) or one.again:
+            continue
+        subject = one.group, one.body
+        before, last[subject] = last.get(subject), one
+        if before is None:
+            history.excuses.judged("handled again", subject)
+        elif not history.excuses.covers("handled again", subject, _why_again(plan, before, one)):
+            text = f"{one.member} handles {one.body.decode()} at {one.at_s:.3f} s, "
+            text += f"{before.member} did at {before.at_s:.3f} s"
+            history.violate("a living group handles each message once", text, one.body)
+
+
+def _why_again(plan: Plan, before: Delivered, one: Delivered) -> str:
+    home, moves = one.queue.broker_name, one.member != before.member
+    since_s = before.at_s - BEFORE_S
+    if cause := _met(plan, CONSUMERS, since_s, one.at_s):
+        return cause
+    owners = home, *plan.mode.slaves(home)
+    if cause := _met(plan, owners, since_s, one.at_s, frozenset(Kind) if moves else _ENDS):
+        return cause
+    handled_s = before.at_s if before.ended_s is None else before.ended_s
+    if one.at_s > handled_s + UNCOMMITTED_S:
+        return ""
+    if moves and before.at_s < JOINED_S:
+        return "members join"
+    # Queues move between members, and back, when they see that a broker of another group is gone or back.
+    servers = {*plan.mode.brokers, *NAME_SERVERS}.difference(owners)
+    return "queue moves" if _met(plan, servers, since_s - ROUTES_S, one.at_s) else ""
+
+
+def _met(
+    plan: Plan,
+    machines: Collection[str],
+    since_s: float,
+    until_s: float,
+    kinds: Collection[Kind] = frozenset(Kind),
+) -> str:
+    def meets(fault: Fault) -> bool:
+        return bool(set(machines) & set(fault.machines)) and fault.at_s <= until_s and since_s <= fault.end_s
+
+    return first(f for f in plan.faults if f.kind is not Kind.CLOCK and f.kind in kinds and meets(f))
