@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.client.consumer.leases import Lease
 from orbitmq.client.core.pop_calls import PopOptions, Receipt
-from orbitmq.errors import ClientStateError
+from orbitmq.errors import BrokerError, ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.testing import World
@@ -86,6 +87,33 @@ async def test_a_second_run_is_refused_until_the_first_has_ended(orbitmq_world: 
             await world.sleep(0.1)
         await consumer.close()
         await again
+
+
+@pytest.mark.behaviour("PP-12")
+async def test_a_clock_that_is_far_behind_the_brokers_is_named(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each receive was empty, without a word."""
+    world = orbitmq_world
+    await send(world, "a")
+    world.machines["broker-a"].skew_ms = 61_000
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        begun = world.clock.monotonic()
+        for wait_s in (5, 0):
+            with pytest.raises(BrokerError, match="the clock of this machine is behind the broker's"):
+                await consumer.receive(wait_s=wait_s)
+        assert world.clock.monotonic() - begun < 6
+        with caplog.at_level(logging.WARNING):
+            running = asyncio.ensure_future(consumer.run(print))
+            await world.sleep(40)
+        assert "the clock of this machine is behind the broker's" in caplog.text
+        assert len(caplog.records) < 10
+        running.cancel()
+    world.machines["broker-a"].skew_ms = 59_000
+    async with world.simple_consumer("other") as consumer:
+        consumer.subscribe("orders")
+        assert texts(await consumer.receive()) == ["a"]
 
 
 async def test_receive_and_acknowledge(orbitmq_world: World) -> None:

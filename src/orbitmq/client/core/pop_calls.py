@@ -11,6 +11,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message import property_names
 from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.transport.peer_clock import LATE_MS
 from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire import pop_info
@@ -23,6 +24,8 @@ ANY_QUEUE = -1
 _FROM_OLDEST = 0
 _FROM_NEWEST = 1
 _NOTHING = frozenset({int(ResponseCode.POLLING_TIMEOUT), int(ResponseCode.PULL_NOT_FOUND)})
+# What a broker says to a pop that was on its way for LATE_MS longer than it wanted to wait, by both clocks.
+_TOO_LATE = "timeout too much"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ class PopCalls:
         """Take messages of the topic at one broker; waits there for ``wait_ms`` when there are none.
 
         Raises:
-            BrokerError: it refused; TransportError: no answer; RecordError, HeaderError: a damaged answer.
+            BrokerError: it refused, or the clocks are so far apart that it always would; TransportError: no
+                answer; RecordError, HeaderError: a damaged answer.
         """
         address, _ = await self._calls.address_of(MessageQueue(topic, broker_name, 0))
         header = headers.PopMessageRequest(
@@ -109,8 +113,16 @@ class PopCalls:
             order=options.ordered,
             attempt_id=attempt_id,
         )
+        begun_ms = self._client.now_ms()
         answer = await self._client.remoting.request(address, header.command(), wait_ms + POP_MARGIN_MS)
         if answer.code in _NOTHING:
+            if _TOO_LATE in (answer.remark or "") and self._client.now_ms() - begun_ms < wait_ms + LATE_MS:
+                raise BrokerError(
+                    answer.code,
+                    "the broker takes this request for an old one, though it was just made: the clock of "
+                    "this machine is behind the broker's, by more than it allows for; set both clocks (NTP)",
+                    address,
+                )
             return []
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
