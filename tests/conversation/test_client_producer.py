@@ -45,7 +45,10 @@ async def test_a_send_carries_everything_and_gives_the_place(world: Any) -> None
     async with producer_of(world) as producer:
         message = Message("t", "hello", tags="x", keys=["k1", "k2"], flag=7, properties={"p": "ü"})
         result = await producer.send(message)
-    (command,) = world.brokers["a"].requests(SEND)
+        await producer.send(Message("t", b"x", delay_level=3, properties={"WAIT": "false"}))
+    command, later = world.brokers["a"].requests(SEND)
+    waits = parse_properties(later.ext["i"])
+    assert (waits["DELAY"], waits["WAIT"]) == ("3", "false")
     ext = dict(command.ext)
     properties = parse_properties(ext.pop("i"))
     assert properties == {"TAGS": "x", "KEYS": "k1 k2", "p": "ü", "UNIQ_KEY": result.message_id}
