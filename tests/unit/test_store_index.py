@@ -360,6 +360,28 @@ def test_files_of_another_size_are_made_again() -> None:
     simulate(talk)
 
 
+@pytest.mark.behaviour("ST-23")
+@pytest.mark.parametrize(("number", "how"), [(-1, "removed"), (-1, "zeroed"), (0, "zeroed"), (1, "zeroed")])
+def test_what_a_damaged_file_had_is_indexed_again(number: int, how: str) -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets = await put(store, *["k"] * 145)
+        assert await find(store, "k", limit=1000) == offsets
+        await store.stop()
+        path = f"/s/index/{names(runtime)[number]}"
+        assert len(names(runtime)) == 4  # 39 entries in each
+        if how == "removed":
+            runtime.files.remove(path)
+        else:
+            runtime.files.write_atomic(path, bytes(len(runtime.files.read_bytes(path))))
+        for _ in range(2):
+            store = await opened(runtime)
+            assert await find(store, "k", limit=1000) == offsets
+            await store.stop()
+
+    simulate(talk)
+
+
 def test_a_full_disk_delays_the_index_only() -> None:
     async def talk(runtime: SimulatedRuntime) -> None:
         store = await opened(runtime)

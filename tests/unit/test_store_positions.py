@@ -11,6 +11,7 @@ import pytest
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
+from orbitmq.store.errors import StoreError
 from orbitmq.store.queues import layout
 from orbitmq.store.queues.positions import NAMES
 from orbitmq.store.recovery.checkpoint import read_checkpoint
@@ -325,4 +326,68 @@ async def test_idle_checkpoints_touch_no_queue(monkeypatch: pytest.MonkeyPatch) 
     await fill(store, "b", 1)
     await asyncio.sleep(6)
     assert {path.split("/consumequeue/")[1][:3] for path in opened_files} == {"b/0"}
+    await store.stop()
+
+
+LOG_BYTES = 1 << 14
+
+
+async def log_files(runtime: SimulatedRuntime) -> list[str]:
+    """The log files of a stopped store with several."""
+    store = await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
+    await fill(store, "a", 4 * 100)
+    await store.stop()
+    return [f"{ROOT}/commitlog/{name}" for name in runtime.files.list_dir(f"{ROOT}/commitlog")]
+
+
+@pytest.mark.behaviour("ST-23")
+@pytest.mark.parametrize("number", [1, 2, -1])
+async def test_a_log_file_that_is_missing_is_named_and_refused(number: int) -> None:
+    runtime = simulated_runtime(1)
+    paths = await log_files(runtime)
+    assert len(paths) > 3
+    kept = runtime.files.read_bytes(paths[number])
+    runtime.files.remove(paths[number])
+    with pytest.raises(StoreError, match=rf"^{paths[number]} is missing, .* join as a slave"):
+        await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
+    runtime.files.write_atomic(paths[number], kept)
+    store = await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
+    assert ends(store, "a") == [(0, 100)] * 4
+    await store.stop()
+
+
+@pytest.mark.behaviour("ST-23")
+async def test_a_log_whose_end_is_given_up_begins_where_it_ends() -> None:
+    runtime = simulated_runtime(1)
+    paths = await log_files(runtime)
+    runtime.files.remove(paths[-1])
+    runtime.files.remove(f"{ROOT}/checkpoint")
+    store = await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
+    assert 0 < store.max_offset("a", 0) < 100
+    await fill(store, "a", 4)
+    await store.stop()
+
+
+@pytest.mark.behaviour("ST-23")
+async def test_the_first_log_files_may_be_deleted_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = simulated_runtime(1)
+    paths = await log_files(runtime)
+    runtime.files.remove(paths[0])
+    store = await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
+    assert store.min_offset("a", 0) > 0
+    assert f"the log begins at {LOG_BYTES} and began at 0 or before when the broker stopped" in caplog.text
+    await store.stop()
+
+
+@pytest.mark.behaviour("ST-23")
+@pytest.mark.parametrize("number", [0, 1, -1])
+async def test_a_log_file_without_a_record_is_named(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    runtime = simulated_runtime(1)
+    paths = await log_files(runtime)
+    runtime.files.write_atomic(paths[number], bytes(LOG_BYTES))
+    store = await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
+    assert f"{paths[number]} has no record" in caplog.text
+    assert [high for _, high in ends(store, "a")] == [100] * 4
+    await fill(store, "a", 4)
+    assert store.get("a", 0, 100, 1).count == 1
     await store.stop()

@@ -84,6 +84,10 @@ class MessageIndex:
                 self._runtime.files.remove(path)
             paths = []
         self._files = [IndexFile.read(self._runtime.files.open_segment(path, size)) for path in paths]
+        if any(file.empty for file in self._files[:-1]):
+            logger.warning("a file of %s has no entries: the index is built again", self._folder)
+            while self._files:
+                self._drop_newest()
         if crashed:
             self._drop_newest()
             while self._files and self._files[-1].end_time > sealed_time:
@@ -91,7 +95,9 @@ class MessageIndex:
         while self._files and (self._files[-1].empty or self._files[-1].end_offset >= self._written()):
             self._drop_newest()
         self.sealed_time = self._files[-1].end_time if crashed and self._files else sealed_time
-        self.following.position = self._resume_at(crashed, position)
+        # The position was noted with the newest file of then: without that one, what it had is indexed again.
+        noted = bool(self._files) and self._files[-1].end_time == sealed_time
+        self.following.position = self._resume_at(crashed, position if noted else -1)
 
     def _resume_at(self, crashed: bool, position: int) -> int:
         if not self._files:
@@ -123,6 +129,7 @@ class MessageIndex:
         if self._builder is not None:
             try:
                 await self._runtime.threads.run(self._files[-1].complete, self._builder)
+                self.sealed_time = self._files[-1].end_time
             except OSError:
                 self._drop_newest()
                 raise

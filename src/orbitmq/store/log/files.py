@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.store.errors import StoreError
 
 # Blocks are allocated this far ahead of the writer, so that a full disk is noticed before a write needs it.
 ALLOCATE_AHEAD_BYTES = 16 << 20
 _ZERO_CHECK_BYTES = 1 << 20
+# What to do when the log lacks a part.
+WAY_OUT = (
+    "bring the file back, or empty the store's folder and let this broker join as a slave of another broker "
+    "of its name (docs/operations.md, Damaged files)"
+)
 
 
 def file_name(offset: int) -> str:
@@ -34,10 +41,11 @@ class LogFiles:
         """Open what is there.
 
         Raises:
-            StoreError: a file of another size or a gap between files.
+            StoreError: a file of another size, or one that is missing between others.
         """
         names = [name for name in self._files.list_dir(self.folder) if is_file_name(name)]
         starts = [int(name) for name in names]
+        self._check_none_missing(starts)
         for place, start in enumerate(starts):
             path = f"{self.folder}/{names[place]}"
             if start % self.file_bytes or start != starts[0] + place * self.file_bytes:
@@ -50,11 +58,22 @@ class LogFiles:
             if size != self.file_bytes and (size or place != len(starts) - 1):
                 raise StoreError(
                     f"{path} has {size} bytes, expected {self.file_bytes}: "
-                    "set mappedFileSizeCommitLog to the size the folder was written with"
+                    "set mappedFileSizeCommitLog to the size the folder was written with; if that is its "
+                    f"size, the file is damaged: {WAY_OUT}"
                 )
             self._segments[start] = self._files.open_segment(path, self.file_bytes)
         self.first = starts[0] if starts else 0
         self.count = len(starts)
+
+    def _check_none_missing(self, starts: list[int]) -> None:
+        """Name the file that is not there, when the others have the names of files of this size."""
+        sizes = {self._files.size_bytes(f"{self.folder}/{file_name(start)}") for start in starts[:-1]}
+        if any(start % self.file_bytes for start in starts) or sizes - {self.file_bytes}:
+            return  # the size is another one
+        for before, start in itertools.pairwise(starts):
+            if start != before + self.file_bytes:
+                missing = f"{self.folder}/{file_name(before + self.file_bytes)}"
+                raise StoreError(f"{missing} is missing, the log goes on at {start}: {WAY_OUT}")
 
     @property
     def end(self) -> int:

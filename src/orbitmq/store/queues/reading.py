@@ -15,8 +15,8 @@ from orbitmq.store.queues.queues import Queues
 
 logger = logging.getLogger(__name__)
 
-# Damaged records that are remembered, so that each is logged once.
-MOST_TOLD = 1000
+# Damaged records that are logged, each once.
+MOST_TOLD = 100
 
 
 class Reader:
@@ -79,12 +79,15 @@ class Reader:
         )
 
     def _tell_damaged(self, what: tuple[int, int], text: str) -> None:
-        """Log damage once for each record: it is met with each read."""
-        if what in self._told:
+        """Log damage once for each record: it is met with each read. A whole file may be damaged."""
+        if what in self._told or len(self._told) > MOST_TOLD:
             return
-        if len(self._told) >= MOST_TOLD:
-            self._told.clear()
         self._told.add(what)
+        if len(self._told) > MOST_TOLD:
+            logger.error(
+                "more than %d records are damaged: no more are logged until the next start", MOST_TOLD
+            )
+            return
         logger.error("%s: it is left out (docs/operations.md, Damaged files)", text)
 
     def _read(

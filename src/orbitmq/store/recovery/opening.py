@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.errors import StoreLockedError
+from orbitmq.store.errors import StoreError, StoreLockedError
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles, place_in
+from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, WAY_OUT, LogFiles, file_name, place_in
 from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
@@ -116,7 +116,10 @@ class Opening:
         crashed = self._runtime.files.exists(f"{root}/abort")
         self._files.load()
         checkpoint = read_checkpoint(self._runtime, f"{root}/checkpoint")
+        self._check_log(checkpoint)
         self._positions = self._named_positions(checkpoint)
+        if not crashed:
+            self._tell_first_files_gone()
         lost = self._queues_lost(checkpoint) or self._queues_damaged(checkpoint)
         start = -1 if lost else self._load_positions(checkpoint)
         if start < 0:
@@ -141,6 +144,37 @@ class Opening:
         if lost:
             self._keep_ends()
         return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
+
+    def _check_log(self, checkpoint: Checkpoint) -> None:
+        """See that the log has the files that the last checkpoint was written for.
+
+        Raises:
+            StoreError: its end is missing.
+        """
+        files, safe = self._files, checkpoint.safe_offset
+        if safe > files.end:
+            missing = f"{files.folder}/{file_name(files.end)}"
+            raise StoreError(
+                f"{missing} is missing, the log was written up to {safe}: {WAY_OUT}; or delete "
+                f"{self._config.root}/checkpoint to begin without its messages"
+            )
+        for start in files.starts():
+            segment = files.segment(start)
+            if start < safe and segment is not None and not segment.view()[:8].tobytes().strip(b"\0"):
+                logger.error("%s has no record, its messages are left out: %s", segment.path, WAY_OUT)
+
+    def _tell_first_files_gone(self) -> None:
+        """Somebody may have deleted the oldest log files of a stopped broker: for room, or by mistake."""
+        if self._positions is None:
+            return
+        positions, first = self._positions[0].without_dropped(), self._files.first
+        rows = zip(positions.places, positions.mins, positions.nexts, strict=True)
+        gone = [place for place, low, following in rows if low < following and 0 <= place < first]
+        if gone:
+            logger.warning(
+                "the log begins at %d and began at %d or before when the broker stopped: the messages of the "
+                "files between are gone", first, min(gone),
+            )  # fmt: skip
 
     def _queues_lost(self, checkpoint: Checkpoint) -> bool:
         """Whether the queues have to be made anew from the log, whatever their files say."""
