@@ -16,6 +16,7 @@ from tests.sockets.test_spark_brokers import Cluster, cluster_of
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.routes import forget_routes
 from orbitmq.spark.errors import NotPermittedError, OptionError, UnreachableError
 from orbitmq.spark.options import AT_LEAST_ONCE, write_options
 from orbitmq.spark.write.look import looked_up, route_to_write
@@ -86,18 +87,40 @@ def test_permissions_are_seen(cluster_of: Callable[..., Cluster]) -> None:
     assert looked_up(options(write_only, delivery=AT_LEAST_ONCE)), "which reads nothing"
 
 
-@pytest.mark.behaviour("SP-15")
-def test_a_query_that_has_committed_leaves_it_to_its_tasks_to_wait(
-    cluster_of: Callable[..., Cluster], tmp_path: Path
+@pytest.mark.behaviour("SP-14")
+@pytest.mark.parametrize("state", ["", "cluster"])
+@pytest.mark.parametrize("column", ["", "yes"], ids=["topic", "column"])
+def test_what_a_driver_found_is_noted_for_the_next_one(
+    cluster_of: Callable[..., Cluster], tmp_path: Path, column: str, state: str
 ) -> None:
     cluster = cluster_of()
+    given = {"column": column, **({"stateLocation": state} if state else {})}
+
+    def look(location: str, **more: str) -> Any:
+        forget_routes()  # as in another process
+        return looked_up(options(cluster, checkpointLocation=location, **given, **more))
+
+    routes = look(str(tmp_path))
+    if not column:
+        # Started anew, the name servers know other brokers first.
+        none_of_its_own(cluster)
+        cluster.deleted = False
+        assert look(str(tmp_path)) == routes
+        cluster.deleted = True
+        with pytest.raises(TopicNotFoundError, match="topic 't' is not "):
+            look(str(tmp_path))
     cluster.stop_name_server("away")
-    (tmp_path / "commits").mkdir()
-    with pytest.raises(UnreachableError):
-        looked_up(options(cluster, checkpointLocation=str(tmp_path)))
-    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    cluster.deleted = False
     for location in (str(tmp_path), f"file://{tmp_path}"):
-        assert looked_up(options(cluster, checkpointLocation=location)) == {}
+        assert look(location) == routes
+    with pytest.raises(UnreachableError):
+        look(str(tmp_path / "another"))
+    if not column:
+        with pytest.raises(UnreachableError):
+            look(str(tmp_path), topic="u")
+    (tmp_path / "orbitmq-sink" / "routes.json").write_text('{"v": 2, "routes": {"t"')
+    with pytest.raises(UnreachableError):
+        look(str(tmp_path))
 
 
 @pytest.mark.behaviour("SP-15")

@@ -329,6 +329,11 @@ def _choose_place(values: dict[str, Any], which: str) -> None:
         values[which] = AtTime(at_ms, times or {})
 
 
+def state_beside(checkpoint: str) -> str:
+    """Where a sink keeps its state unless the options say otherwise."""
+    return checkpoint.rstrip("/") + "/orbitmq-sink"
+
+
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """The options of a writer; the state of its batches lies beside the checkpoint unless told otherwise.
 
@@ -340,5 +345,5 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     if checkpoint:
         values["checkpoint"] = checkpoint
     if checkpoint and "state_location" not in values:
-        values["state_location"] = checkpoint.rstrip("/") + "/orbitmq-sink"
+        values["state_location"] = state_beside(checkpoint)
     return WriteOptions(**values)

@@ -163,6 +163,28 @@ class Brokers:
             raise error
         return found
 
+    def check_there(self, topic: str) -> None:
+        """Ask a broker whether a topic is there, when no name server has confirmed the known route of it.
+
+        Raises:
+            TopicNotFoundError: the broker does not know it.
+        """
+        route = self.route(topic)
+        queue = min(route.readable, default=None)
+        if queue is None or self._routes.is_fresh(topic):
+            return
+        address = route.readable[queue]
+        try:
+            self.offsets({queue: address}, max_offset)
+        except UnreachableError:
+            return
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise TopicNotFoundError(
+                topic, f"topic {topic!r} is not there: {address} does not know it"
+            ) from None
+
     def check_may_read(self, topic: str) -> None:
         """Whether the permission of a topic whose route is known lets anybody read it.
 

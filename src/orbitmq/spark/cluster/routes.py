@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orbitmq.client.core.inquiry import Inquiry, route_inquiry, topics_inquiry
 from orbitmq.client.core.routing import TopicRoute, topic_route
@@ -69,6 +69,27 @@ class QueueAddresses:
             self.may_read,
             self.may_write,
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """What :meth:`from_json` reads."""
+        return {
+            "readable": [[*queue, at] for queue, at in sorted(self.readable.items())],
+            "writable": [[*queue, at] for queue, at in sorted(self.writable.items())],
+            "masters": sorted(self.masters),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> QueueAddresses:
+        """The other way.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is no route.
+        """
+        readable, writable = (
+            {MessageQueue(topic, broker, queue_id): at for topic, broker, queue_id, at in value[name]}
+            for name in ("readable", "writable")
+        )
+        return cls(readable, writable, frozenset(value["masters"]))
 
 
 @dataclass(slots=True)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-import pyarrow as pa
-from pyarrow import fs
-
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, topic_fault
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, Patience
 from orbitmq.spark.cluster.routes import QueueAddresses
-from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.locations import pyarrow_uri
-from orbitmq.spark.options import AT_LEAST_ONCE, WriteOptions
+from orbitmq.spark.errors import OptionError, SinkStateError, UnreachableError
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, WriteOptions, state_beside
+from orbitmq.spark.write.sink_state import FolderState
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -29,24 +26,42 @@ ANSWER_MS = 1_500
 def looked_up(options: WriteOptions) -> Mapping[str, QueueAddresses]:
     """The route of the option topic; nothing when a column names the topics.
 
-    A query that has committed a batch had the right name servers: its tasks wait for them.
+    What a stream's driver found is noted beside its checkpoint: Spark makes a writer for each batch and one
+    for each commit, often in another process. When no name server answers then, the batch goes by the note.
 
     Raises:
-        UnreachableError: no name server answers.
+        UnreachableError: no name server answers, and none ever did.
         TopicNotFoundError: there is no such topic.
         NotPermittedError: nobody may write there (or read, where that is needed).
     """
-    brokers = Brokers(options.name_servers, min(options.request_timeout_ms, ANSWER_MS), options.routes)
+    folder = _folder(options)
+    noted = folder.noted_routes() if folder is not None else None
+    brokers = Brokers(options.name_servers, min(options.request_timeout_ms, ANSWER_MS), noted)
+    routes: dict[str, QueueAddresses] = {}
+    if options.topic is not None:
+        routes[options.topic] = route_to_write(brokers, options.topic, options, LOOK_MS)
+    elif noted is None:
+        _ask_anything(brokers)
+    if folder is not None and routes != noted:
+        try:
+            folder.note_routes(routes)
+        except SinkStateError as error:
+            log.info("routes are not noted: %s", error)
+    return routes
+
+
+def _folder(options: WriteOptions) -> FolderState | None:
+    """Where a stream notes its routes: beside its state, else beside its checkpoint."""
+    if options.checkpoint is None:
+        return None
+    location = options.state_location
+    if location is None or location == CLUSTER:
+        location = state_beside(options.checkpoint)
     try:
-        if options.topic is None:
-            _ask_anything(brokers)
-            return {}
-        return {options.topic: route_to_write(brokers, options.topic, options, LOOK_MS)}
-    except UnreachableError as error:
-        if not has_committed(options):
-            raise
-        log.info("the tasks wait for the name servers: %s", error)
-        return {}
+        return FolderState(location)
+    except OptionError as error:
+        log.info("routes are not noted: %s", error)
+        return None
 
 
 def _ask_anything(brokers: Brokers) -> None:
@@ -84,6 +99,7 @@ def route_to_write(brokers: Brokers, topic: str, options: WriteOptions, limit_ms
     while True:
         try:
             route = brokers.route(topic, refresh=True)
+            brokers.check_there(topic)
             brokers.check_may_write(topic)
             if options.delivery != AT_LEAST_ONCE:
                 brokers.check_may_read(topic)
@@ -97,16 +113,3 @@ def route_to_write(brokers: Brokers, topic: str, options: WriteOptions, limit_ms
             silent.pause()
         else:
             return route
-
-
-def has_committed(options: WriteOptions) -> bool:
-    """Whether the checkpoint says that the query has committed a batch."""
-    if options.checkpoint is None:
-        return False
-    commits = pyarrow_uri(options.checkpoint.rstrip("/")) + "/commits"
-    try:
-        files, path = fs.FileSystem.from_uri(commits) if "://" in commits else (fs.LocalFileSystem(), commits)
-        return bool(files.get_file_info(fs.FileSelector(path, allow_not_found=True)))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        log.info("the commits of the checkpoint cannot be listed: %s", error)
-        return False

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import OffsetError, OptionError, SinkStateError
 from orbitmq.spark.locations import failure_text, pyarrow_uri
 from orbitmq.spark.write.task import Since, TaskId
@@ -28,6 +29,7 @@ _BEGIN = re.compile(r"begin-(-?\d+)-([0-9a-f]+\.\d+)-(.*)\.json")
 _COMMIT = re.compile(r"commit-[0-9a-f]+\.json")
 _COMMIT_OF_EARLIER_VERSION = "commit.json"
 _EARLIER_VERSION = re.compile(r"intent-\d+-.*\.json")
+_ROUTES = "routes.json"
 _SAFE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 # These have no folders; making one is a request for nothing.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
@@ -60,6 +62,25 @@ class FolderState:
                     f"hdfs; or stateLocation=cluster, which needs no files"
                 ) from error
         self._root = root.rstrip("/")
+
+    def note_routes(self, routes: Mapping[str, QueueAddresses]) -> None:
+        """Note where the option topic is, for a driver that finds no name server: one file, the last routes.
+
+        Raises:
+            SinkStateError: it cannot be written.
+        """
+        found = {topic: route.to_json() for topic, route in routes.items()}
+        self._write(f"{self._root}/{_ROUTES}", {"v": VERSION, "routes": found})
+
+    def noted_routes(self) -> dict[str, QueueAddresses] | None:
+        """What was noted last; ``None``: nothing, or nothing that can be read."""
+        try:
+            content = self._read(f"{self._root}/{_ROUTES}")
+            if content is None:
+                return None
+            return {topic: QueueAddresses.from_json(value) for topic, value in content["routes"].items()}
+        except (SinkStateError, ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     def is_committed(self, query_id: str, batch_id: int) -> bool:
         """Whether the batch was committed as a whole."""
