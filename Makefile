@@ -65,12 +65,12 @@ quick: $(BUILT)  ## lint, types, unit tests, five seeds, the README's first exam
 	@$(BIN)/mypy
 	@$(PY) scripts/run_tests.py --quick $(ROOM)
 
-test: $(BUILT)  ## all tests, the hot modules at both speeds: ten minutes
+test: $(BUILT)  ## all tests, the hot modules at both speeds: ten minutes (RECORD=1: keep the seconds of each part)
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    elif [ -n "$$ORBITMQ_CI" ]; then echo "test: no Java, and ORBITMQ_CI is set: nothing may be skipped"; exit 1; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
-	$(PY) scripts/run_tests.py "not interop and not faults $$without" $(TWO_SPEEDS)
+	ORBITMQ_RECORD=$(RECORD) $(PY) scripts/run_tests.py "not interop and not faults $$without" $(TWO_SPEEDS)
 
 check: $(INSTALLED)  ## format, lint, types, import contracts: under a minute
 	@$(BIN)/ruff format --check -q .

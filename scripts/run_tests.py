@@ -6,10 +6,13 @@ The tests of the compiled modules run once more, uncompiled.
 
     python scripts/run_tests.py MARKS TEST_FILES_OF_COMPILED_MODULES...
     python scripts/run_tests.py --quick [ROOM]
+
+With ORBITMQ_RECORD set the seconds of each part are kept in benchmarks/results/tests.json.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +28,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 # Folders with a run of their own: those that compute, those that wait, each lane's first one outermost.
 COMPUTING = ("simulation", "conversation", "unit")
 WAITING = ("docs", "spark", "sockets")
+RECORD = Path("benchmarks/results/tests.json")
 EXAMPLES = "tests/docs/test_readme.py::test_an_example_prints_what_its_page_says"
 
 
@@ -50,8 +54,8 @@ class Lane:
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
         self._name, self._begin = "", 0.0
-        self.told: list[str] = []
-        self.failed = False
+        self.seconds: dict[str, int] = {}
+        self.failed: list[str] = []
 
     def goes_on(self, waiting: deque[Run]) -> bool:
         """Begin the next run when the one before has ended; whether there is anything left to do."""
@@ -59,9 +63,8 @@ class Lane:
             code = self._process.poll()
             if code is None:
                 return True
-            self.failed |= code != 0
-            seconds = time.monotonic() - self._begin
-            self.told.append(f"test: {self._name}: {seconds:.0f} s{', FAILED' if code else ''}")
+            self.failed += [self._name] * (code != 0)
+            self.seconds[self._name] = round(time.monotonic() - self._begin)
             self._process = None
         if not waiting:
             return False
@@ -150,9 +153,15 @@ def run_all(waiting: deque[Run]) -> int:
                 lane.end()
         for lane in lanes:
             lane.show()
-    print(*(line for lane in lanes for line in lane.told), sep="\n")
-    print(f"test: all of it: {time.monotonic() - begin:.0f} s", flush=True)
-    return 1 if any(lane.failed for lane in lanes) else 0
+    failed = [name for lane in lanes for name in lane.failed]
+    seconds = {name: taken for lane in lanes for name, taken in lane.seconds.items()}
+    seconds["all of it"] = round(time.monotonic() - begin)
+    for name, taken in seconds.items():
+        print(f"test: {name}: {taken} s{', FAILED' if name in failed else ''}", flush=True)
+    if os.environ.get("ORBITMQ_RECORD") and not failed:
+        about = {"cpus": os.cpu_count(), "load": os.getloadavg()[2], "taken": time.strftime("%Y-%m-%d %H:%M")}
+        RECORD.write_text(json.dumps({**about, "seconds": seconds}, indent=1) + "\n", encoding="utf-8")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
