@@ -115,3 +115,14 @@ def test_an_absurd_time_does_not_stop_the_query() -> None:
 def test_a_schema_that_cannot_be_is_refused(schema: StructType, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         check_schema(schema)
+
+
+@pytest.mark.behaviour("FI-10")
+@pytest.mark.parametrize(("tags", "rows"), [("Aa", 1), ("Aa || BB", 2), ("Cc", 0)])
+def test_tags_with_one_hash_are_told_apart_by_their_text(tags: str, rows: int) -> None:
+    records = b"".join(
+        encode_record(Record("t", b"x", encode_properties({"TAGS": tag}), 0, 0, offset))
+        for offset, tag in enumerate(("Aa", "BB"))
+    )
+    maker = BatchMaker(message_schema(["body"]), tags)
+    assert maker.batch([records], [("broker-a", 2)]).num_rows == rows
