@@ -357,6 +357,17 @@ async def test_a_log_file_that_is_missing_is_named_and_refused(number: int) -> N
 
 
 @pytest.mark.behaviour("ST-23")
+async def test_a_log_that_was_removed_is_told_and_begun_anew(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = simulated_runtime(1)
+    await log_files(runtime)
+    runtime.files.remove_tree(f"{ROOT}/commitlog")
+    store = await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
+    assert f"{ROOT}/commitlog has no file" in caplog.text
+    await fill(store, "a", 4)
+    await store.stop()
+
+
+@pytest.mark.behaviour("ST-23")
 async def test_a_log_whose_end_is_given_up_begins_where_it_ends() -> None:
     runtime = simulated_runtime(1)
     paths = await log_files(runtime)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import MAX_MESSAGE_BYTES, BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
@@ -9,8 +11,13 @@ from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import reserved
 from orbitmq.store import Made, MessageStore, StoreConfig
+from orbitmq.store.queues import layout as table
 from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
 
+log = logging.getLogger(__name__)
+
+# Names in a log line about topics that the table lacks.
+TOPICS_SHOWN = 5
 _HOUR_MS = 3_600_000
 _BATCH_SLACK_BYTES = 128 * 1024
 
@@ -73,6 +80,24 @@ class StoreTopics(Component):
         # A table without a change is new, or was lost: it does not say that a topic was deleted.
         if made.rebuilt and made.ours and not self._copies and self._topics.version.counter:
             self._drop_deleted()
+        if not self._copies:
+            self._tell_unknown()
+
+    def _tell_unknown(self) -> None:
+        """The table of topics may be lost or damaged; nobody can read what the store has of other topics."""
+        unknown = [topic for topic in self._store.queues.unknown_topics() if self._has_messages(topic)]
+        if unknown:
+            shown = ", ".join(unknown[:TOPICS_SHOWN]) + (", ..." if len(unknown) > TOPICS_SHOWN else "")
+            log.warning(
+                "config/topics.json does not name %d topics that have messages in the store: %s; bring a "
+                "copy back, or create them again (docs/operations.md, Damaged files)", len(unknown), shown,
+            )  # fmt: skip
+
+    def _has_messages(self, topic: str) -> bool:
+        if self._topics.is_system(topic):
+            return False
+        get, slots = self._store.appender.get, self._store.queues.slots_of(topic)
+        return any(slot >= 0 and get(slot, table.Q_MIN) < get(slot, table.Q_VISIBLE) for slot in slots)
 
     def _drop_deleted(self) -> None:
         """Delete the queues that were made anew from the log for topics that are not there any more.

@@ -152,7 +152,10 @@ class Opening:
             StoreError: its end is missing.
         """
         files, safe = self._files, checkpoint.safe_offset
-        if safe > files.end:
+        if safe > 0 and not files.count:
+            # All of it was removed; a slave copies it again.
+            logger.error("%s has no file, the log was written up to %d", files.folder, safe)
+        elif safe > files.end:
             missing = f"{files.folder}/{file_name(files.end)}"
             raise StoreError(
                 f"{missing} is missing, the log was written up to {safe}: {WAY_OUT}; or delete "

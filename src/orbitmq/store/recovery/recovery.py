@@ -121,6 +121,12 @@ class Recovery:
                 )  # fmt: skip
                 offset = min(base + size, trusted)
             else:
+                if status not in (table.CUT, table.BLANK) and segment.view()[at : at + 8].tobytes().strip(
+                    b"\0"
+                ):
+                    logger.warning(
+                        "%s has no whole record at %d: the log ends there", segment.path, base + at
+                    )
                 return base + at
         return offset
 
