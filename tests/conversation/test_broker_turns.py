@@ -38,13 +38,13 @@ MANY = 3000
 async def put(
     broker: Broker, topic: str, count: int, message: Callable[[int], tuple[bytes, dict[str, str]]]
 ) -> None:
-    """Store messages, without a client."""
+    """Store messages, as a client or a master's log would."""
     services = broker.services
     if topic not in services.topics:
         services.topics.update(TopicConfig(topic, 1, 1))
     for number in range(count):
         body, properties = message(number)
-        result = services.append.put_many(
+        services.store.put_many(
             [
                 NewMessage(
                     topic,
@@ -57,7 +57,8 @@ async def put(
             ]
         )
         if number % 100 == 99:
-            await services.append.stored(result)
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
 
 
 async def lead_anew(broker: Broker) -> None:
@@ -101,6 +102,26 @@ async def test_a_new_leader_reads_redeliveries_in_slices(
     while popped := (await pop(peer)).bodies:
         bodies += popped
     assert [body for body in bodies if body != b"other"] == [b"one", b"two"]
+
+
+@pytest.mark.behaviour("PE-10")
+@pytest.mark.parametrize("groups", [1, MANY])
+async def test_a_new_leader_looks_at_overdue_deliveries_in_slices(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, groups: int
+) -> None:
+    """Of one group, or one of each of many."""
+    await put(broker, "T", MANY, lambda _: (b"one", {}))
+    state = broker.part(PopRevive).state
+    await broker.change_role(Role.SLAVE)
+    now = broker.services.runtime.clock.now_ms()
+    for number in range(MANY):
+        queue = state.in_flight.queue("T", f"g{number % groups}", 0)
+        state.in_flight.take(queue, number, [number], number + 1, now_ms=now - 60_000, invisible_ms=1)
+    turns = Turns(monkeypatch, PopRevive, "_retry_topic")
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(1)
+    assert turns.total >= MANY
+    assert turns.longest <= 1000
 
 
 @pytest.mark.behaviour("PE-10")

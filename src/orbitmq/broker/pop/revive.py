@@ -186,9 +186,9 @@ class PopRevive(Component):
         if self._anew:
             await self._revived.forget(self._clock.now_ms())
             self._anew = False
-            for modes in list(self._modes.table().values()):
-                for mode in list(modes.values()):
-                    await self._release(mode)
+            modes = [mode for modes in self._modes.table().values() for mode in modes.values()]
+            async for mode in in_slices(modes, RELEASED_PER_TURN):
+                await self._release(mode)
         while True:
             self._wake.clear()
             if self._led_otherwise:

@@ -5,7 +5,7 @@ It may be long to look: all that was redelivered since the oldest overdue delive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -59,12 +59,16 @@ class Revived:
 
     async def _overdue(self, now_ms: int) -> dict[str, list[tuple[PopQueue, Delivery]]]:
         overdue: dict[str, list[tuple[PopQueue, Delivery]]] = {}
-        for queue in self._in_flight:
-            async for delivery in in_slices(list(queue.deliveries.values()), LOOKS):
-                if delivery.due_ms <= now_ms:
-                    for topic in self._targets(queue):
-                        overdue.setdefault(topic, []).append((queue, delivery))
+        async for queue, delivery in in_slices(self._deliveries(), LOOKS):
+            if delivery.due_ms <= now_ms:
+                for topic in self._targets(queue):
+                    overdue.setdefault(topic, []).append((queue, delivery))
         return overdue
+
+    def _deliveries(self) -> Iterator[tuple[PopQueue, Delivery]]:
+        for queue in self._in_flight:
+            for delivery in list(queue.deliveries.values()):
+                yield queue, delivery
 
     async def _since(self, topic: str, time_ms: int) -> set[int]:
         """Which messages were redelivered into a topic since a time, by their places in the log."""
