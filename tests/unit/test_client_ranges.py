@@ -102,6 +102,15 @@ def test_a_compression_level_is_refused_when_the_producer_is_made(
         ("Producer", {"namespace": None}, "namespace must be a string"),
         ("Producer", {"retry_codes": ["1"]}, "a code of retry_codes must be"),
         ("Producer", {"client": "x"}, "client must be a ClientInstance"),
+        ("Producer", {"middleware": print}, "middleware must be a list"),
+        ("Producer", {"hooks": "x"}, "hooks must be a list"),
+        ("Producer", {"retry_codes": 3}, "retry_codes must be a list"),
+        ("Producer", {"trace": 3}, "trace must be True, False or a string"),
+        ("Producer", {"trace": "no topic!"}, "illegal characters"),
+        ("Producer", {"namespace": "no name"}, "illegal characters"),
+        ("TransactionProducer", {"check": None}, "check must be a function"),
+        ("Consumer", {"allocate": 3}, r"allocate must be a function or ByBroker\(\)"),
+        ("Consumer", {"namespace": "no name"}, "illegal characters"),
         ("Consumer", {"limits": 3}, "limits must be .*FlowLimits"),
         ("Consumer", {"ordered": 1}, "ordered must be True or False"),
         ("Consumer", {"suspend_ms": 0}, "suspend_ms must be 1 to 86,400,000 ms, got 0"),
@@ -111,6 +120,19 @@ def test_a_compression_level_is_refused_when_the_producer_is_made(
 def test_a_value_of_another_kind_is_refused(name: str, options: Any, text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         getattr(orbitmq, name)("group", **options)
+
+
+@pytest.mark.parametrize("name", ["Consumer", "PullConsumer", "SimpleConsumer"])
+@pytest.mark.parametrize("namespace", ["", "ns"])
+def test_a_subscription_of_another_kind_is_refused(name: str, namespace: str) -> None:
+    consumer = getattr(orbitmq, name)("group", namespace=namespace)
+    for arguments, text in (
+        ((3,), "topic must be a string"),
+        (("t", None), "tags must be a string"),
+        (("t", "*", 3), "sql must be a string"),
+    ):
+        with pytest.raises(ValidationError, match=text):
+            consumer.subscribe(*arguments[:2], sql=dict(enumerate(arguments)).get(2))
 
 
 @pytest.mark.behaviour("SK-20")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any
@@ -53,6 +53,8 @@ class Range:
         return f"{self.least:,} to {self.most:,}{unit}"
 
 
+# How the types of options begin that take several things.
+_LISTS = ("Sequence[", "Collection[")
 _TIMEOUT = Range(1, DAY_MS, "ms", whole=False)
 # By the name of the option; those of a class inside another one with that class's name before them.
 RANGES: Mapping[str, Range] = {
@@ -135,6 +137,10 @@ def check_options(options: Any) -> None:
             raise ValidationError(f"{field.name} must be True or False, got {value!r}")
         elif kind in ("str", "str | None") and not isinstance(value, str):
             raise ValidationError(f"{field.name} must be a string, got {value!r}")
+        elif kind == "bool | str" and not isinstance(value, bool | str):
+            raise ValidationError(f"{field.name} must be True, False or a string, got {value!r}")
+        elif kind.startswith(_LISTS) and (isinstance(value, str) or not isinstance(value, Collection)):
+            raise ValidationError(f"{field.name} must be a list, got {value!r}")
 
 
 def check_kind(name: str, value: object, kind: type[Any] | UnionType) -> None:

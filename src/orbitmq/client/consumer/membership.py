@@ -49,6 +49,7 @@ class Membership:
         check_group(group)
         self.namespace = Namespace(settings.namespace)
         self.group = self.namespace.full(group)
+        check_group(self.group)
         self.client = settings.client or ClientInstance(
             settings.runtime or system_runtime(), settings.name_servers, namespace_v2=settings.namespace_v2
         )
@@ -64,6 +65,7 @@ class Membership:
         Raises:
             ValidationError: not a name that a broker would take.
         """
+        check_topic(topic)
         topic = self.namespace.full(topic)
         check_topic(topic)
         return topic
@@ -74,6 +76,9 @@ class Membership:
         Raises:
             ValidationError: the expression cannot be right.
         """
+        for name, text in (("tags", tags), ("sql", sql or "")):
+            if not isinstance(text, str):
+                raise ValidationError(f"{name} must be a string, got {text!r}")
         now_ms = self.client.runtime.clock.now_ms()
         return tag_filter(tags, now_ms) if sql is None else sql_filter(sql, now_ms)
 

@@ -13,6 +13,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import ConsumeHook, ConsumeMiddleware
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_kind, check_options
+from orbitmq.client.validation import check_topic
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Runtime
 
@@ -124,6 +125,10 @@ class ConsumerOptions(SharingOptions):
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
         check_options(self)
+        if isinstance(self.trace, str) and self.trace:
+            check_topic(self.trace)
+        if not isinstance(self.allocate, ByBroker) and not callable(self.allocate):
+            raise ValidationError(f"allocate must be a function or ByBroker(), got {self.allocate!r}")
         check_kind("limits", self.limits, FlowLimits | None)
 
 

@@ -14,7 +14,7 @@ from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.client.producer.faults import PROFILES
 from orbitmq.client.producer.queue_choice import Selector
 from orbitmq.client.ranges import check_kind, check_number, check_options
-from orbitmq.client.validation import MAX_MESSAGE_BYTES
+from orbitmq.client.validation import MAX_MESSAGE_BYTES, check_topic
 from orbitmq.errors import ValidationError
 from orbitmq.message.compression import compress
 from orbitmq.message.errors import CompressionError
@@ -107,6 +107,8 @@ class ProducerOptions:
             compress(b"", self.compression, self.compression_level)
         except CompressionError as error:
             raise ValidationError(f"compression: {error}") from error
+        if isinstance(self.trace, str) and self.trace:
+            check_topic(self.trace)
         check_kind("auto_batch", self.auto_batch, AutoBatch | None)
 
 

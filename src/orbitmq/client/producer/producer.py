@@ -42,6 +42,7 @@ from orbitmq.client.validation import (
     check_is_message,
     check_message,
     check_send_topic,
+    check_topic,
 )
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
@@ -105,6 +106,7 @@ class Producer(InBlock):
         settings = options_of(ProducerOptions, options)
         self._namespace = Namespace(settings.namespace)
         self.group = group = self._namespace.full(group)
+        check_group(group)
         self._max_message_bytes = settings.max_message_bytes
         self._timeout_ms = settings.timeout_ms
         self._client = client = settings.client or _client(settings)
@@ -257,6 +259,8 @@ class Producer(InBlock):
     def _outward(self, message: Message) -> Message:
         """The message as the name servers know its topic; what is no message is refused."""
         check_is_message(message)
+        if self._namespace:
+            check_topic(message.topic)
         return self._namespace.outward(message)
 
     async def _through_middleware(self, given: Message | list[Message], send: SendOne) -> Any:

@@ -117,6 +117,8 @@ class TransactionProducer(Producer):
 
     @shows_keywords(ProducerOptions)
     def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerKeywords]) -> None:
+        if not callable(check):
+            raise ValidationError(f"check must be a function of the half message, got {check!r}")
         super().__init__(group, **options)
         self._check_transaction = check
 
