@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq.message.column_decoder import ColumnDecoder
-from orbitmq.message.columns import COLUMN_NAMES
+from orbitmq.message.columns import COLUMN_NAMES, NULL, RAW
 from orbitmq.message.compression import compress
-from orbitmq.message.errors import RecordError
+from orbitmq.message.errors import DamagedBodyError, RecordError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, encode_record, iter_records
 from orbitmq.message.record_scan import scan_range
@@ -129,6 +129,22 @@ def test_damaged_bytes_are_an_error_or_whole_records(made: list[Record], data: s
     decoder = ColumnDecoder(COLUMN_NAMES - {"body"})
     with contextlib.suppress(RecordError):
         assert decoder.decode([bytes(source)]).rows <= len(made)
+
+
+@pytest.mark.behaviour("ST-22")
+def test_a_body_that_does_not_match_its_checksum_is_no_body() -> None:
+    made = [Record("flights", b"body %d" % n, b"", 0, queue_offset=n) for n in range(3)]
+    source = bytearray(b"".join(map(encode_record, made)))
+    source[source.index(b"body 1")] ^= 4
+    with pytest.raises(DamagedBodyError, match=r"^queue 0, offset 1: the body does not match its checksum$"):
+        ColumnDecoder({"body"}).decode([bytes(source)])
+    for bad_body, instead in ((NULL, None), (RAW, b"fody 1")):
+        columns = ColumnDecoder({"body"}, bad_body).decode([bytes(source)])
+        bodies = [body if valid else None for body, valid in _texts(columns.texts["body"], 3)]
+        assert bodies == [b"body 0", instead, b"body 2"]
+        assert columns.errors == {1: "queue 0, offset 1: the body does not match its checksum"}
+    # Who does not want bodies is not kept from the rest.
+    assert ColumnDecoder({"topic"}).decode([bytes(source)]).rows == 3
 
 
 def test_a_decoder_is_used_again_and_memory_need_not_be_clear() -> None:

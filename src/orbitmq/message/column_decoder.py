@@ -18,7 +18,7 @@ from orbitmq.message import columns as names
 from orbitmq.message import record_layout
 from orbitmq.message.columns import FAIL, NULL, RAW, Columns, Fixed, Text
 from orbitmq.message.compression import decompress
-from orbitmq.message.errors import CompressionError, RecordError
+from orbitmq.message.errors import CompressionError, DamagedBodyError, RecordError
 from orbitmq.message.property_columns import PropertyColumns
 from orbitmq.message.record_parts import RecordParts
 from orbitmq.message.text_column import TextColumn
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
-    from orbitmq.message.octets import get_i32, get_i64
+    from orbitmq.message.octets import crc32, get_i32, get_i64
 
 # C integers in the compiled module.
+CRC_AT = record_layout.CRC_AT
 QUEUE_ID_AT = record_layout.QUEUE_ID_AT
 QUEUE_OFFSET_AT = record_layout.QUEUE_OFFSET_AT
 BORN_TIME_AT = record_layout.BORN_TIME_AT
@@ -87,13 +88,14 @@ class ColumnDecoder:
         Raises:
             RecordError: a record is cut, has a wrong magic number or lengths that contradict each other, or
                 holds an inner batch (topics with ``queue.type=BatchCQ``).
-            CompressionError: a body cannot be decompressed, with :data:`FAIL`.
+            CompressionError, DamagedBodyError: a body cannot be decompressed, or does not match its checksum,
+                with :data:`FAIL`.
         """
         self.errors = {}
         size = sum(map(len, pieces))
         if size > MAX_CHUNK_BYTES:
             raise RecordError(f"a chunk of {size} bytes is over the limit of {MAX_CHUNK_BYTES}")
-        self.rows = self.bodies_size = self.topics_size = self.props_size = self.compressed = 0
+        self.rows = self.bodies_size = self.topics_size = self.props_size = self.compressed = self.damaged = 0
         self.properties.begin()
         for piece in pieces:
             bad = self._measure(piece, len(piece))
@@ -120,10 +122,17 @@ class ColumnDecoder:
             self.topics_size += self.parts.topic_bytes
             self.props_size += self.parts.props_bytes
             self.compressed += self.parts.sys_flag & 1
+            if self.want_body and self._is_damaged(buf, at):
+                self.damaged += 1
             if self.properties.any:
                 self.properties.count(buf, self.parts)
             at += self.parts.total
         return -1
+
+    def _is_damaged(self, buf: Readable, at: int) -> bool:
+        """Whether the body of the record found at ``at`` does not match its checksum; 0 is none."""
+        expected = get_i32(buf, at + CRC_AT)
+        return expected != 0 and expected != crc32(buf, self.parts.body_at, self.parts.body_bytes)
 
     def _reserve(self) -> dict[str, bytearray]:
         """Make room for what :meth:`_measure` counted; the arrays of numbers by name."""
@@ -136,7 +145,7 @@ class ColumnDecoder:
         self.stored = memoryview(fixed[names.STORE_TIMESTAMP]).cast("q")
         self.reconsumed = memoryview(fixed[names.RECONSUME_TIMES]).cast("i")
         self.body_sizes = memoryview(fixed[names.BODY_SIZE]).cast("i")
-        copies_bodies = self.want_body and not self.compressed
+        copies_bodies = self.want_body and not (self.compressed or self.damaged)
         self.topic.reserve(rows, self.topics_size if self.want_topic else 0, self.allocate)
         self.body.reserve(rows, self.bodies_size if copies_bodies else 0, self.allocate)
         self.block.reserve(rows, self.props_size if self.want_block else 0, self.allocate)
@@ -164,7 +173,7 @@ class ColumnDecoder:
                 self.topic.add(buf, self.parts.topic_at, self.parts.topic_bytes)
             if self.want_block:
                 self.block.add(buf, self.parts.props_at, self.parts.props_bytes)
-            if self.want_body and not self.compressed:
+            if self.want_body and not (self.compressed or self.damaged):
                 self.body.add(buf, self.parts.body_at, self.parts.body_bytes)
             if self.properties.any:
                 self.properties.add(buf, at, self.parts)
@@ -179,14 +188,16 @@ class ColumnDecoder:
         if self.want_block:
             texts[names.PROPERTY_BLOCK] = self.block.finish()
         if self.want_body:
-            texts[names.BODY] = self._decompressed(pieces) if self.compressed else self.body.finish()
+            texts[names.BODY] = (
+                self._one_by_one(pieces) if self.compressed or self.damaged else self.body.finish()
+            )
         numbers = {name: Fixed(values) for name, values in fixed.items() if name in self.names}
         return Columns(self.rows, numbers, texts, self.properties.maps(), self.errors)
 
-    # -- compressed bodies: the one place with an object per message -----------------------------------
+    # -- compressed and damaged bodies: the one place with an object per message -----------------------
 
-    def _decompressed(self, pieces: Sequence[Readable]) -> Text:
-        """The body column of records some of which have compressed bodies."""
+    def _one_by_one(self, pieces: Sequence[Readable]) -> Text:
+        """The body column of records some of which have compressed or damaged bodies."""
         bodies: list[bytes] = []
         for piece in pieces:
             self._add_bodies(bytes(piece), bodies)
@@ -205,7 +216,10 @@ class ColumnDecoder:
         while at < len(src):
             self._find(src, at)
             body = src[self.parts.body_at : self.parts.body_at + self.parts.body_bytes]
-            if self.parts.sys_flag & 1:
+            if self.damaged and self._looks_damaged(src, at):
+                error = DamagedBodyError("the body does not match its checksum")
+                body = self._instead(body, len(bodies), self._place(src, at), error)
+            elif self.parts.sys_flag & 1:
                 body = self._readable(body, len(bodies), self._place(src, at))
             bodies.append(body)
             at += self.parts.total
@@ -215,6 +229,11 @@ class ColumnDecoder:
             self.parts.find(cython.address(src[0]), at, len(src))
         else:
             self.parts.find(src, at, len(src))
+
+    def _looks_damaged(self, src: Readable, at: int) -> bool:
+        if cython.compiled:
+            return self._is_damaged(cython.address(src[0]), at)
+        return self._is_damaged(src, at)
 
     def _place(self, src: Readable, at: int) -> tuple[int, int]:
         """Queue id and queue offset of the record at ``at``."""
@@ -229,11 +248,21 @@ class ColumnDecoder:
         try:
             return decompress(body, (self.parts.sys_flag >> 8) & 7)
         except CompressionError as error:
-            text = f"queue {place[0]}, offset {place[1]}: {error}"
-            if self.bad_body == FAIL:
-                raise CompressionError(text) from error
-            self.errors[row] = text
-            return body if self.bad_body == RAW else b""
+            return self._instead(body, row, place, error)
+
+    def _instead(
+        self, body: bytes, row: int, place: tuple[int, int], error: CompressionError | DamagedBodyError
+    ) -> bytes:
+        """What stands for a body that cannot be had.
+
+        Raises:
+            CompressionError, DamagedBodyError: with :data:`FAIL`.
+        """
+        text = f"queue {place[0]}, offset {place[1]}: {error}"
+        if self.bad_body == FAIL:
+            raise type(error)(text) from error
+        self.errors[row] = text
+        return body if self.bad_body == RAW else b""
 
     def _validity(self) -> bytearray | None:
         """A bit for each body, when some are null."""
