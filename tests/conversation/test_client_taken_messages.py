@@ -117,6 +117,21 @@ async def test_a_buffer_counts_by_its_bytes(world: Any, door: str, options: dict
 
 @pytest.mark.behaviour("BA-09")
 @MODES
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "soon", "1 ", "--1", "٣"])
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC"])
+async def test_a_time_that_is_no_number_is_refused(
+    world: Any, name: str, value: str, options: dict[str, Any]
+) -> None:
+    async with producer_of(world, **options) as producer:
+        for door in DOORS.values():
+            with pytest.raises(ValidationError, match=name):
+                await door(producer, Message("t", b"x", properties={name: value}))
+    assert not stored(world)
+    assert Message("t", b"x", properties={"DELAY": value}).delay_level == 0
+
+
+@pytest.mark.behaviour("BA-09")
+@MODES
 @pytest.mark.parametrize(
     ("name", "value"),
     [("flag", 1.5), ("flag", "1"), ("flag", 2**31), ("properties", [("a", "b")]), ("body", [1])],

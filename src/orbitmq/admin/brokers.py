@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from orbitmq.admin.model import BrokerInfo, BrokerState
+from orbitmq.message.numbers import whole_number
 from orbitmq.transport.address import parse_address
 
 Told = Mapping[str, str]
@@ -92,4 +93,4 @@ def _followers(told: Told) -> dict[str, _Follower]:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    return None if text is None else whole_number(text)

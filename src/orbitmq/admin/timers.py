@@ -11,6 +11,7 @@ from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import MessageNotFoundError, ValidationError
 from orbitmq.message import property_names as names
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import TIMER_TOPIC, TOOLS_GROUP
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.stats import TimerMetricsSerializeWrapper
@@ -119,7 +120,7 @@ class TimerAdmin:
     def _described(self, message: ReceivedMessage, found: Sequence[ReceivedMessage]) -> TimerMessage:
         properties = message.properties
         topic, unique_id = properties.get(names.REAL_TOPIC, ""), message.unique_key or ""
-        out_ms = int(properties.get(names.TIMER_OUT_MS, "0"))
+        out_ms = whole_number(properties.get(names.TIMER_OUT_MS, "")) or 0
         named = (unique_id, f"{topic}+{unique_id}")
         recalled = any(other.properties.get(names.TIMER_DEL_UNIQKEY) in named for other in found)
         deliver_at = _deliver_at_ms(message, out_ms)
@@ -184,7 +185,7 @@ def _deliver_at_ms(message: ReceivedMessage, out_ms: int) -> int:
         (names.TIMER_DELAY_MS, 1, message.store_timestamp_ms),
         (names.TIMER_DELIVER_MS, 1, 0),
     ):
-        text = message.properties.get(name, "")
-        if text.isdecimal():
-            return min(max(start_ms + int(text) * unit_ms, out_ms + 1), out_ms + 1000)
+        number = whole_number(message.properties.get(name, ""))
+        if number is not None:
+            return min(max(start_ms + number * unit_ms, out_ms + 1), out_ms + 1000)
     return out_ms + 1000

@@ -68,7 +68,9 @@ def _region(key: str, value: str) -> str:
 
 def _hours(key: str, value: str) -> str:
     """``04`` or ``04;16``: hours of the day."""
-    if not re.fullmatch(r"\d{1,2}(;\d{1,2})*", value) or any(int(hour) > 23 for hour in value.split(";")):
+    if not re.fullmatch(r"[0-9]{1,2}(;[0-9]{1,2})*", value) or any(
+        int(hour) > 23 for hour in value.split(";")
+    ):
         raise ConfigError(key, value, "hours from 00 to 23, separated by ';'")
     return value
 

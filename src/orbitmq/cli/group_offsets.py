@@ -16,6 +16,7 @@ from orbitmq.cli.output import print_json, print_table
 from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown
 from orbitmq.cli.times import time_ms
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.numbers import INT32, whole_number
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin, LeftOut
@@ -267,10 +268,11 @@ def read_moves(path: Path, field: str) -> Mapping[MessageQueue, int]:
 
 
 def _queue(topic: str, text: str) -> MessageQueue:
-    broker, colon, number = text.rpartition(":")
-    if not (colon and broker and number.isdigit()):
+    broker, _, number = text.rpartition(":")
+    queue_id = whole_number(number, INT32)
+    if not broker or queue_id is None:
         raise UsageError(f"--queue {text}: expected BROKER:ID")
-    return MessageQueue(topic, broker, int(number))
+    return MessageQueue(topic, broker, queue_id)
 
 
 def _print(moves: Sequence[Move]) -> None:

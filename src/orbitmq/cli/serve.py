@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from orbitmq.cli import java_options
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, report, text_of
+from orbitmq.message.numbers import whole_number
 
 NAME_SERVERS = "NAMESRV_ADDR"
 # A stop hands over and flushes; one that takes longer than this is given up.
@@ -234,9 +235,9 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
         found[key.strip()] = value.strip()
     port = options.port
     if port is None and isinstance(options.print_config, str):
-        if not options.print_config.isdigit():
+        port = whole_number(options.print_config, 65535)
+        if port is None:
             raise UsageError(f"-p {options.print_config}: expected a port number, or nothing")
-        port = int(options.print_config)
     if port is not None:
         found["listenPort"] = str(port)
     return found

@@ -14,6 +14,7 @@ from orbitmq.cli.app import make_app
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import date
 from orbitmq.cli.output import print_json
+from orbitmq.message.numbers import is_digits
 from orbitmq.runtime import system_runtime
 from orbitmq.testing.simulation.excuses import ENOUGH_SEEDS, Count, added, too_wide
 from orbitmq.testing.simulation.many import Verdict, run_seeds
@@ -113,7 +114,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+    return is_digits(text) and len(text) <= MOST_DIGITS
 
 
 def seeds_of_day(now_ms: int, count: int) -> range:

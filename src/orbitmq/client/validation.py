@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, reserved
 from orbitmq.message.model import Message
+from orbitmq.message.numbers import whole_number
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # The stored length of the properties is an int16.
 MAX_PROPERTIES_BYTES = 32767
 
 _BODY_TYPES = (bytes, bytearray, memoryview)
+_NUMBERS = frozenset({property_names.DELAY, *property_names.TIMER_PROPERTIES})
 # A message without any of these may travel with any other that waits for storage.
 _JUDGED_IN_BATCH = frozenset({property_names.WAIT, property_names.DELAY, *property_names.TIMER_PROPERTIES})
 
@@ -80,9 +82,21 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
         raise ValidationError(f"the flag must be a number, got {message.flag!r}")
     if not -(2**31) <= message.flag < 2**31:
         raise ValidationError(f"the flag must fit 32 bits, got {message.flag}")
+    if not _NUMBERS.isdisjoint(message.properties):
+        for name in _NUMBERS:
+            _check_number(name, message.properties.get(name))
     queues = message.properties.get(property_names.INNER_MULTI_DISPATCH)
     if queues is not None and "/" in queues:
         raise ValidationError(f"property INNER_MULTI_DISPATCH must not contain '/', got {queues!r}")
+
+
+def _check_number(name: str, text: object) -> None:
+    """Refuse the time of a delivery that every broker refuses."""
+    if text is None:
+        return
+    digits = text[1:] if isinstance(text, str) and text.startswith(("+", "-")) else text
+    if not isinstance(digits, str) or whole_number(digits) is None:
+        raise ValidationError(f"property {name} must be a whole number, got {text!r:.60}")
 
 
 def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:

@@ -12,6 +12,7 @@ from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, way
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import host_text
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
 from orbitmq.message.settling import ACK, Ending, Keeper, Settled, Verdict, retry_verdict, settle
@@ -140,8 +141,9 @@ class Message:
     @property
     def delay_level(self) -> int:
         """The broker's delay level, 0 when the message is delivered at once."""
-        value = self.properties.get(property_names.DELAY, "0")
-        return int(value) if value.lstrip("-").isdigit() else 0
+        text = self.properties.get(property_names.DELAY, "")
+        level = whole_number(text.removeprefix("-"), INT32) or 0
+        return -level if text.startswith("-") else level
 
     @property
     def unique_key(self) -> str | None:

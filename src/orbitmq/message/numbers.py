@@ -25,10 +25,15 @@ MS_DIGITS: Final = 13
 
 def whole_number(text: str, most: int = INT64) -> int | None:
     """The number that ASCII digits write, without a sign; ``None`` for other texts and above ``most``."""
-    if not text.isascii() or not text.isdigit() or len(text) > 19:
+    if not is_digits(text) or len(text) > 19:
         return None
     number = int(text)
     return number if number <= most else None
+
+
+def is_digits(text: str) -> bool:
+    """Whether the text is ASCII digits only, as in the names of files."""
+    return text.isascii() and text.isdigit()
 
 
 def instant_ms(text: str) -> int:
@@ -38,7 +43,7 @@ def instant_ms(text: str) -> int:
         ValueError: neither; the text is the rest of a sentence. Other numbers of digits may be seconds, or a
             date without its hyphens.
     """
-    if text.isascii() and text.isdigit():
+    if is_digits(text):
         if len(text) != MS_DIGITS:
             raise ValueError(
                 f"has {len(text)} digits: {MS_DIGITS} are milliseconds since 1970, other times are written "

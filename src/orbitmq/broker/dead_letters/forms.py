@@ -9,6 +9,7 @@ from operator import itemgetter
 
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names, reserved, way
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.store import NewMessage
@@ -95,11 +96,11 @@ def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
     for record in piece.records() if has_any else ():
         behind = piece.behind(record)
         text = decode_properties(record.properties).get(property_names.DLQ_REDRIVE_ID, "")
-        number = text.removeprefix(prefix)
+        number = whole_number(text.removeprefix(prefix)) if text.startswith(prefix) else None
         # A message that failed once more carries the mark on its way through the retry topic.
         is_new = not record.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
-        if is_new and number != text and number.isdigit() and not record.reconsume_times:
-            found.add(int(number))
+        if is_new and number is not None and not record.reconsume_times:
+            found.add(number)
     return found, max(behind, piece.end)
 
 

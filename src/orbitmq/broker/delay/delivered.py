@@ -17,6 +17,7 @@ from typing import TypeAlias
 from orbitmq.broker.delay.levels import level_number
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
 from orbitmq.store.ports import LogPiece
@@ -127,7 +128,7 @@ def _delivery(view: memoryview, at: int) -> Delivery | None:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return whole_number(text) or 0
 
 
 def before_lost(

@@ -23,6 +23,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
 from orbitmq.runtime.seam import Clock
@@ -320,13 +321,14 @@ class ScheduleService(Component):
         topic = properties.get(property_names.REAL_TOPIC, "")
         queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
         # A half message is delivered by its transaction only (DL-08).
-        if not topic or topic == reserved.TRANS_HALF_TOPIC or not queue_text.isdecimal():
+        queue_id = whole_number(queue_text, INT32)
+        if not topic or topic == reserved.TRANS_HALF_TOPIC or queue_id is None:
             log.error(
                 "the delayed message at %d is dropped: it cannot go to queue %r of topic %r",
                 record.physical_offset, queue_text, topic,
             )  # fmt: skip
             return None
-        queue_id = self._queue_of(topic, int(queue_text)) if self._outlet.own else int(queue_text)
+        queue_id = self._queue_of(topic, queue_id) if self._outlet.own else queue_id
         return copied(record, properties, topic, queue_id, encoded=record.properties)
 
     def _queue_of(self, topic: str, queue_id: int) -> int:

@@ -23,6 +23,7 @@ from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.batch import BatchItem, iter_batch
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import UniqueIds
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.tags import tags_code
 from orbitmq.message.way import without
@@ -316,11 +317,11 @@ class Sending:
             return None
         found = decode_properties(message.properties)
         topic = found.get(property_names.REAL_TOPIC, "")
-        out_ms = found.get(property_names.TIMER_OUT_MS, "")
-        if not topic or not out_ms.isdecimal() or topic.startswith(reserved.RETRY_PREFIX):
+        out_ms = whole_number(found.get(property_names.TIMER_OUT_MS, ""))
+        if not topic or out_ms is None or topic.startswith(reserved.RETRY_PREFIX):
             return None
         unique_id = found.get(property_names.UNIQ_KEY, "")
-        return RecallHandle(topic, self._config.broker_name, str(int(out_ms) + 1), unique_id).encode()
+        return RecallHandle(topic, self._config.broker_name, str(out_ms + 1), unique_id).encode()
 
     def _complete(self, properties: dict[str, str]) -> None:
         """What the broker adds to a single message (SendMessageProcessor.sendMessage, buildMsgContext)."""

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from orbitmq.broker.change_feed import Entry
+from orbitmq.message.numbers import is_digits
 from orbitmq.runtime.again import write_again
 from orbitmq.runtime.seam import Files, Segment
 
@@ -199,7 +200,7 @@ class ChangeJournal:
         self._numbers = sorted(
             int(name.removeprefix(PREFIX))
             for name in self._files.list_dir(self._folder)
-            if name.startswith(PREFIX) and name.removeprefix(PREFIX).isdigit()
+            if name.startswith(PREFIX) and is_digits(name.removeprefix(PREFIX))
         )
         for number in self._numbers:
             data = self._files.read_bytes(self._path(number))

@@ -11,6 +11,7 @@ from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import Delivery, InFlight, PopQueue
 from orbitmq.message import property_names
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import decode_properties
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
@@ -79,7 +80,8 @@ class Revived:
         async for each in in_slices(range(offset, self._store.max_offset(topic, 0)), RECORDS):
             record = record_of(self._store, topic, 0, each)
             if record is not None:
-                place = decode_properties(record.properties).get(property_names.POP_REVIVED_FROM, "")
-                if place.isdecimal():
-                    revived.add(int(place))
+                text = decode_properties(record.properties).get(property_names.POP_REVIVED_FROM, "")
+                place = whole_number(text)
+                if place is not None:
+                    revived.add(place)
         return revived

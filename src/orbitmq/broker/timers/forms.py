@@ -17,6 +17,7 @@ from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.timers.units import latest_ms
 from orbitmq.message import property_names as names
 from orbitmq.message import reserved
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.record import Record
 from orbitmq.message.tags import java_hash, tags_code
@@ -193,9 +194,9 @@ def delivered(
 def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> NewMessage:
     """The message once more for the timer topic: what waits long moves to the young end of the log."""
     changed = dict(properties)
-    times = changed.get(names.TIMER_ROLL_TIMES, "0")
+    times = whole_number(changed.get(names.TIMER_ROLL_TIMES, ""), INT32 - 1) or 0
     changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
-    changed[names.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
+    changed[names.TIMER_ROLL_TIMES] = str(times + 1)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
     return copied(record, changed, reserved.TIMER_TOPIC, 0, encoded=fitted_copy(record, changed))
 

@@ -9,6 +9,7 @@ from orbitmq.broker.delay.delivered import Identity, identity_of
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.message import property_names, reserved
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.record import Record, iter_records
 from orbitmq.store import GetStatus, MessageStore
 
@@ -66,8 +67,8 @@ class RolledCopies:
 
     def _note(self, record: Record) -> None:
         properties = forms.properties_of(record)
-        since = properties.get(property_names.TIMER_ENQUEUE_MS, "")
-        if property_names.TIMER_ROLL_TIMES not in properties or not since.isdecimal():
+        since = whole_number(properties.get(property_names.TIMER_ENQUEUE_MS, ""))
+        if property_names.TIMER_ROLL_TIMES not in properties or since is None:
             return
         timer = forms.timer_of(record, properties)
         # One that a power cut may take leaves nothing: its message must not be left out for it.
@@ -75,7 +76,7 @@ class RolledCopies:
         if timer is None or not is_stored:
             return
         if len(self._noted) < MAX_NOTED:
-            self._noted[identity_of(record, timer.topic, timer.unique_id), int(since)] += 1
+            self._noted[identity_of(record, timer.topic, timer.unique_id), since] += 1
         elif not self._is_full:
             self._is_full = True
             log.warning("more than %d timers were stored again: some may come twice", MAX_NOTED)

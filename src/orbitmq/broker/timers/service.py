@@ -25,6 +25,7 @@ from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.broker.timers.unsettled import Unsettled
 from orbitmq.message import property_names, reserved
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
@@ -413,11 +414,11 @@ class TimerService(Component):
         """
         topic = properties[property_names.REAL_TOPIC]
         queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
-        if topic == reserved.TRANS_HALF_TOPIC or not queue_text.isdecimal():
+        queue_id = whole_number(queue_text, INT32)
+        if topic == reserved.TRANS_HALF_TOPIC or queue_id is None:
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL, f"it cannot go to queue {queue_text!r} of topic {topic!r}"
             )
-        queue_id = int(queue_text)
         if self._outlet.own:
             config = self._topics.get(topic)
             if config is None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from orbitmq.broker.timers.units import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES, Unit
+from orbitmq.message.numbers import is_digits
 from orbitmq.runtime.seam import Files, Segment, Threads
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class TimerLog:
 
     def _starts(self) -> list[int]:
         names = self._files.list_dir(self._folder)
-        return sorted(int(name) for name in names if len(name) == _FILE_DIGITS and name.isdecimal())
+        return sorted(int(name) for name in names if len(name) == _FILE_DIGITS and is_digits(name))
 
     def _remove(self, starts: list[int]) -> None:
         for start in starts:

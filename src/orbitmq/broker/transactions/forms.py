@@ -9,6 +9,7 @@ from orbitmq.broker.delay.levels import level_of
 from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names, reserved, sysflag
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
 from orbitmq.message.record import Record, encode_record
 from orbitmq.message.tags import tags_code
@@ -73,13 +74,14 @@ def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMes
     judged = dict(properties)
     judged.pop(property_names.TRANSACTION_PREPARED, None)
     topic = judged.pop(property_names.REAL_TOPIC, "")
-    queue_id = judged.pop(property_names.REAL_QUEUE_ID, "")
-    if not topic or not queue_id.isdecimal():
+    queue_text = judged.pop(property_names.REAL_QUEUE_ID, "")
+    queue_id = whole_number(queue_text, INT32)
+    if not topic or queue_id is None:
         raise RemotingError(
             ResponseCode.SYSTEM_ERROR,
-            f"half message {record.message_id} has REAL_TOPIC {topic!r} and REAL_QID {queue_id!r}",
+            f"half message {record.message_id} has REAL_TOPIC {topic!r} and REAL_QID {queue_text!r}",
         )
-    message = copied(record, properties, topic, int(queue_id), encoded=record.properties)
+    message = copied(record, properties, topic, queue_id, encoded=record.properties)
     message.sys_flag = sysflag.with_transaction(record.sys_flag, sysflag.TRANSACTION_COMMIT)
     message.prepared_transaction_offset = record.physical_offset
     return message, judged
@@ -102,18 +104,19 @@ def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
     """
     changed = dict(properties)
     topic = changed.pop(property_names.REAL_TOPIC, "")
-    queue_id = changed.pop(property_names.REAL_QUEUE_ID, "")
-    if not topic or not queue_id.isdecimal():
+    queue_text = changed.pop(property_names.REAL_QUEUE_ID, "")
+    queue_id = whole_number(queue_text, INT32)
+    if not topic or queue_id is None:
         raise RemotingError(
             ResponseCode.SYSTEM_ERROR,
-            f"half message {record.message_id} has REAL_TOPIC {topic!r} and REAL_QID {queue_id!r}",
+            f"half message {record.message_id} has REAL_TOPIC {topic!r} and REAL_QID {queue_text!r}",
         )
     changed.pop(property_names.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
     changed[property_names.TRANSACTION_PREPARED] = "true"
     changed.setdefault(property_names.CHECK_IMMUNITY_TIME_IN_SECONDS, "0")
     message = _again(record, changed)
     message.topic = topic
-    message.queue_id = int(queue_id)
+    message.queue_id = queue_id
     message.sys_flag = sysflag.with_transaction(record.sys_flag, sysflag.TRANSACTION_PREPARED)
     return message
 
@@ -222,7 +225,8 @@ OpMessage = tuple[NewMessage, int]
 
 def marked_offsets(body: bytes) -> list[int]:
     """The half offsets that an op message marks; what is no number is left out."""
-    return [int(part) for part in body.split(OFFSET_SEPARATOR.encode()) if part.isdigit()]
+    parts = body.split(OFFSET_SEPARATOR.encode())
+    return [int(part) for part in parts if part.isdigit() and len(part) < 20]
 
 
 def _encoded(properties: Mapping[str, str]) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import MASTER_ID, PERM_READ, PERM_WRITE
 from orbitmq.wire.bodies.route import QueueData, TopicRouteData
 
@@ -132,11 +133,16 @@ def _share(entry: QueueData, default_queues: int | None) -> BrokerQueues:
     return BrokerQueues(entry.broker_name, queues, queues, entry.perm)
 
 
+# A typing error in an order configuration must not fill the memory.
+_MOST_QUEUES = 65_535
+
+
 def _ordered_queues(topic: str, order_conf: str) -> tuple[MessageQueue, ...]:
     """``brokerA:4;brokerB:4`` in that order (RT-14). Parts that do not parse are left out."""
     queues: list[MessageQueue] = []
     for part in order_conf.split(";"):
         broker_name, _, count = part.partition(":")
-        if broker_name and count.strip().isdigit():
-            queues += (MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count)))
+        number = whole_number(count.strip(), _MOST_QUEUES)
+        if broker_name and number is not None:
+            queues += (MessageQueue(topic, broker_name, queue_id) for queue_id in range(number))
     return tuple(queues)

@@ -17,6 +17,7 @@ from orbitmq.client.observe.trace_records import (
     record_of,
     split,
 )
+from orbitmq.message.numbers import whole_number
 
 # ConsumeReturnType, row CR-19.
 _RESULTS = ("success", "timeout", "exception", "nothing returned", "failure")
@@ -107,7 +108,7 @@ def _result(record: TraceRecord, fields: list[str]) -> str:
         return "unknown"
     if record.kind == END_TRANSACTION:
         return fields[11]
-    if record.kind == SUB_AFTER and len(fields) > 6 and fields[6].isdecimal():
-        code = int(fields[6])
+    code = whole_number(fields[6]) if record.kind == SUB_AFTER and len(fields) > 6 else None
+    if code is not None:
         return _RESULTS[code] if code < len(_RESULTS) else str(code)
     return "success" if record.success else "failure"

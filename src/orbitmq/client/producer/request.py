@@ -20,6 +20,7 @@ from orbitmq.message.batch import item_parts
 from orbitmq.message.compression import compress
 from orbitmq.message.ids import UniqueIds
 from orbitmq.message.model import REPLY_TYPE, Message, MessageQueue
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import properties_text
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from orbitmq.message.sysflag import CompressionType
@@ -81,16 +82,17 @@ class Outgoing(msgspec.Struct, gc=False):
         A field that does not parse is left at its "unknown" value: the message is stored all the same.
         """
         ext = answer.ext
-        queue_id = ext.get("queueId", "")
-        if queue_id != self.fields["e"] and queue_id.isdecimal() and int(queue_id) != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker_name, int(queue_id))
-        offset = ext.get("queueOffset", "")
+        text = ext.get("queueId", "")
+        queue_id = None if text == self.fields["e"] else whole_number(text)
+        if queue_id is not None and queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        offset = whole_number(ext.get("queueOffset", ""))
         return SendResult(
             status,
             self.message_id,
             ext.get("msgId", ""),
             queue,
-            int(offset) if offset.isdecimal() else -1,
+            -1 if offset is None else offset,
             ext.get("transactionId") or "",
             ext.get("recallHandle") or "",
         )

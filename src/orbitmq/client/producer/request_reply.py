@@ -12,6 +12,7 @@ from orbitmq.errors import ClientStateError, ReplyTimeoutError
 from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import Message, ReceivedMessage
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import encode_properties, parse_properties
 from orbitmq.message.record import Record, to_received
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -115,5 +116,4 @@ def _host(text: str) -> tuple[str, int]:
     """``/1.2.3.4:5`` or ``1.2.3.4:5``; a name, as only very old brokers send, is 0.0.0.0, and no port 0."""
     host, _, port = text.lstrip("/").rpartition(":")
     numeric = bool(host) and all(c in "0123456789.:abcdefABCDEF" for c in host)
-    number = int(port) if port.isdecimal() and len(port) <= len("65535") else 0
-    return (host if numeric else "0.0.0.0", number)  # noqa: S104
+    return (host if numeric else "0.0.0.0", whole_number(port, 99_999) or 0)  # noqa: S104

@@ -11,6 +11,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.message import property_names, reserved
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.replication.escape import forms
 from orbitmq.replication.escape.routes import Routes
 from orbitmq.runtime.backoff import Backoff
@@ -251,9 +252,9 @@ class Escape(Component):
         """How often a retry message may be delivered: the other master may not know its group."""
         if not topic.startswith(reserved.RETRY_PREFIX):
             return None
-        own = properties.get(property_names.MAX_RECONSUME_TIMES, "")
-        if own.isdecimal():
-            return int(own)
+        own = whole_number(properties.get(property_names.MAX_RECONSUME_TIMES, ""), INT32)
+        if own is not None:
+            return own
         group = self._groups.get(topic.removeprefix(reserved.RETRY_PREFIX))
         return None if group is None else group.retry_max_times
 

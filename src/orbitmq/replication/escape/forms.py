@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.timers.units import latest_ms
 from orbitmq.message import property_names, reserved, sysflag
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import properties_text
 from orbitmq.store import NewMessage, PutStatus
 from orbitmq.wire.bodies.route import TopicRouteData
@@ -96,20 +97,21 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
         # the mark of a half message in the log: sent with it, it would be taken for one.
         removed |= _TIMES | {property_names.TRANSACTION_PREPARED}
     kept = {name: value for name, value in properties.items() if name not in removed}
-    slot = properties.get(property_names.TIMER_OUT_MS, "")
-    if message.topic == reserved.TIMER_TOPIC and slot.isdecimal():
+    slot_ms = whole_number(properties.get(property_names.TIMER_OUT_MS, ""))
+    if message.topic == reserved.TIMER_TOPIC and slot_ms is not None:
         wanted = properties.get(property_names.TIMER_DELIVER_MS, "")
-        kept[property_names.TIMER_DELIVER_MS] = _deliver_at(int(slot), wanted)
-        queue = properties.get(property_names.REAL_QUEUE_ID, "")
+        kept[property_names.TIMER_DELIVER_MS] = _deliver_at(slot_ms, wanted)
+        queue = whole_number(properties.get(property_names.REAL_QUEUE_ID, ""), INT32) or 0
         topic = properties.get(property_names.REAL_TOPIC, message.topic)
-        message = replace(message, topic=topic, queue_id=int(queue) if queue.isdecimal() else 0)
+        message = replace(message, topic=topic, queue_id=queue)
     return message, kept
 
 
 def _deliver_at(slot_ms: int, wanted: str) -> str:
     """When a message of a slot is due: as its producer asked, else when its second is over; never before."""
     end = latest_ms(slot_ms)
-    return wanted if wanted.isdecimal() and slot_ms < int(wanted) <= end else str(end)
+    asked = whole_number(wanted)
+    return str(asked) if asked is not None and slot_ms < asked <= end else str(end)
 
 
 def request(

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.ha_handlers import LEADS, LOG_END
 from orbitmq.replication.link.follower import MAX_RETRY_SECONDS
@@ -165,9 +166,9 @@ class GoingOnline:
                 raise ExchangeError(
                     f"{address} refuses to tell of its log: code {answer.code}, {answer.remark}"
                 )
-            end = answer.ext.get(LOG_END, "")
-            if end.isdecimal():
-                return int(end)
+            end = whole_number(answer.ext.get(LOG_END, ""))
+            if end is not None:
+                return end
             # A slave of RocketMQ answers without any field; it tells administrators.
             there = await Inquiry(self._client, address).log_range()
             return None if there is None else there[1]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import OrbitError
+from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import MEMBERS_SILENT_MS, SYNC_MEMBER_TOPIC_PREFIX
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError
@@ -136,5 +137,5 @@ class NameServerQueries:
 
 
 def _silent_s(answer: Command) -> float | None:
-    text = answer.ext.get(MEMBERS_SILENT_MS, "")
-    return int(text) / 1000 if text.isdecimal() else None
+    silent_ms = whole_number(answer.ext.get(MEMBERS_SILENT_MS, ""))
+    return None if silent_ms is None else silent_ms / 1000

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
+from orbitmq.message.numbers import whole_number
 from orbitmq.replication.ha_handlers import TERM
 from orbitmq.replication.members.name_servers import NameServerQueries, NotAnsweredError
 from orbitmq.transport.client import RemotingClient
@@ -86,5 +87,4 @@ class Rivals:
             )
         except TransportError:
             return None
-        text = answer.ext.get(TERM, "0")
-        return int(text) if text.isdecimal() else 0
+        return whole_number(answer.ext.get(TERM, "")) or 0

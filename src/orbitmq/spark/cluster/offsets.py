@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.spark.errors import OffsetError
 
 VERSION = 1
@@ -130,9 +131,10 @@ def queue_table(topics: Any) -> dict[MessageQueue, int]:
         for broker, queues in _entries(brokers, topic):
             for queue_id, offset in _entries(queues, f"{topic}/{broker}"):
                 place = f"{topic}/{broker}/{queue_id}"
-                if not queue_id.isdigit() or type(offset) is not int:
+                number = whole_number(queue_id, INT32)
+                if number is None or type(offset) is not int:
                     raise OffsetError(f"offset of {place} is {offset!r}, not a whole number")
-                table[MessageQueue(topic, broker, int(queue_id))] = offset
+                table[MessageQueue(topic, broker, number)] = offset
     return table
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.routes import QueueAddresses
@@ -44,8 +45,7 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 def cluster_cores() -> int:
     """How many tasks run at a time: what :func:`orbitmq.spark.session.session` found out, else this machine's
     processors."""
-    told = os.environ.get(CORES_VARIABLE, "")
-    return int(told) if told.isdigit() and int(told) else this_worker().host.cores
+    return whole_number(os.environ.get(CORES_VARIABLE, ""), INT32) or this_worker().host.cores
 
 
 def tasks(

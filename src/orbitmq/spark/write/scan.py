@@ -11,6 +11,7 @@ from orbitmq.errors import TopicNotFoundError
 from orbitmq.message import columns as names
 from orbitmq.message import reserved
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.numbers import whole_number
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets
@@ -212,5 +213,5 @@ class StoredRows:
         if answer.code != ResponseCode.SUCCESS:
             raise UnreachableError(f"{address} does not tell its state: {answer.code} {answer.remark}")
         behind = KVTable.decode(answer.body).table.get(DISPATCH_BEHIND, "0")
-        if behind.isdigit() and int(behind):
+        if whole_number(behind):
             raise UnreachableError(f"{address} has not dispatched {behind} bytes of its log yet")

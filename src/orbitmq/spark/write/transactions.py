@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.record import iter_records
 from orbitmq.settings import properties_text
 from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, messages_at, min_offset
@@ -44,7 +45,7 @@ def retention_s(brokers: Brokers, topic: str) -> int:
     for address in sorted(set(brokers.route(topic).writable.values())):
         (answer,) = brokers.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
         told = properties_text.parse(answer.body.decode()).get("fileReservedTime", "")
-        hours += [int(told)] if told.isdecimal() else []
+        hours.append(whole_number(told, INT32) or 0)
     return max(hours) * 3600
 
 

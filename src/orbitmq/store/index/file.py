@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from orbitmq.message.numbers import is_digits
 from orbitmq.runtime import Segment
 from orbitmq.store.index.layout import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from orbitmq.store.index.scan import IndexBuilder, key_hash, select
@@ -26,7 +27,7 @@ def file_bytes(slots: int, entries: int) -> int:
 
 def is_index_name(name: str) -> bool:
     """``yyyyMMddHHmmssSSS``, when the file was made (local time)."""
-    return len(name) == NAME_DIGITS and name.isdigit()
+    return len(name) == NAME_DIGITS and is_digits(name)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from orbitmq.message.numbers import is_digits
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.store.errors import StoreError
 
@@ -23,7 +24,7 @@ def file_name(offset: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    return len(name) == 20 and name.isdigit()
+    return len(name) == 20 and is_digits(name)
 
 
 class LogFiles:

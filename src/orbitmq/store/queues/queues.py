@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
@@ -233,14 +234,15 @@ class Queues:
         root = self._config.consume_queue_path
         fault = None
         for name in self._runtime.files.list_dir(f"{root}/{topic}"):
-            if not name.isdigit() or (slot := self.register(topic, int(name))) < 0:
+            queue_id = whole_number(name, INT32)
+            if queue_id is None or (slot := self.register(topic, queue_id)) < 0:
                 continue
             with self._mutex:
                 queue = self._queue(slot)
                 low, high = queue.bounds()
                 following = queue.end_below(border, low, queue.end_of_files if cut else high)
                 # A crash may have left entries of records that were lost.
-                while following > low and not is_stored(queue.entry(following - 1), int(name), following - 1):
+                while following > low and not is_stored(queue.entry(following - 1), queue_id, following - 1):
                     following -= 1
                 if cut:
                     self._note(slot, queue, queue.cut(following))
