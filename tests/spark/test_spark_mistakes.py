@@ -15,6 +15,8 @@ pytest.importorskip("pyarrow")
 
 from tests.spark.test_spark_format import FILE_MANAGER, Cluster, activate
 
+from orbitmq.errors import OrbitError
+from orbitmq.spark import jobs
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
 
@@ -150,6 +152,18 @@ def test_a_stream_into_no_topic_ends_with_the_sentence(
     text, _, failures = failed(spark, lambda: query.awaitTermination(300))
     assert sentence(text) == unknown(cluster)
     assert not failures
+
+
+@pytest.mark.behaviour("SP-15")
+def test_a_replay_that_cannot_be_begins_no_task(spark: SparkSession, cluster: Cluster) -> None:
+    def told(to: str) -> str:
+        with pytest.raises(OrbitError) as error:
+            jobs.replay(spark, jobs.ReplayJob("there", to, cluster.name_server))
+        return str(error.value)
+
+    assert told("nowhere") == unknown(cluster)
+    assert told("read-only").endswith(f"can only be read: allow both {changed(cluster, 'read-only')}")
+    assert told("%RETRY%nobody").endswith("group 'nobody' has retried no message, or is another one")
 
 
 @pytest.mark.behaviour("SP-15")

@@ -196,9 +196,7 @@ class Routes:
         if self._know_no_broker():
             raise UnreachableError(f"the name servers {self.servers} know no broker yet")
         raise TopicNotFoundError(
-            topic,
-            f"topic {topic!r} is not known to the name servers {self.servers}: create it with "
-            f"`orbitmq topic create {topic} -n '{self.servers}'`, or correct its name",
+            topic, f"topic {topic!r} is not known to the name servers {self.servers}: {self._remedy(topic)}"
         )
 
     def learn(self, topic: str, route: QueueAddresses) -> QueueAddresses:
@@ -272,6 +270,12 @@ class Routes:
             raise UnreachableError(f"{error}: are their addresses right?") from error
         self._asks_at = float("-inf")
         return found
+
+    def _remedy(self, topic: str) -> str:
+        for prefix, what in ((reserved.RETRY_PREFIX, "retried"), (reserved.DLQ_PREFIX, "given up")):
+            if topic.startswith(prefix):
+                return f"group {topic.removeprefix(prefix)!r} has {what} no message, or is another one"
+        return f"create it with `orbitmq topic create {topic} -n '{self.servers}'`, or correct its name"
 
     def _know_no_broker(self) -> bool:
         """Whether no broker has registered: the name servers were started a moment ago and know no topic."""

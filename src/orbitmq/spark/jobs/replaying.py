@@ -96,12 +96,15 @@ def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: 
 
     Raises:
         TopicNotFoundError: there is no such topic to send to.
+        NotPermittedError: it can only be read.
         JobError: it cannot go on. What was sent stays sent; ``resume`` sends the rest.
     """
     if is_archive(job.to) or (fault := reserved.topic_fault(job.to)):
         raise JobError(f"{job.to!r} is no topic to send to{'' if is_archive(job.to) else f': {fault}'}")
     run = job.resume or new_run()
-    if not Brokers(addresses(job.name_servers), REQUEST_TIMEOUT_MS).route(job.to).writable:
+    brokers = Brokers(addresses(job.name_servers), REQUEST_TIMEOUT_MS)
+    brokers.check_may_write(job.to)
+    if not brokers.route(job.to).writable:
         raise JobError(f"topic {job.to!r} has no queue that can be written now")
     frame = chosen(spark, job)
     if job.resume:
