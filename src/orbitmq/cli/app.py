@@ -73,6 +73,10 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
         text = " ".join(str(error).split())
         print(f"orbitmq {name}: {text} (see 'orbitmq {name} --help')", file=sys.stderr)
         return EXIT_USAGE
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return EXIT_OK  # rich's way with a reader that goes away while it prints help
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from orbitmq import _streams
+
 SERVERS = ("nameserver", "broker")
 
 # Name, module and what it does. A group's module holds an App of its own.
@@ -58,8 +60,28 @@ The name servers are given with -n 'host:port;host:port' or in NAMESRV_ADDR (def
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line ``arguments`` (default: the process's) and return the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command line ``arguments`` and return the exit code.
+
+    Without any it is that of the process, whose standard streams are looked after, too.
+    """
+    if arguments is not None:
+        return _run(arguments)
+    _streams.prepare()
+    failure: OSError | None = None
+    code = 0
+    try:
+        code = _run(sys.argv[1:])
+    except OSError as error:
+        failure = error
+    failure = _streams.leave_unwritten() or failure
+    if failure is None or isinstance(failure, BrokenPipeError):
+        return code  # the reader went away (`| head`): nothing to say, and nobody to say it to
+    print(f"orbitmq: the output cannot be written: {failure.strerror}", file=sys.stderr)
+    return code or 1
+
+
+def _run(arguments: Sequence[str]) -> int:
+    words = list(arguments)
     name = words[0] if words else "--help"
     if name in ("--help", "-h", "help") and len(words) <= 1:
         print(overview())

@@ -41,7 +41,8 @@ def tell_lost_masters(names: Sequence[str]) -> int:
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
     """Print ``value`` as JSON; ``one_line`` for a stream of values, one for each line."""
-    text = json.dumps(value, ensure_ascii=False, indent=None if one_line else 2)
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(value, ensure_ascii=plain, indent=None if one_line else 2)
     sys.stdout.write(text + "\n")
     if one_line:
         sys.stdout.flush()

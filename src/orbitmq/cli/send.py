@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from orbitmq import _streams
 from orbitmq.cli.app import Common, Faults, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json
@@ -132,6 +133,8 @@ def _properties(words: Sequence[str]) -> dict[str, str]:
 
 def _bodies(body: str | None, file: Path | None, count: int) -> AsyncIterator[bytes]:
     if body == "-":
+        if _streams.without(0):
+            raise UsageError("standard input is closed: nothing can be read from '-'")
         return _lines(sys.stdin.fileno())
     # What the terminal gave that is not UTF-8 goes out as it came in.
     return _repeated(file.read_bytes() if file is not None else os.fsencode(body or ""), count)

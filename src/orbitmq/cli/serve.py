@@ -19,6 +19,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from orbitmq import _streams
 from orbitmq.cli import java_options
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, report, text_of
 from orbitmq.message.numbers import whole_number
@@ -266,15 +267,6 @@ def _say(line: str) -> None:
         print(line, flush=True)
 
 
-def _leave_unwritten() -> None:
-    """Forget lines that nobody took, at the end: Python would try once more and exit with 120."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
 def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for name in EVENTS:
@@ -291,7 +283,7 @@ def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
         with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(_until_stopped(make, line))
     finally:
-        _leave_unwritten()
+        _streams.leave_unwritten()
 
 
 def _allow_open_files() -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+from orbitmq import _streams
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -143,5 +145,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         plain = asyncio.new_event_loop()
         plain.set_default_executor(_UntilTheEnd())
         return plain
+    _streams.reserve()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
