@@ -195,7 +195,7 @@ def test_a_truncation_in_memory_only_is_found(monkeypatch: pytest.MonkeyPatch) -
         apart = Fault(5.01, lasts_s, Kind.CUT, "broker-a", "broker-a-1")
         return found(ASYNC, lost, apart, Fault(apart.end_s + 0.01, 1.0, Kind.POWER, "broker-a-1"))
 
-    assert any("the slave's log is the master's" in lost_again(14.0 + 0.01 * step) for step in range(20))
+    assert any("the slave's log is the master's" in lost_again(14.0 + 0.03 * step) for step in range(20))
 
 
 def test_a_lock_that_is_granted_without_the_right_to_lead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
