@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from orbitmq.broker.messaging.stored import record_of
 from orbitmq.client.core.damaged import messages_of
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.memory_files import MemoryFiles
@@ -113,4 +114,21 @@ async def test_a_damaged_body_is_not_stored_again(caplog: pytest.LogCaptureFixtu
     assert store.record_at(place + RECORD_BYTES) is not None
     told = [line for line in caplog.messages if f"{LOG_FILE}: the body of the record at {place}" in line]
     assert len(told) == 1
+    await store.stop()
+
+
+@pytest.mark.behaviour("ST-22")
+async def test_an_entry_that_leads_to_another_message_stores_none_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runtime = simulated_runtime(1)
+    await filled(runtime)
+    # The place of the record of topic b beside it: so far they differ in one bit.
+    flip(runtime.files, QUEUE_FILE, MIDDLE * 160 + 8 * 6)
+    store = await opened(runtime)
+    assert record_of(store, "a", 0, MIDDLE) is None
+    assert "leads from offset 20 to the record of another message" in caplog.text
+    record = record_of(store, "a", 0, MIDDLE + 1)
+    assert record is not None
+    assert record.queue_offset == MIDDLE + 1
     await store.stop()

@@ -34,7 +34,14 @@ def record_at(store: MessageStore, physical_offset: int, *, quiet: bool = False)
 def record_of(store: MessageStore, topic: str, queue_id: int, offset: int) -> Record | None:
     """The record at a queue offset; ``None``: there is none, or none that can be read."""
     entry = store.entry(topic, queue_id, offset)
-    return None if entry is None else record_at(store, entry[0])
+    record = None if entry is None else record_at(store, entry[0])
+    if record is None or (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, offset):
+        return record
+    log.error(
+        "queue %d of %s leads from offset %d to the record of another message, at %d of the log: left out "
+        "(docs/operations.md, Damaged files)", queue_id, topic, offset, record.physical_offset,
+    )  # fmt: skip
+    return None
 
 
 def copied(
