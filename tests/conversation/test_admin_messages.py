@@ -24,6 +24,7 @@ from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import MessageNotFoundError, TopicNotFoundError
 from orbitmq.message.ids import offset_message_id, parse_offset_message_id
 from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing import World
 
 
 @asynccontextmanager
@@ -174,3 +175,19 @@ async def test_a_message_that_cannot_be_unpacked_is_shown_all_the_same(runtime: 
         for message in (found, await admin.message(result.offset_message_id)):
             assert isinstance(message, UnreadableMessage)
             assert message.stored_body == b"junk"
+
+
+@pytest.mark.orbitmq(brokers=2)
+async def test_fewer_queues_hide_messages_and_that_is_told(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with orbitmq_world.admin() as admin:
+        await admin.create_topic("t", queues=4)
+        told = await admin.would_hide("t", 2)
+        assert "with 2 no consumer gets the messages in queues 2 to 3 any more. Keep 4 queues, or" in told
+        assert "in queue 3 any more" in await admin.would_hide("t", 3)
+        assert [await admin.would_hide(topic, 4) for topic in ("t", "new")] == ["", ""]
+        await admin.create_topic("t", queues=8)
+        assert not caplog.records
+        await admin.create_topic("t", queues=2)
+        assert "no consumer gets the messages in queues 2 to 7 any more" in caplog.text

@@ -464,3 +464,10 @@ def test_up_goes_on_while_a_group_has_a_broker(tmp_path: Path) -> None:
     assert "its group has another broker, so the cluster goes on" in errors
     assert f"it starts again: orbitmq broker -c {tmp_path}/conf/broker-a.conf\n" in errors
     assert "broker-a-1 ended with exit code -9" in errors
+
+
+def test_a_topic_does_not_get_fewer_queues(orbitmq: Command) -> None:
+    orbitmq("topic", "create", "shrunk", "--queues", "4")
+    refused = orbitmq("topic", "create", "shrunk", "--queues", "2", code=2)
+    assert "no consumer gets the messages in queues 2 to 3 any more. Keep 4 queues, or send" in refused
+    orbitmq("topic", "create", "shrunk", "--queues", "4", "--permission", "4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -38,6 +39,8 @@ from orbitmq.wire.bodies.topic import KVTable, TopicFilterType, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
+
+log = logging.getLogger("orbitmq.client")
 
 TIMEOUT_MS = 5000
 MAX_TIME_MS = 2**63 - 1
@@ -206,7 +209,8 @@ class Admin:
         """Create ``topic``, or change it, on every master of ``cluster`` (default: of all clusters).
 
         Args:
-            queues: read and write queues on each broker group.
+            queues: read and write queues on each broker group. Fewer than it has hide messages, which is
+                logged: see :meth:`would_hide`.
             perm: sum of read 4 and write 2.
             attributes: for example ``{"message.type": "FIFO"}``.
 
@@ -219,6 +223,8 @@ class Admin:
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._masters(cluster)
+        if hidden := await self.would_hide(topic, queues, cluster=cluster):
+            log.warning("%s", hidden)
         header = headers.UpdateAndCreateTopicRequest(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -231,6 +237,25 @@ class Admin:
             attributes=",".join(f"+{key}={value}" for key, value in (attributes or {}).items()) or None,
         )
         return await self._asking.tell_all(masters, header.command())
+
+    async def would_hide(self, topic: str, queues: int, *, cluster: str | None = None) -> str:
+        """What is lost of ``topic`` when it is changed to so many queues, in a sentence; empty: nothing.
+
+        Raises:
+            NameServerError: no name server answers, or it knows no master.
+        """
+        names = {broker.name for broker in await self._masters(cluster)}
+        route = await self._name_servers.topic_route(topic, self._timeout_ms)
+        for data in () if route is None else route.queue_datas:
+            before = data.read_queue_nums
+            if before > queues and data.broker_name in names:
+                last = f"queues {queues} to {before - 1}" if queues < before - 1 else f"queue {queues}"
+                return (
+                    f"topic {topic} has {before} queues on {data.broker_name}; with {queues} no consumer "
+                    f"gets the messages in {last} any more. Keep {before} queues, or send to a new topic "
+                    "and delete this one when it is consumed"
+                )
+        return ""
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete ``topic`` and its messages on every master of ``cluster`` (default: of all clusters).

@@ -91,7 +91,7 @@ def create(
     topic
         Its name.
     queues
-        Queues on each broker group.
+        Queues on each broker group. Fewer than the topic has are refused: messages would be hidden.
     permission
         2 write, 4 read, 6 both.
     cluster
@@ -125,6 +125,8 @@ async def _create(
     from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, not_acted_on
 
     async with Admin(common.addresses) as admin:
+        if hidden := await admin.would_hide(topic, queues, cluster=cluster):
+            raise UsageError(hidden)
         brokers, left_out = await partly(
             admin.create_topic(topic, queues, permission, cluster=cluster, order=order, attributes=attributes)
         )
