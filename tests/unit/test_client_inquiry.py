@@ -11,7 +11,7 @@ import orbitmq
 from orbitmq.client.core.inquiry import Inquiry, route_inquiry
 from orbitmq.client.core.routing import topic_route
 from orbitmq.errors import NameServerError
-from orbitmq.spark.cluster.brokers import queue_addresses
+from orbitmq.spark.cluster.routes import queue_addresses
 from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import ResponseCode
@@ -113,5 +113,5 @@ def test_nobody_else_asks_name_servers_or_reads_routes() -> None:
                 used[name].add(path.relative_to(SOURCE).as_posix())
     assert used == {
         "GET_ROUTEINFO_BY_TOPIC": {"client/core/inquiry.py"},
-        "GET_BROKER_CLUSTER_INFO": {"client/core/name_servers.py"},
+        "GET_BROKER_CLUSTER_INFO": {"client/core/inquiry.py"},
     }

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orbitmq.message import record_layout
 from orbitmq.message.octets import crc32_of
 from orbitmq.message.record import Record, encode_record
 from orbitmq.store.filter import PASS_ALL, MessageFilter
@@ -25,6 +26,8 @@ HOSTS = st.sampled_from([("1.2.3.4", 5), ("255.255.255.255", 65535), ("2001:db8:
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
+QUEUE_ID = 3
+
 
 def appender(host: tuple[str, int] = STORE_HOST, *, batch: int = 1 << 17, tail: int = 8) -> Appender:
     made = Appender(batch, tail, SEGMENT, pack_host(host))
@@ -35,12 +38,15 @@ def appender(host: tuple[str, int] = STORE_HOST, *, batch: int = 1 << 17, tail: 
 
 def row_of(made: Appender, next_offset: int = 0) -> int:
     slot = made.add_slot(next_offset, 0)
+    made.set(slot, layout.Q_ID, QUEUE_ID)
     made.prepare_tail(slot)
     return slot
 
 
 def append(made: Appender, slot: int, body: bytes = b"body", tags_code: int = 0) -> int:
-    return made.append_message(slot, 3, 0, 0, 1, pack_host(("1.2.3.4", 5)), 0, 0, body, b"T", b"", tags_code)
+    return made.append_message(
+        slot, QUEUE_ID, 0, 0, 1, pack_host(("1.2.3.4", 5)), 0, 0, body, b"T", b"", tags_code
+    )
 
 
 @settings(max_examples=150)
@@ -178,6 +184,7 @@ def test_an_index_entry_that_points_anywhere(physical: int, size: int) -> None:
     log = bytearray(SEGMENT)
     if physical == 4 * SEGMENT and size > 0:
         struct.pack_into(">i", log, 0, size)
+        struct.pack_into(">q", log, record_layout.PHYSICAL_OFFSET_AT, physical)
     find.set_log_maps(4, [memoryview(log)])
     find.set_entry_map(slot, memoryview(struct.pack(">qiq", physical, size, 0)), 0, 1)
     out = bytearray(1000)

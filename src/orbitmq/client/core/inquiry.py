@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from orbitmq.errors import BrokerError, NameServerError, OrbitError
-from orbitmq.wire.bodies.route import TopicRouteData
+from orbitmq.wire.bodies.route import ClusterInfo, TopicRouteData
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -135,6 +136,14 @@ def route_inquiry(
         timeout_ms=timeout_ms,
         unknown_codes=frozenset({ResponseCode.TOPIC_NOT_EXIST}),
     )
+
+
+def cluster_inquiry(
+    addresses: Sequence[str], *, now_ms: Callable[[], float], first: int = 0, timeout_ms: float = 3000
+) -> Inquiry[ClusterInfo]:
+    """The question for all live brokers (GET_BROKER_CLUSTER_INFO)."""
+    command = partial(Command, RequestCode.GET_BROKER_CLUSTER_INFO)
+    return Inquiry(command, ClusterInfo.decode, addresses, now_ms=now_ms, first=first, timeout_ms=timeout_ms)
 
 
 def topics_inquiry(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from orbitmq.client.core.inquiry import Inquiry, route_inquiry
+from orbitmq.client.core.inquiry import Inquiry, cluster_inquiry, route_inquiry
 from orbitmq.errors import ValidationError
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire import addresses
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRouteData
-from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
 if TYPE_CHECKING:
@@ -76,8 +74,11 @@ class NameServers:
         Raises:
             NameServerError: none configured, or none gave a usable answer.
         """
-        command = partial(Command, RequestCode.GET_BROKER_CLUSTER_INFO)
-        return await self.ask(command, ClusterInfo.decode, timeout_ms)
+        found = await self._ask(
+            cluster_inquiry(self._addresses, now_ms=_now_ms, first=self._current, timeout_ms=timeout_ms)
+        )
+        assert found is not None  # no code means "unknown" here
+        return found
 
     async def ask(
         self, command: Callable[[], Command], read: Callable[[bytes], T], timeout_ms: float = TIMEOUT_MS

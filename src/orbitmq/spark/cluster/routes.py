@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
-from orbitmq.client.core.inquiry import Inquiry, route_inquiry, topics_inquiry
+from orbitmq.client.core.inquiry import Inquiry, cluster_inquiry, route_inquiry, topics_inquiry
 from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.errors import NameServerError, TopicNotFoundError
 from orbitmq.message import reserved
@@ -16,9 +15,6 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.wire.bodies.route import ClusterInfo
-from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import Command
 
 # Where what is known serves, name servers get so long to answer.
 KNOWN_ANSWER_MS = 2_000
@@ -279,9 +275,7 @@ class Routes:
 
     def _know_no_broker(self) -> bool:
         """Whether no broker has registered: the name servers were started a moment ago and know no topic."""
-        inquiry = Inquiry(
-            partial(Command, RequestCode.GET_BROKER_CLUSTER_INFO),
-            ClusterInfo.decode,
+        inquiry = cluster_inquiry(
             self._addresses,
             now_ms=lambda: self._clock.monotonic() * 1000,
             timeout_ms=self._answer_ms(known=True),
