@@ -62,7 +62,7 @@ def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
 
 
 def verdict(seed: int, hidden: int = 0, covered: int = 0) -> Verdict:
-    counts = {rule: Count(10, {"power": covered}, hidden) for rule in RULES}
+    counts = {rule: Count(1000, {"power": covered}, hidden) for rule in RULES}
     return Verdict(seed, "a mode", 1, (), excuses=counts)
 
 
@@ -90,11 +90,11 @@ def test_seeds_of_one_day_are_those_of_no_other() -> None:
 @pytest.mark.parametrize(
     ("hidden", "covered", "count", "says"),
     [
-        (1, 0, 300, ""),
-        (1, 10, 300, "rule 'lost' covers 100.0% of its judgements"),
-        (0, 0, 300, "rule 'lost' excused nothing"),
+        (1, 1, 300, ""),
+        (1, 1000, 300, "rule 'lost' covers 100.0% of its judgements"),
+        (0, 0, 300, "rule 'lost' covers nothing"),
         (0, 0, 299, ""),
-        (1, 10, 299, ""),
+        (1, 1000, 299, ""),
     ],
 )
 def test_a_rule_that_covers_much_or_is_never_needed_fails(
@@ -114,7 +114,7 @@ def test_a_rule_that_covers_much_or_is_never_needed_fails(
     assert says in shown.err
     assert bool(shown.err) == bool(says)
     (line,) = (line.split() for line in shown.out.splitlines() if line.startswith("lost "))
-    assert line[1:3] == [str(10 * count), str(covered * count)]
+    assert line[1:3] == [str(1000 * count), str(covered * count)]
 
 
 @pytest.mark.parametrize(
