@@ -27,7 +27,7 @@ from orbitmq.testing.simulation.history import (
     digest_of,
 )
 from orbitmq.testing.simulation.load import fails_first
-from orbitmq.testing.simulation.moves import deleted, moved, settings
+from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.pops import dealt_too_soon, done_again, may_be_unknown
 from orbitmq.testing.simulation.reign import Reign
@@ -815,3 +815,25 @@ def test_who_takes_a_queue_over_may_ask_a_slave_that_was_cut_off(master_s: float
     made = History(VirtualClock())
     assert bool(may_be_unknown(plan, made, "broker-b", 3.0, 7.0, asked=True)) == excused
     assert not may_be_unknown(plan, made, "broker-b", 3.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("member", "closed_s", "offset", "excused"),
+    [
+        ("two", 3.0, 1, True),
+        ("two", 3.0, 2, False),  # the group had not read so far
+        ("one", 3.0, 1, False),  # it has read the old topic, and sees that this is another one
+        ("two", 9.0, 1, False),  # nobody began anew before the topic was deleted
+    ],
+)
+def test_a_member_that_began_behind_all_messages_may_take_a_new_topic_for_the_old_one(
+    member: str, closed_s: float, offset: int, *, excused: bool
+) -> None:
+    made, queue = History(VirtualClock()), MessageQueue("remade", "broker-b", 0)
+    made.remade = [Remade(4.0, 4.1, 7.0)]
+    made.delivered = [
+        Delivered(b"remade-1", "push", "one", queue, 1, 1.0),
+        Delivered(b"remade-9", "push", member, queue, 4, 10.0),
+    ]
+    plan = replace(PLAN, faults=(Fault(closed_s, 0.1, Kind.CLIENT, "consumers-2"),))
+    assert bool(gone_with_a_topic(plan, made, "push", "broker-b", 0, offset)) == excused
