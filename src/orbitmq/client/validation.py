@@ -14,6 +14,8 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_PROPERTIES_BYTES = 32767
 
 _BODY_TYPES = (bytes, bytearray, memoryview)
+# Read before the property block is made, which checks the kind of all the others.
+_TEXTS = (property_names.WAIT, property_names.INNER_MULTI_DISPATCH)
 _NUMBERS = frozenset({property_names.DELAY, *property_names.TIMER_PROPERTIES})
 # A message without any of these may travel with any other that waits for storage.
 _JUDGED_IN_BATCH = frozenset({property_names.WAIT, property_names.DELAY, *property_names.TIMER_PROPERTIES})
@@ -85,6 +87,10 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
     if not _NUMBERS.isdisjoint(message.properties):
         for name in _NUMBERS:
             _check_number(name, message.properties.get(name))
+    for name in _TEXTS:
+        text = message.properties.get(name)
+        if text is not None and not isinstance(text, str):
+            raise ValidationError(f"property {name} must be a string, got {text!r:.60}")
     queues = message.properties.get(property_names.INNER_MULTI_DISPATCH)
     if queues is not None and "/" in queues:
         raise ValidationError(f"property INNER_MULTI_DISPATCH must not contain '/', got {queues!r}")

@@ -49,6 +49,13 @@ def timer_properties(
     return {property_names.TIMER_DELIVER_MS: str(deliver_at_ms)}
 
 
+def _joined(keys: Iterable[str]) -> str:
+    try:
+        return property_names.KEY_SEPARATOR.join(keys)
+    except TypeError:
+        raise ValidationError(f"keys must be a string or strings, got {keys!r:.60}") from None
+
+
 class MessageQueue(NamedTuple):
     """One queue of a topic on one broker group: the unit of order and of progress."""
 
@@ -84,7 +91,7 @@ class Message:
 
     Raises:
         ValidationError: a time that is none, or more than one of ``delay_level``, ``delay_s`` and
-            ``deliver_at_ms``; a body that has no UTF-8 form.
+            ``deliver_at_ms``; a body that has no UTF-8 form; keys that are no strings.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -116,7 +123,7 @@ class Message:
         if tags:
             self.properties[property_names.TAGS] = tags
         if keys:
-            joined = keys if isinstance(keys, str) else property_names.KEY_SEPARATOR.join(keys)
+            joined = keys if isinstance(keys, str) else _joined(keys)
             if joined:
                 self.properties[property_names.KEYS] = joined
         if delay_level is not None:
@@ -142,7 +149,7 @@ class Message:
     def delay_level(self) -> int:
         """The broker's delay level, 0 when the message is delivered at once."""
         text = self.properties.get(property_names.DELAY, "")
-        level = whole_number(text.removeprefix("-"), INT32) or 0
+        level = whole_number(text[1:] if text.startswith(("+", "-")) else text, INT32) or 0
         return -level if text.startswith("-") else level
 
     @property

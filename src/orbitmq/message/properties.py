@@ -15,8 +15,14 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """The same block as text, as the ``properties`` field of a send header carries it."""
-    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    """The same block as text, as the ``properties`` field of a send header carries it.
+
+    Raises:
+        TypeError: a name or a value is no string.
+    """
+    if not properties:
+        return ""
+    return "\x02".join(["\x01".join(pair) for pair in properties.items()]) + "\x02"
 
 
 def parse_properties(text: str) -> dict[str, str]:
