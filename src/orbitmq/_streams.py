@@ -1,4 +1,4 @@
-"""Standard input, output and error, which a program may have been started without."""
+"""Standard input, output and error; a program may have been started without one of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _closed: set[int] = set()
 
 
 def without(descriptor: int) -> bool:
-    """Whether the program was started without this one."""
+    """Whether the program was started without this stream."""
     return descriptor in _closed
 
 
 def reserve() -> None:
-    """Open what is closed of the descriptors 0 to 2, on nothing.
+    """Open each of the descriptors 0 to 2 that is closed, on the null device.
 
-    The next socket or file would get such a descriptor: what is printed would go into it, and libuv, which
-    never closes one of the three, would end the process.
+    Otherwise the next socket or file gets such a descriptor: printed text would go into it, and libuv, which
+    never closes descriptors 0 to 2, would abort the process.
     """
     for descriptor in range(3):
         try:
@@ -35,9 +35,9 @@ def reserve() -> None:
 
 
 def prepare() -> None:
-    """As :func:`reserve`; and Python's three streams are there and print any text.
+    """As :func:`reserve`; afterwards ``sys.stdin``, ``stdout`` and ``stderr`` exist and print any text.
 
-    What an encoding such as ASCII lacks is printed as an escape.
+    A character that the encoding lacks (ASCII, for example) is printed as an escape.
     """
     reserve()
     for descriptor, name in enumerate(_NAMES):
@@ -50,7 +50,7 @@ def prepare() -> None:
 
 
 def leave_unwritten() -> OSError | None:
-    """Write out what was printed; forget what nobody takes: Python would try again, and exit with 120."""
+    """Flush the output; drop what the reader of a pipe does not take, or Python would exit with 120."""
     failure: OSError | None = None
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -163,7 +163,7 @@ def test_a_replay_that_cannot_be_begins_no_task(spark: SparkSession, cluster: Cl
 
     assert told("nowhere") == unknown(cluster)
     assert told("read-only").endswith(f"can only be read: allow both {changed(cluster, 'read-only')}")
-    assert told("%RETRY%nobody").endswith("group 'nobody' has retried no message, or is another one")
+    assert told("%RETRY%nobody").endswith("no message of group 'nobody' was retried, or its name is wrong")
 
 
 @pytest.mark.behaviour("SP-15")

@@ -209,8 +209,8 @@ class Admin:
         """Create ``topic``, or change it, on every master of ``cluster`` (default: of all clusters).
 
         Args:
-            queues: read and write queues on each broker group. Fewer than it has hide messages, which is
-                logged: see :meth:`would_hide`.
+            queues: read and write queues on each broker group. Fewer queues than the topic has hide messages;
+                this is logged, see :meth:`would_hide`.
             perm: sum of read 4 and write 2.
             attributes: for example ``{"message.type": "FIFO"}``.
 
@@ -239,7 +239,7 @@ class Admin:
         return await self._asking.tell_all(masters, header.command())
 
     async def would_hide(self, topic: str, queues: int, *, cluster: str | None = None) -> str:
-        """What is lost of ``topic`` when it is changed to so many queues, in a sentence; empty: nothing.
+        """A sentence that says which messages of ``topic`` a change to ``queues`` queues hides; empty: none.
 
         Raises:
             NameServerError: no name server answers, or it knows no master.

@@ -191,7 +191,7 @@ class GroupAdmin:
         Nothing is changed: see :meth:`move`. Errors of all ``plan_*`` as :meth:`plan`.
 
         Args:
-            time_ms: milliseconds since the epoch; what has less or more than 13 digits is refused.
+            time_ms: milliseconds since the epoch; a number with less or more than 13 digits is refused.
         """
         check_time_ms("time_ms", time_ms)
 

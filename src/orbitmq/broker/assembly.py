@@ -126,8 +126,8 @@ def assemble(
     change_role: ChangeRole,
     extensions: Sequence[Extension] = (),
 ) -> Assembly:
-    """Put a broker together whose records name ``address``, an IP address and a port; nothing is started or
-    read yet."""
+    """Put a broker together; nothing is started or read yet. Its records name ``address``, an IP and a
+    port."""
     port = address[1]
     services = _services(runtime, config, address)
     services_of_doors = ports(services)
@@ -246,7 +246,8 @@ def _first_role(config: BrokerConfig) -> Role:
 
 
 def _grants_locks_alone(config: BrokerConfig) -> bool:
-    """Without acting masters no other broker of a master's name grants queue locks."""
+    """Whether this is the only broker of its name that grants queue locks: a master without acting
+    masters."""
     return role_of_setting(config.broker_role) is Role.MASTER and not config.enable_slave_acting_master
 
 

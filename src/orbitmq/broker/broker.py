@@ -20,7 +20,7 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.store import StoreError
 from orbitmq.wire.addresses import joined
 
-# A resolver that is away makes a start fail, not wait.
+# A DNS server that does not answer makes the start fail after this time.
 RESOLVE_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Broker:
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
     async def _own_ip(self) -> str:
-        """The address that ``brokerIP1`` names: records keep it, a name has no place there."""
+        """The IP address of ``brokerIP1``: records have room for an address, not for a host name."""
         name = self.config.broker_ip1
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):

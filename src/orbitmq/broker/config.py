@@ -291,8 +291,8 @@ class BrokerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, or protection that there is not; it names the line of the
-                text.
+            ConfigError: a value of the wrong kind, or a setting that asks for TLS or access control; it names
+                the line of the text.
         """
         config, warnings = cls(broker_config_path=path).updated_by_text(conf)
         config, more = config.updated(overrides or {})
@@ -328,8 +328,8 @@ class BrokerConfig(Settings):
 
 
 _ROLES = "give each broker of the name a brokerRole and a brokerId"
-# Settings by which RocketMQ keeps what waits in RocksDB, or leaves the choice of a master to somebody else. A
-# broker that read past them would lose messages, or be one of several masters of a name.
+# Settings with which RocketMQ keeps timers or half messages in RocksDB, or lets DLedger or a controller
+# choose the master. A broker that ignored them would lose messages, or be one of several masters of a name.
 _NOT_BUILT = {
     "enableDLegerCommitLog": f"there is no DLedger here; {_ROLES}",
     "enableControllerMode": f"there is no controller here; {_ROLES}",

@@ -2,7 +2,7 @@
 
 Collected from the setters of BrokerConfig, BrokerIdentity, MessageStoreConfig (local and tiered),
 NettyServerConfig, NettyClientConfig and AuthConfig of 4.3.0, 4.5.2, 4.7.1, 4.9.8, 5.0.0, 5.1.4, 5.2.0,
-5.3.3, 5.4.0 and 5.5.0. Used to tell a setting without effect here from a typing error.
+5.3.3, 5.4.0 and 5.5.0. Used to distinguish a setting without effect from a typing error.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from orbitmq.wire.headers.route import (
 
 log = logging.getLogger(__name__)
 
-# An answer waits no longer for name servers: clients wait 3 s for one.
+# The longest wait of an answer for name servers: a client waits 3 s for its answer.
 ANNOUNCE_TIMEOUT_MS = 1000
 UNREGISTER_TIMEOUT_MS = 1000
 UNREGISTER_LIMIT_SECONDS = 2.0
@@ -156,17 +156,17 @@ class Registration(Component):
                 server.wanted.set()
 
     def is_announced(self, topics: Iterable[str]) -> bool:
-        """Whether clients find these topics, as far as that is up to this broker.
+        """Whether clients find these topics at the name servers.
 
-        The name servers that are not known to be down have the last change of each. A broker that registers
-        nowhere, or not in its role, has nothing to wait for.
+        True when every name server that is not known to be down has the last change of each topic; also for a
+        broker that registers nowhere, or not in its role.
         """
         return self._background is None or self._told_by_all() >= self._last_change(topics)
 
     async def announced(self, topics: Iterable[str]) -> None:
-        """Return when :meth:`is_announced`, so that an answer promises nothing that cannot be found.
+        """Return when :meth:`is_announced`, so that a client finds each topic that an answer speaks of.
 
-        A name server that takes longer than :data:`ANNOUNCE_TIMEOUT_MS` is told all the same, only later.
+        After :data:`ANNOUNCE_TIMEOUT_MS` it returns anyway; a slower name server gets the topics later.
         """
         topics = list(topics)
         if self.is_announced(topics):
@@ -185,7 +185,7 @@ class Registration(Component):
         return max((self._untold.get(topic, 0) for topic in topics), default=0)
 
     def _told_by_all(self) -> int:
-        """How many changes all name servers have that are not known to be down."""
+        """The number of changes that every name server has, except those that are known to be down."""
         told = (server.done for server in self._servers if server.reached is not False)
         return min(told, default=self._changes)
 

@@ -365,14 +365,14 @@ class Stats(Component):
         put, got = counters.messages_in, counters.messages_out
         self.rates.sample(now, put, got, counters.gets_found, counters.gets_missed)
         await self.look()
-        counters.note_answered(0)  # those that nobody waits for
+        counters.note_answered(0)  # nobody waits for these
         self._samples += 1
         if self._samples % SAMPLES_PER_MINUTE == 0:
             counters.put_times.roll()
         self._sampled_at = now
 
     async def look(self) -> None:
-        """Bring what :meth:`view` tells up to now: who asks about a first message finds its number."""
+        """Bring the numbers of :meth:`view` up to now, so that they count the very first message too."""
         now = self._clock.monotonic()
         self._total(now, BROKER_PUT_NUMS, self.counters.messages_in)
         self._total(now, BROKER_GET_NUMS, self.counters.messages_out)

@@ -16,7 +16,7 @@ from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
 
 log = logging.getLogger(__name__)
 
-# Names in a log line about topics that the table lacks.
+# How many topics that the table lacks one log line names.
 TOPICS_SHOWN = 5
 _HOUR_MS = 3_600_000
 _BATCH_SLACK_BYTES = 128 * 1024
@@ -84,7 +84,7 @@ class StoreTopics(Component):
             self._tell_unknown()
 
     def _tell_unknown(self) -> None:
-        """The table of topics may be lost or damaged; nobody can read what the store has of other topics."""
+        """Log topics with messages that are not in the table: it may be damaged, and nobody can read them."""
         unknown = [topic for topic in self._store.queues.unknown_topics() if self._has_messages(topic)]
         if unknown:
             shown = ", ".join(unknown[:TOPICS_SHOWN]) + (", ..." if len(unknown) > TOPICS_SHOWN else "")
@@ -147,7 +147,7 @@ def made_now(store: MessageStore, topic: str) -> MadeAt | None:
 
 
 def store_config(config: BrokerConfig, host: tuple[str, int]) -> StoreConfig:
-    """The store's settings that follow from the broker's; ``host``: its IP address and port, for records."""
+    """The store's settings, made from the broker's. ``host``: its IP address and port, for records."""
     return StoreConfig(
         root=config.store_path_root_dir,
         commit_log=config.store_path_commit_log or None,

@@ -76,7 +76,7 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
     except SystemExit as error:
         if not isinstance(error.__context__, BrokenPipeError):
             raise
-        return EXIT_OK  # rich's way with a reader that goes away while it prints help
+        return EXIT_OK  # rich raises this when the reader of a pipe goes away while help is printed
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

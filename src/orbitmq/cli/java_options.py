@@ -1,6 +1,7 @@
-"""TLS as RocketMQ's own servers and tools are told of it: options of Java, and a file of the machine.
+"""TLS settings where RocketMQ's own servers and tools look for them: Java options, and a file of the machine.
 
-``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey these; whoever set them believes that the wire is protected.
+``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey them; a user who set them believes that connections are
+encrypted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ TLS_FILE = "/etc/rocketmq/tls.properties"
 
 
 def _given() -> Mapping[str, str]:
-    """Properties text by the variable that holds it as ``-Dkey=value``."""
+    """The ``-Dkey=value`` options as properties text, by the environment variable that holds them."""
     found = {}
     for variable in VARIABLES:
         words = os.environ.get(variable, "").split()
@@ -24,7 +25,7 @@ def _given() -> Mapping[str, str]:
 
 
 def refuse_tls_of_server(*, is_open: bool) -> None:
-    """Refuse to start a server that these ask to be protected.
+    """Refuse to start a server when these settings ask for TLS.
 
     Raises:
         UsageError: it names the variable or the file.
@@ -40,7 +41,7 @@ def refuse_tls_of_server(*, is_open: bool) -> None:
 
 
 def refuse_tls_of_tool() -> None:
-    """Refuse to talk in clear where these ask the tools for TLS.
+    """Refuse to send in clear when these settings ask the tools for TLS.
 
     Raises:
         UsageError: it names the variable.

@@ -62,7 +62,7 @@ The name servers are given with -n 'host:port;host:port' or in NAMESRV_ADDR (def
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line ``arguments`` and return the exit code.
 
-    Without any it is that of the process, whose standard streams are looked after, too.
+    Without ``arguments`` it is the command line of the process; its standard streams are prepared, too.
     """
     if arguments is not None:
         return _run(arguments)
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failure = error
     failure = _streams.leave_unwritten() or failure
     if failure is None or isinstance(failure, BrokenPipeError):
-        return code  # the reader went away (`| head`): nothing to say, and nobody to say it to
+        return code  # the reader of the pipe went away (`| head`)
     print(f"orbitmq: the output cannot be written: {failure.strerror}", file=sys.stderr)
     return code or 1
 

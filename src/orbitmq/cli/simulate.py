@@ -25,7 +25,7 @@ from orbitmq.testing.simulation.shrink import smallest
 # How many failing seeds are shown one by one.
 MOST_SHOWN = 20
 TODAY, MOST_TODAY = "today:", 100
-# A seed has at most so many.
+# The most digits of a seed.
 MOST_DIGITS = 18
 
 app = make_app(
@@ -65,8 +65,8 @@ def simulated(
         Run all of these and print one line for each that breaks a promise, then what the checkers excused:
         A-B with both ends, today:N for N seeds of the day's own (UTC), or both, separated by a comma.
     faults
-        Only these kinds, separated by commas: kill, power, lose-disk, stop, freeze, cut, one-way, isolate,
-        reset, slow-link, slow-disk, fail-disk, clock, name-server, client. Or: all, none.
+        Only these kinds of faults, separated by commas: kill, power, lose-disk, stop, freeze, cut, one-way,
+        isolate, reset, slow-link, slow-disk, fail-disk, clock, name-server, client. Or: all, none.
     trace
         Of one seed, print the trace also when every promise was kept.
     shrink
@@ -118,7 +118,7 @@ def _is_number(text: str) -> bool:
 
 
 def seeds_of_day(now_ms: int, count: int) -> range:
-    """Seeds that are others each day, and tell the day: 2026112800 and so on."""
+    """Seeds that differ each day and contain the date: 2026112800 and so on."""
     first = int(date(now_ms).partition("T")[0].replace("-", "")) * MOST_TODAY
     return range(first, first + count)
 
@@ -206,7 +206,7 @@ def _many(seeds: Sequence[int], kinds: Sequence[Kind], processes: int | None, *,
         progress.add(verdict, runtime.clock.monotonic() - begin)
     progress.clear()
     excuses = added(progress.excuses)
-    # A few kinds of faults need other rules than all of them.
+    # The limits are for runs with all kinds of faults.
     judges = len(seeds) >= ENOUGH_SEEDS and len(kinds) == len(Kind)
     wide = list(too_wide(excuses)) if judges else []
     if not as_json:
@@ -219,7 +219,7 @@ def _many(seeds: Sequence[int], kinds: Sequence[Kind], processes: int | None, *,
 
 
 def _excused(excuses: Mapping[str, Count]) -> Iterator[str]:
-    """What the checkers left out, as a table."""
+    """What the checkers excused, as a table."""
     if excuses:
         yield f"{'rule':<26}{'judgements':>11}{'covered':>9}{'share':>8}{'excused':>9}  because of"
     for rule, count in excuses.items():
@@ -273,7 +273,7 @@ class _Progress:
 
 
 def _ranges(seeds: Sequence[int]) -> str:
-    """Seeds as people write them."""
+    """Seeds as ranges, such as 0-299."""
     ends = [at for at in range(1, len(seeds)) if seeds[at] != seeds[at - 1] + 1]
     parts = zip([0, *ends], [*ends, len(seeds)], strict=True)
     return ",".join(f"{seeds[begin]}-{seeds[end - 1]}" for begin, end in parts)

@@ -51,8 +51,8 @@ def time_ms(text: str, option: str, others: str = "") -> int:
     """Milliseconds since the epoch of a time (2026-11-21T14:00, UTC, or 13 digits) or of how long ago (10m).
 
     Args:
-        option: the one that it was given to.
-        others: what else that option takes, for the message.
+        option: the option whose value the text is.
+        others: what else that option takes, for the error.
 
     Raises:
         UsageError: it is neither.

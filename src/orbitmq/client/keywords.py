@@ -35,13 +35,13 @@ def shows_keywords(options: type[Any]) -> Callable[[F], F]:
 
 
 def options_of(kind: type[O], keywords: Mapping[str, Any]) -> O:
-    """The options that a user's keywords make.
+    """The options made from a user's keyword arguments.
 
     Args:
         kind: the dataclass of the options, which checks them.
 
     Raises:
-        ValidationError: an option is out of its range, or it contradicts the client that is shared.
+        ValidationError: an option is out of its range, or contradicts the shared client.
     """
     client = keywords.get("client")
     if client is not None:
@@ -50,7 +50,7 @@ def options_of(kind: type[O], keywords: Mapping[str, Any]) -> O:
 
 
 def _check_shared(client: object, keywords: Mapping[str, Any]) -> None:
-    """Refuse options of connections beside a client whose connections are used."""
+    """Refuse options about connections beside a shared ``client``, whose connections are used."""
     if not isinstance(client, ClientInstance):
         raise ValidationError(f"client must be a ClientInstance, got {client!r}")
     for name in ("max_async", "namespace_v2"):

@@ -39,9 +39,9 @@ class Life:
 
     Attributes:
         state: where the client is now; changed by :meth:`move` only.
-        running: whether that is RUNNING.
-        loop: the event loop that it was started in, the only one where it works.
-        closer: the task whose :meth:`end` closed it, if any.
+        running: whether :attr:`state` is RUNNING.
+        loop: the event loop that the client was started in; it works only there.
+        closer: the task whose :meth:`end` closed the client, if any.
     """
 
     __slots__ = ("_closing", "_name", "closer", "loop", "running", "state")
@@ -73,17 +73,17 @@ class Life:
     async def end(
         self, work: Callable[[], Coroutine[Any, Any, None]], calls: Collection[asyncio.Task[None]] = ()
     ) -> None:
-        """Close the client by ``work``, which is done once and to its end. Who comes later waits for it too.
+        """Close the client by ``work``, which is done once and to its end. A later call waits for it too.
 
-        It goes on when whoever closes is cancelled or out of time: a client that is closed by half would stay
-        in its group, and hold the queues that it no longer reads.
+        The work goes on when the caller is cancelled or out of time: a half-closed client would stay in its
+        group, and hold the queues that it no longer reads.
 
         Args:
-            calls: of the user's code, which ``work`` waits for, except for :attr:`closer`. Another of them
-                that closes is told at once, as neither could end before the other.
+            calls: running calls of the user's code. ``work`` waits for them, except for :attr:`closer`. A
+                second one that closes returns at once, as neither could end before the other.
 
         Raises:
-            ClientStateError: in another event loop than it was started in.
+            ClientStateError: called in another event loop than the one that the client was started in.
         """
         self.check_loop()
         here = asyncio.current_task()
@@ -111,7 +111,7 @@ class Life:
             raise ClientStateError(f"{self._name} is not running; use 'async with' or start()")
 
     def check_loop(self) -> None:
-        """Refuse to work in another event loop than the client was started in.
+        """Refuse to work in another event loop than the one that the client was started in.
 
         Raises:
             ClientStateError: its connections and its background work belong to that other loop.

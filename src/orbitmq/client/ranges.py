@@ -1,4 +1,4 @@
-"""The ranges of all numbers that producers and consumers take: one table, one check, one wording."""
+"""The ranges of all numbers that producers and consumers take: one table, one check, one error text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ YEAR_10000_MS = 253_402_300_800_000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a number may be.
+    """The range of a number.
 
     Attributes:
         least: the smallest value.
-        most: the largest one; None where more only means that nothing else ends first.
-        unit: of the value, as errors name it; empty for a count.
+        most: the largest value; None for no limit.
+        unit: the unit of the value, as errors name it; empty for a count.
         whole: whether fractions are refused.
     """
 
@@ -32,7 +32,7 @@ class Range:
     whole: bool = True
 
     def check(self, name: str, value: object) -> None:
-        """Refuse a value outside.
+        """Refuse a value outside the range.
 
         Raises:
             ValidationError: it names the option and its range.
@@ -42,7 +42,7 @@ class Range:
             raise ValidationError(f"{name} must be {self}, got {value!r}")
 
     def nearest(self, value: float) -> float:
-        """The value, or the limit that it is beyond."""
+        """The value, or the nearest limit when it is out of range."""
         raised = max(value, self.least)
         return raised if self.most is None else min(raised, self.most)
 
@@ -53,15 +53,15 @@ class Range:
         return f"{self.least:,} to {self.most:,}{unit}"
 
 
-# How the types of options begin that take several things.
+# Prefixes of the types of options that take several kinds of values.
 _LISTS = ("Sequence[", "Collection[")
 _TIMEOUT = Range(1, DAY_MS, "ms", whole=False)
-# By the name of the option; those of a class inside another one with that class's name before them.
+# By the name of the option; the name of an option of a nested class begins with that class's name.
 RANGES: Mapping[str, Range] = {
     # producers
     "timeout_ms": _TIMEOUT,
     "attempt_timeout_ms": _TIMEOUT,
-    # Tries end with the time of the send, and requests wait for an answer no longer than that.
+    # Tries end with the timeout of the send, and no request waits longer for its answer.
     "retries": Range(0, None),
     "async_retries": Range(0, None),
     "max_async": Range(1, None),
@@ -88,11 +88,11 @@ RANGES: Mapping[str, Range] = {
     "concurrency": Range(1, 10_000),
     # As in RocketMQ, less than 10 ms counts as 10 ms, and more than 30 s as 30 s (CR-18).
     "suspend_ms": Range(1, DAY_MS, "ms"),
-    # What a broker takes in one pop.
+    # The most messages of one pop at a broker.
     "pop_batch_size": Range(1, 32),
     "batch_size": Range(1, 32),
     "pop_invisible_s": Range(5, 300, "s", whole=False),
-    # RocketMQ's longest invisible time (timerMaxDelaySec), and the shortest that means anything.
+    # RocketMQ's longest invisible time (timerMaxDelaySec), and the shortest useful one.
     "invisible_s": Range(0.001, 3 * DAY_S, "s", whole=False),
     "max_processing_s": Range(0, 365 * DAY_S, "s", whole=False),
     "FlowLimits.messages": Range(1, None),
@@ -113,7 +113,7 @@ def check_number(name: str, value: object, *, called: str | None = None) -> None
 
     Args:
         name: in :data:`RANGES`.
-        called: how the error names it, when that is not its name there.
+        called: how the error names the option, if not by ``name``.
 
     Raises:
         ValidationError: it names the option and its range.
@@ -122,10 +122,10 @@ def check_number(name: str, value: object, *, called: str | None = None) -> None
 
 
 def check_options(options: Any) -> None:
-    """Refuse what no option of this dataclass can be: a number outside its range, a text that is none.
+    """Check all options of a dataclass: ranges of numbers, types of texts, flags and lists.
 
     Raises:
-        ValidationError: it names the option, and what it must be.
+        ValidationError: it names the option and the values it takes.
     """
     for field in fields(options):
         value, kind = getattr(options, field.name), str(field.type)
@@ -144,7 +144,7 @@ def check_options(options: Any) -> None:
 
 
 def check_kind(name: str, value: object, kind: type[Any] | UnionType) -> None:
-    """Refuse what is not an object of this class, or of one of these.
+    """Refuse an object that is not of this class, or of one of these classes.
 
     Raises:
         ValidationError: it names the option and the class.

@@ -54,7 +54,7 @@ def _refuse(fault: str | None) -> None:
 
 
 def check_is_message(message: object) -> None:
-    """Refuse what is no message at all.
+    """Refuse an object that is no message.
 
     Raises:
         ValidationError: with the response code 13 (MESSAGE_ILLEGAL).
@@ -64,7 +64,7 @@ def check_is_message(message: object) -> None:
 
 
 def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
-    """Refuse a message that no broker would store (MV-02, MV-06). The topic is checked apart, once.
+    """Refuse a message that no broker would store (MV-02, MV-06). The topic is checked elsewhere, once.
 
     Raises:
         ValidationError: with the response code 13 (MESSAGE_ILLEGAL).
@@ -97,7 +97,7 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
 
 
 def _check_number(name: str, text: object) -> None:
-    """Refuse the time of a delivery that every broker refuses."""
+    """Refuse a delivery time that every broker refuses."""
     if text is None:
         return
     digits = text[1:] if isinstance(text, str) and text.startswith(("+", "-")) else text

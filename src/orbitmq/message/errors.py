@@ -14,7 +14,7 @@ class RecordError(MessageFormatError):
 
 
 class DamagedBodyError(MessageFormatError):
-    """The body of a stored message does not match its checksum: a disk or a wire has changed it."""
+    """The body of a stored message does not match its checksum: a disk or a network has changed it."""
 
 
 class CompressionError(MessageFormatError):

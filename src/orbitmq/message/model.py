@@ -32,7 +32,7 @@ def timer_properties(
     """The property that asks for a delivery at a time.
 
     Raises:
-        ValidationError: a time that is none, or more than one.
+        ValidationError: an invalid time, or more than one.
     """
     given = {"delay_level": delay_level, "delay_s": delay_s, "deliver_at_ms": deliver_at_ms}
     named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
@@ -85,12 +85,12 @@ class Message:
             (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
         deliver_at_ms: when it is delivered, milliseconds since the epoch; a past time delivers at once.
         sharding_key: messages of one key go to one queue when sent in order.
-        properties: further string properties; names and values must not be empty. Those of a received message
-            may be given: what brokers and consumers wrote into it on its way (``orbitmq.message.way``) is not
-            sent, nor is a delay that is over.
+        properties: further string properties; names and values must not be empty. The properties of a
+            received message may be given: those that brokers and consumers added (``orbitmq.message.way``)
+            are not sent, nor is a delay that is over.
 
     Raises:
-        ValidationError: a time that is none, or more than one of ``delay_level``, ``delay_s`` and
+        ValidationError: an invalid time, or more than one of ``delay_level``, ``delay_s`` and
             ``deliver_at_ms``; a body that has no UTF-8 form; keys that are no strings.
     """
 
@@ -118,7 +118,7 @@ class Message:
         self.flag = flag
         self.properties: dict[str, str] = dict(properties) if properties else {}
         if delay_level is not None or delay_s is not None or deliver_at_ms is not None:
-            # A received message may have waited before.
+            # The properties may be those of a received message with a delay.
             self.properties = without(self.properties, way.DELAYS | way.OF_A_WAIT)
         if tags:
             self.properties[property_names.TAGS] = tags
@@ -181,10 +181,10 @@ class ReceivedMessage(Message):
     Times are milliseconds since the epoch; hosts are ``address:port``.
 
     A consumer's message is settled by :meth:`ack`, :meth:`retry`, :meth:`reject` or :meth:`process`, from any
-    thread. Each tells what it came to; only the first one of a delivery counts, and none after it raises.
+    thread. Each returns the outcome; only the first call for a delivery counts, and later ones do not raise.
 
-    It can be copied and pickled, for another process as well. The delivery stays with the original: a copy
-    cannot be settled.
+    A message can be copied and pickled, also for another process. The delivery stays with the original: a
+    copy cannot be settled.
     """
 
     __slots__ = (
@@ -226,11 +226,11 @@ class ReceivedMessage(Message):
     # Of the delivery (orbitmq.message.settling).
     keeper: Keeper
     verdict: Verdict | None
-    # What no copy has; "properties" is the one in "_properties".
+    # Attributes that a copy does not get; "properties" is copied as "_properties".
     _LEFT_OUT = frozenset({"keeper", "verdict", "properties"})
 
     def __getstate__(self) -> tuple[dict[str, object] | None, dict[str, object]]:
-        """What a copy has: everything but the delivery, which belongs to a consumer of this process."""
+        """The state for a copy: everything but the delivery, which belongs to a consumer of this process."""
         slots = (name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ()))
         return getattr(self, "__dict__", None), {
             name: getattr(self, name) for name in slots if name not in self._LEFT_OUT and hasattr(self, name)
@@ -346,7 +346,7 @@ class UnreadableMessage(ReceivedMessage):
 
     body_error: Exception
     stored_body: bytes
-    # The body is the one in "stored_body".
+    # The body is made from "stored_body" again.
     _LEFT_OUT = ReceivedMessage._LEFT_OUT | {"body"}
 
     @property

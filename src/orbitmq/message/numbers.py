@@ -1,7 +1,7 @@
-"""Numbers and times out of text that somebody else wrote: a user, a peer, a file.
+"""Numbers and times parsed from text of users, peers and files.
 
-``str.isdigit`` lets through what ``int`` refuses (²), and ``int`` what nobody means (other scripts' digits,
-blanks, underscores) or refuses (more than 4,300 digits).
+``str.isdigit`` accepts characters that ``int`` refuses (²). ``int`` accepts other scripts' digits, blanks and
+underscores, and raises for more than 4,300 digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MS_DIGITS: Final = 13
 
 
 def whole_number(text: str, most: int = INT64) -> int | None:
-    """The number that ASCII digits write, without a sign; ``None`` for other texts and above ``most``."""
+    """The number written in ASCII digits, without a sign; ``None`` for other texts and above ``most``."""
     if not is_digits(text) or len(text) > 19:
         return None
     number = int(text)
@@ -40,8 +40,8 @@ def instant_ms(text: str) -> int:
     """Milliseconds since 1970: 13 digits, or a time as ISO 8601 writes it; without a zone it is UTC.
 
     Raises:
-        ValueError: neither; the text is the rest of a sentence. Other numbers of digits may be seconds, or a
-            date without its hyphens.
+        ValueError: the text is neither; the error's text ends a sentence that begins with the option. Digits
+            of another length may be seconds, or a date without hyphens.
     """
     if is_digits(text):
         if len(text) != MS_DIGITS:
@@ -63,10 +63,10 @@ def instant_ms(text: str) -> int:
 
 
 def check_time_ms(name: str, value: object) -> None:
-    """Refuse what are no milliseconds since the epoch: seconds have 10 digits, microseconds 16.
+    """Refuse a number that is not milliseconds since the epoch: seconds have 10 digits, microseconds 16.
 
     Raises:
-        ValidationError: another number of digits than 13, and not 0; or no whole number.
+        ValidationError: not a whole number, or neither 0 nor of 13 digits.
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or (value != 0 and len(str(value)) != MS_DIGITS):

@@ -245,7 +245,8 @@ def check_body(record: Record) -> None:
     """Compare the body, as it is stored, with its checksum.
 
     Raises:
-        DamagedBodyError: they do not match. A checksum of 0 is none: some answers are made without.
+        DamagedBodyError: they do not match. A checksum of 0 means that there is none: some answers come
+            without.
     """
     if record.body_crc and body_crc(record.body) != record.body_crc & _CRC_MASK:
         raise DamagedBodyError(
@@ -293,8 +294,9 @@ def readable_messages(
     """All messages of a pull response, as :func:`readable` gives them.
 
     Args:
-        damaged: told of each record whose parts do not fit together or whose body does not match its
-            checksum; it is left out. Without it the first raises, the second is an unreadable message.
+        damaged: called with each record whose parts do not fit together or whose body does not match its
+            checksum; such a record is left out. Without ``damaged`` the first kind raises, and the second is
+            an unreadable message.
 
     Raises:
         RecordError: a record is damaged or cut.
@@ -363,7 +365,7 @@ def _add_unusual(
     broker_name: str,
     damaged: Callable[[str], object] | None,
 ) -> int:
-    """Add the message at ``position``, or tell that it is damaged; returns where the next one begins."""
+    """Add the message at ``position``, or report it as damaged; returns where the next one begins."""
     try:
         record = decode_record(buffer, position)
     except RecordError as error:

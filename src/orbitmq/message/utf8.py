@@ -1,4 +1,4 @@
-"""Text without a UTF-8 form: half of a surrogate pair, as an undecodable file name or argument leaves it."""
+"""Text without a UTF-8 form: half of a surrogate pair, for example from an undecodable file name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _SHOWN_CHARS = 100
 
 
 def check_utf8(what: str, text: str) -> None:
-    """Refuse a text that cannot be sent as it is.
+    """Refuse a text that has no UTF-8 form.
 
     Args:
-        what: names the text in the error.
+        what: the name of the text, for the error.
 
     Raises:
         ValidationError: it has half of a surrogate pair.
@@ -28,5 +28,5 @@ def check_utf8(what: str, text: str) -> None:
 
 
 def for_people(text: str) -> str:
-    """The text for people to read, with ``?`` in place of what has no UTF-8 form."""
+    """The text for output, with ``?`` in place of characters that have no UTF-8 form."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

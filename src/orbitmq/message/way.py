@@ -1,8 +1,8 @@
-"""Which properties of a message are of the way that it took, and not its sender's.
+"""Properties that brokers and consumers write into a message on its way, as opposed to its sender's.
 
-Brokers and consumers write down in a message where it waited, from where it came and how often. Such a
-property must not decide anything when a program sends the message on, or when a broker stores it again: a
-received transaction would become half a transaction, and a message that was delayed would wait again.
+They say where a message waited, where it came from and how often it was delivered. Such a property must not
+decide anything when a program sends the message on, or when a broker stores it again: a received transaction
+would become a half message, and a message that was delayed would wait again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from orbitmq.message import property_names as names
 from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX
 
-# Written when a consumer gives a message back; a message to a retry topic is sent with them.
+# Written when a consumer sends a message back; a message to a retry topic is sent with them.
 OF_A_RETRY: Final = frozenset(
     {names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES}
 )
 OF_A_POP: Final = frozenset({names.POP_CK, names.POP_CK_OFFSET, names.FIRST_POP_TIME, names.POP_REVIVED_FROM})
-# What a broker writes into a message that waits, or has waited, for a time.
+# Written by a broker into a message that waits, or has waited, for its time.
 OF_A_WAIT: Final = frozenset(
     {
         names.REAL_TOPIC,
@@ -30,7 +30,7 @@ OF_A_WAIT: Final = frozenset(
         names.TIMER_DELAY_LEVEL,
     }
 )
-# With one of these a message asks for a time, or takes back another one that waits for it.
+# With one of these a message asks for a delivery time, or recalls another one that waits.
 DELAYS: Final = frozenset({names.DELAY, *names.TIMER_PROPERTIES})
 OF_A_TRANSACTION: Final = frozenset(
     {
@@ -76,7 +76,7 @@ OF_A_PLACE: Final = frozenset(
         names.TRANSIENT_GROUP_SYS_FLAG,
     }
 )
-# No sender sets these.
+# Properties that no sender sets.
 OF_THE_WAY: Final = (
     OF_A_RETRY
     | OF_A_POP
@@ -86,8 +86,8 @@ OF_THE_WAY: Final = (
     | OF_A_PLACE
     | {names.TIMER_DEL_UNIQKEY}
 )
-# A sender may set these. Beside one of the first ones they are of the way all the same: of a wait that is
-# over, of the copy that a broker made for a retry, and of a reply that has reached the client that waited.
+# Properties that a sender may set, but that belong to the way beside one of the first ones: those of a wait
+# that is over, of a copy made for a retry, and of a reply that has reached its client.
 _ALSO: Final = (
     (frozenset({names.REAL_TOPIC, names.TIMER_OUT_MS}), DELAYS),
     (frozenset({names.RETRY_TOPIC}), frozenset({names.WAIT})),
@@ -96,12 +96,12 @@ _ALSO: Final = (
         frozenset({names.MSG_TYPE, names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL}),
     ),
 )
-# Of an earlier wait, and of a recall: what a message must not have that is to wait now.
+# Properties of an earlier wait and of a recall. A message that is to wait now must not have them.
 NOT_IN_A_NEW_WAIT: Final = OF_A_WAIT | {names.TIMER_DEL_UNIQKEY}
 
 
 def own_properties(properties: dict[str, str], topic: str) -> dict[str, str]:
-    """The properties that a message to ``topic`` is sent with: the same object when all are its sender's."""
+    """The properties that a message to ``topic`` is sent with; the same object if none belongs to the way."""
     if OF_THE_WAY.isdisjoint(properties):
         return properties
     dropped = OF_THE_WAY
@@ -111,11 +111,11 @@ def own_properties(properties: dict[str, str], topic: str) -> dict[str, str]:
     if topic.startswith(RETRY_PREFIX):
         dropped -= OF_A_RETRY
     elif topic.startswith(DLQ_PREFIX):
-        # A dead letter that a program moves must still say where it came from, or nothing can redrive it.
+        # A dead letter that a program moves must keep the topic it came from, or it cannot be redriven.
         dropped -= OF_A_RETRY | OF_A_DEAD_LETTER
     return {name: value for name, value in properties.items() if name not in dropped}
 
 
 def without(properties: Mapping[str, str], dropped: frozenset[str]) -> dict[str, str]:
-    """The properties but for those with these names."""
+    """The properties without those of these names."""
     return {name: value for name, value in properties.items() if name not in dropped}

@@ -66,7 +66,7 @@ class NameServerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, or protection that there is not; it names the line.
+            ConfigError: a value of the wrong kind, or a setting that asks for TLS; it names the line.
         """
         config, warnings = cls.default_files().updated_by_text(conf)
         if path:

@@ -1,4 +1,4 @@
-"""Keys that a namesrv.conf of RocketMQ may hold and of which nothing more is to be said, as data: names only.
+"""Keys that a namesrv.conf of RocketMQ may hold and that have no effect here, as data: names only.
 
 Collected as those of the broker (``orbitmq.broker.config_keys``), from the setters of NamesrvConfig,
 NettyServerConfig, NettyClientConfig and ControllerConfig.

@@ -116,9 +116,9 @@ class LoopThread:
 
 
 class _UntilTheEnd(ThreadPoolExecutor):
-    """Looks up names, for which asyncio needs an executor, also when the program ends.
+    """Resolves host names in threads of its own, so that it also works while the program ends.
 
-    The executors of the library refuse then, and clients that close would find no broker by its name.
+    The standard library's executors refuse work then, and a closing client could not resolve its brokers.
     """
 
     def submit(

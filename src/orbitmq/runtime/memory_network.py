@@ -466,7 +466,7 @@ class MemoryNetwork:
 
     @property
     def names(self) -> dict[str, str]:
-        """Hosts by the names that all know them by."""
+        """Host addresses by name."""
         return self._world.names
 
     async def resolve(self, host: str) -> str:

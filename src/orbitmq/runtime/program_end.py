@@ -1,4 +1,4 @@
-"""The end of the program, which cuts off what is under way on threads and event loops of its own."""
+"""Closes clients when the program ends; otherwise its end cuts off their threads and event loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 log = logging.getLogger("orbitmq.runtime")
 
-# What has not ended after so many seconds is cut off: clients give what they send 10 s when they close.
+# After so many seconds a close is cut off: a client that closes sends for 10 s at most.
 LIMIT_S = 10.5
 
 _begun = threading.Event()
@@ -25,7 +25,7 @@ _telling: dict[int, Callable[[], object]] = {}
 def close_at_end(
     name: str, begin: Callable[[], concurrent.futures.Future[Any] | None]
 ) -> Callable[[], object]:
-    """Have something closed when the program ends; what this returns takes that back.
+    """Have something closed when the program ends; call the returned function to take that back.
 
     Args:
         name: for the log.
@@ -38,14 +38,14 @@ def close_at_end(
 
 
 def tell_at_end(tell: Callable[[], object]) -> Callable[[], object]:
-    """Call ``tell`` when the program ends, once all is closed; what this returns takes that back."""
+    """Call ``tell`` when the program ends and all is closed; call the returned function to take that back."""
     number = next(_numbers)
     _telling[number] = tell
     return lambda: _telling.pop(number, None)
 
 
 def begun() -> bool:
-    """Whether the program ends: nobody looks at results any more."""
+    """Whether the program is ending; nobody looks at results any more."""
     return _begun.is_set()
 
 
@@ -69,7 +69,7 @@ def end() -> None:
     for future in done:
         failure = None if future.cancelled() else future.exception()
         if failure is not None:
-            log.warning("%s did not close as it should: %r", closing[future], failure)
+            log.warning("closing %s failed at the end of the program: %r", closing[future], failure)
     while _telling:
         _, tell = _telling.popitem()
         tell()

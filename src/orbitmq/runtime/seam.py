@@ -235,10 +235,10 @@ class Network(Protocol):
     """Byte streams between hosts, delivered to asyncio protocols (``Protocol`` or ``BufferedProtocol``)."""
 
     async def resolve(self, host: str) -> str:
-        """The IP address of a host, which may be one already; of several an IPv4 one.
+        """The IP address of a host name or address; an IPv4 address if there are several.
 
         Raises:
-            OSError: nobody knows the name.
+            OSError: the name cannot be resolved.
         """
         ...
 

@@ -81,9 +81,10 @@ class Background:
 
 
 async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[T]:
-    """The items of a long loop; after each ``size`` of them the event loop does its other work.
+    """The items of a long loop; after every ``size`` items the event loop does its other work.
 
-    What the loop relies on may have changed then. A size stands for a few milliseconds.
+    State that the loop relies on may have changed after a slice. ``size`` items should take a few
+    milliseconds.
     """
     for number, item in enumerate(items, start=1):
         yield item

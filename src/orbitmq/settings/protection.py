@@ -1,7 +1,7 @@
 """Settings that ask for TLS or access control, which these servers do not have yet.
 
-A server that read past them would serve everybody in clear where the file says that it must not. So a start
-is refused, unless ``allowOpen=true`` says that this is meant.
+A server that ignored them would serve everybody in clear although the file asks for protection. So the start
+is refused, unless ``allowOpen=true`` is set.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from orbitmq.settings import properties_text
 from orbitmq.settings.typed import ConfigError, line_of
 
 OPEN_KEY = "allowOpen"
-# Their values are flags. Java takes "yes" for false, but who writes it wants protection.
+# Their values are flags. Java reads "yes" as false, but a user who writes it wants protection.
 _SWITCHES = frozenset({"authenticationenabled", "authorizationenabled", "aclenable", "usetls", "tlsenable"})
 _OFF = frozenset({"", "false", "no", "off", "0", "none"})
-# What RocketMQ does with these is no protection: a permissive server serves who comes without TLS.
+# These values are no protection at RocketMQ either: a permissive server serves clients without TLS.
 _OPEN_VALUES = {
     "tls.server.mode": frozenset({"disabled", "permissive"}),
     "tls.server.need.client.auth": frozenset({"optional"}),
 }
-# It tells where certificates come from, not whether they are needed.
+# This key says where certificates come from, not whether they are needed.
 _NO_PROTECTION = frozenset({"tls.test.mode.enable"})
 
 
@@ -33,7 +33,7 @@ def is_asked(key: str, value: str) -> bool:
 
 
 def sentence(key: str, value: str) -> str | None:
-    """What to warn of a setting about protection that keeps no server from starting, ``None``: of others."""
+    """The warning about a protection setting with which a server starts; ``None``: no such setting."""
     if is_asked(key, value):
         return f"{key}={value} has no effect ({OPEN_KEY}=true): everybody is served in clear"
     if key.lower() == "tls.server.mode" and value.strip().lower() == "permissive":

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def plainly(method: Callable[P, T]) -> Callable[P, T]:
-    """A method that Spark calls on the driver, without a trace of this package in errors of ours.
+    """Decorates a method that Spark calls on the driver: errors of this package show no Python trace.
 
-    Spark prints each line of a trace; an error of ours says what is wrong by itself.
+    Spark prints each line of a trace, and the text of such an error is enough.
     """
 
     @wraps(method)
@@ -53,7 +53,7 @@ class SinkStateError(OrbitError):
 
 
 class NotPermittedError(OrbitError):
-    """The permission of a topic does not allow to read it, or to write it."""
+    """The permission of a topic does not allow reading, or writing."""
 
 
 class VersionError(OrbitError, ImportError):

@@ -125,6 +125,6 @@ def size_bytes(value: str) -> int:
 def instant_ms(value: str) -> int:
     """Milliseconds since 1970, or a time as ISO 8601 writes it; without a zone it is UTC."""
     stripped = value.strip()
-    # As few digits as no date and no seconds of our time have.
+    # The fewest digits: dates and present times in seconds have less.
     early = whole_number(stripped, _EARLY_MS)
     return early or numbers.instant_ms(stripped)

@@ -112,9 +112,8 @@ class WriteOptions:
     Attributes:
         delivery: ``at-least-once``, ``exactly-once`` or ``transactional``.
         state_location: a folder; ``cluster``: in the brokers.
-        checkpoint: the folder of Spark's checkpoint, of a stream whose options name it.
-        routes: where the queues of the option topic are, as the driver knows it: tasks send there while no
-            name server answers.
+        checkpoint: the folder of Spark's checkpoint, if the options of a stream name it.
+        routes: the driver's route of the option topic: tasks use it while no name server answers.
     """
 
     topic: str | None = None
@@ -330,7 +329,7 @@ def _choose_place(values: dict[str, Any], which: str) -> None:
 
 
 def state_beside(checkpoint: str) -> str:
-    """Where a sink keeps its state unless the options say otherwise."""
+    """The folder of a sink's state, unless the options name another one."""
     return checkpoint.rstrip("/") + "/orbitmq-sink"
 
 

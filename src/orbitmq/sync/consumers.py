@@ -117,7 +117,7 @@ class Consumer(_Member):
         self._core: consumer.Consumer = consumer.Consumer(group, **options)
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
-        """Let the function below handle the messages of ``topic``, and subscribe."""
+        """Subscribe to ``topic``, and let the function below handle its messages."""
         register = self._core.on(topic, tags, sql=sql)
 
         def registered(handler: H) -> H:
@@ -274,7 +274,7 @@ class PullConsumer(_Member, _Polled):
         return self._running().wait(self._core.poll(max_messages, timeout_ms=timeout_ms))
 
     def commit(self) -> None:
-        """What :meth:`poll` gave is done; commit that now.
+        """Mark the messages of :meth:`poll` as done and commit that now.
 
         Raises:
             OrbitError: the offset of a queue is not committed.
@@ -321,7 +321,7 @@ class AssignedConsumer(_Polled):
         """Commit these offsets, or the positions of all assigned queues.
 
         Raises:
-            OrbitError: the offset of a queue is not committed; those of others may be.
+            OrbitError: the offset of a queue is not committed; offsets of other queues may be.
         """
         self._running().wait(self._core.commit(offsets))
 

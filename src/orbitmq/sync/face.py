@@ -58,7 +58,8 @@ class Face:
             loop.stop()
             raise
         self._loop = loop
-        # The thread dies with the program, and with it what was submitted, acknowledged or committed last.
+        # The thread ends with the program: without this the last submitted messages, acknowledgements and
+        # commits would be lost.
         self._not_at_end = close_at_end(f"client {self.group!r}", self._begin_to_close)
 
     def _begin_to_close(self) -> concurrent.futures.Future[None] | None:
@@ -68,9 +69,10 @@ class Face:
     def close(self) -> None:
         """Close the client and end its thread; a further call waits for that.
 
-        The end of the program does it, too, for 10 s at most.
+        The end of the program closes an open client, too, within 10 s at most.
 
-        In a handler of this consumer it only begins: what waits for the end of all handlers ends after it.
+        In a handler of this consumer the call returns at once: the client closes when all handlers have
+        ended.
 
         Raises:
             ClientStateError: called on the client's own thread, as by a callback, where nothing may wait.

@@ -10,7 +10,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """Split "host:port", see :mod:`orbitmq.wire.addresses`.
 
     Raises:
-        ConnectError: it is not of that form.
+        ConnectError: the text is not of that form.
     """
     try:
         return addresses.split(address)

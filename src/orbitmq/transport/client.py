@@ -189,10 +189,10 @@ class RemotingClient:
             permits.release()
 
     def use_here(self) -> None:
-        """Work in this event loop, and in no other one.
+        """Bind the client to this event loop.
 
         Raises:
-            ClientStateError: another one was chosen before.
+            ClientStateError: the client is bound to another event loop.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
@@ -207,8 +207,8 @@ class RemotingClient:
         return address in self._connections
 
     async def ip_of(self, address: str) -> str:
-        """Where connections of that server come from, whose address may have a name; the name, if nobody
-        knows it."""
+        """The peer address of connections from that server, whose host may be a name; the name itself if it
+        cannot be resolved."""
         host, _ = parse_address(address)
         try:
             return await self._runtime.network.resolve(host)

@@ -1,4 +1,4 @@
-"""Addresses, ``host:port``: the one way to read and to write them, for servers, clients and tools.
+"""Addresses, ``host:port``: one parser and one form for servers, clients and tools.
 
 A host is a name or an IP address. IPv6 is written in brackets, ``[::1]:9876``; without them, as RocketMQ
 writes it, the last colon is that of the port. An IP address has one form here, the shortest, so that texts
@@ -19,11 +19,11 @@ _SEPARATORS = re.compile(r"[;,]")
 
 
 class AddressError(WireError, ValueError):
-    """A text is no address.
+    """A text is not an address.
 
     Attributes:
         address: the text.
-        hint: what to do, a clause that begins with a colon, or nothing.
+        hint: what to do, as a clause that begins with a colon, or empty.
     """
 
     def __init__(self, address: str, hint: str = "") -> None:
@@ -39,26 +39,26 @@ def several(text: str) -> list[str]:
     """Addresses separated by semicolons or commas, without repetitions; blanks and empty parts are left out.
 
     Raises:
-        AddressError: a part is none.
+        AddressError: a part is not an address.
     """
     parts = (part.strip() for part in _SEPARATORS.split(text))
     return list(dict.fromkeys(normal(part) for part in parts if part))
 
 
 def normal(address: str) -> str:
-    """The one form of an address.
+    """The normal form of an address.
 
     Raises:
-        AddressError: it is none.
+        AddressError: the text is not an address.
     """
     return joined(*split(address))
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host, without brackets, and port.
+    """The host, without brackets, and the port.
 
     Raises:
-        AddressError: it is no address.
+        AddressError: the text is not ``host:port``.
     """
     host, colon, port = address.rpartition(":")
     if "://" in address:
@@ -72,10 +72,10 @@ def split(address: str) -> tuple[str, int]:
 
 
 def normal_host(host: str) -> str:
-    """The one form of a host: a name in lower case, an IP address in its shortest form without brackets.
+    """The normal form of a host: a name in lower case, an IP address in its shortest form without brackets.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither a name nor an IP address.
     """
     if host.startswith("[") and host.endswith("]"):
         return _shortest(ipaddress.IPv6Address(host[1:-1]))

@@ -53,10 +53,10 @@ class Heartbeats:
         return changed or not heartbeat.heartbeat_fingerprint
 
     def announced(self, heartbeat: HeartbeatData) -> Awaitable[None] | None:
-        """Returns when clients find the retry topics of the groups; ``None``: they do.
+        """Returns when name servers know the retry topics of the groups; ``None``: they know them already.
 
-        The client asks for the route next, and then 30 s later only: what comes again from a broker that is
-        not in it comes 30 s late.
+        A client asks for the route after its heartbeat, and then every 30 s. A broker that is missing in the
+        first route would have its retries consumed 30 s late.
         """
         topics = [reserved.retry_topic(consumer.group_name) for consumer in heartbeat.consumer_data_set]
         return None if self._registration.is_announced(topics) else self._registration.announced(topics)

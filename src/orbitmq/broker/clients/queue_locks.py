@@ -1,7 +1,7 @@
 """Which client of an orderly group holds which queue (RebalanceLockManager).
 
-The disk has the locks too. They count after a start where no other broker of the name can have granted any
-since: then each lock that was there holds for as long as a client may trust it, and is renewed as before.
+The locks are on the disk too. They count after a start if no other broker of the name can have granted any
+since. Then each lock found on the disk holds for as long as a client may trust it, and is renewed as before.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ class QueueLocks:
     """Queue locks by group. A lock that is not renewed for a minute is free.
 
     Args:
-        alone: whether no other broker of this name ever grants locks; else those on the disk do not count.
+        alone: whether no other broker of this name ever grants locks; otherwise the locks on the disk do not
+            count.
 
     Attributes:
-        complete: whether the table on the disk has each lock that a client may trust. Kept there itself: who
-            was a slave, or began a wait for older locks and did not end it, has not.
+        complete: whether the table on the disk has each lock that a client may trust. The value itself is on
+            the disk: it is false for a broker that was a slave, or that has not ended its wait for older
+            locks.
     """
 
     def __init__(self, clock: Clock, feed: ChangeFeed, *, alone: bool = False) -> None:
@@ -97,20 +99,21 @@ class QueueLocks:
         return any(self._is_alive(lock) for lock in self._groups.get(group, {}).values())
 
     def note_complete(self, complete: bool) -> None:
-        """Say whether the table has each lock that a client may trust, if it goes to the disk as it is."""
+        """Note whether the table, as it is now, has each lock that a client may trust."""
         if complete is not self.complete:
             self.complete = complete
             self._feed.changed(LOCKS_COMPLETE, "", complete or None)
 
-    # -- for who shares the table ----------------------------------------------------------------------
+    # -- for the brokers that share the table ----------------------------------------------------------
 
     def all_shared(self, group: str, queues: Iterable[MessageQueue]) -> bool:
-        """Whether everybody who could take over knows who holds these queues."""
+        """Whether each broker that could take over knows the holders of these queues."""
         locks = self._groups.get(group, {})
         return all(queue in locks and locks[queue].shared for queue in queues)
 
     def share(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Everybody knows by now: those of these queues that the client still holds."""
+        """Note that each broker that could take over knows the locks; returns the queues that the client
+        still has."""
         locks = self._groups.get(group, {})
         held = {queue for queue in queues if queue in locks and locks[queue].client_id == client_id}
         for queue in held:
@@ -180,7 +183,7 @@ class QueueLocks:
             self._restore_lock(key, value)
 
     def _restore_lock(self, key: str, value: list[str | int] | None) -> None:
-        """A lock of an earlier run: nobody knows when it was renewed last, so it is trusted from now on."""
+        """A lock of an earlier run is trusted from now on: the time of its last renewal is not known."""
         if self.alone:
             ended = value is None or int(value[1]) > LOCK_LIVES_MS
             self._apply(key, None if value is None or ended else [value[0], LOCK_LIVES_MS - TRUSTED_MS])

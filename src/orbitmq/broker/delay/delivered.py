@@ -209,7 +209,7 @@ class LevelProgress:
             pass
 
     def loading(self) -> Iterator[None]:
-        """Know the identities of the next messages, one with each step."""
+        """Note the identities of the next messages, one with each step."""
         stop = min(self._end, self.progress + WINDOW)
         if len(self._places) > 2 * WINDOW:
             # Passed over without a delivery: they would stay for ever.

@@ -58,8 +58,8 @@ class DelayLevels:
     def delayed(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
         """The message as it waits in the schedule topic; a message without a delay is returned as it is.
 
-        A level above the highest counts as the highest (behaviour DL-02). A level wins over timer properties,
-        which are then removed, as RocketMQ does, and with them what an earlier wait has left.
+        A level above the highest counts as the highest (behaviour DL-02). A level wins over timer properties.
+        These are removed, as in RocketMQ, and so are the properties that an earlier wait has left.
 
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the level is not a number.

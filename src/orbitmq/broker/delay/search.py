@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 # Who delivered may have had a clock so far ahead of ours; what is due later nobody has delivered yet.
 CLOCKS_APART_MS = 60_000
-# Found deliveries that are compared with what waits in one turn of the event loop; each may read a record.
+# How many found deliveries are compared with waiting messages in one turn of the event loop; each may read a
+# record.
 DELIVERIES_PER_TURN = 128
 
 

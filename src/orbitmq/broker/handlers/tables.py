@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from orbitmq.wire.bodies.base import Body, encode_object
 
 SLICE = 500
-# The keys of a table in their order, and what gives the value of one; ``None``: it is gone by now.
+# The keys of a table in order, and the function that gives a key's value (``None``: removed meanwhile).
 LongTable: TypeAlias = tuple[Iterable[Any], Callable[[Any], object]]
 
 
@@ -19,10 +19,10 @@ async def encode_with_table(body: Body, name: str, table: Mapping[Any, object]) 
 
 
 async def encode_with_tables(body: Body, **tables: LongTable) -> bytes:
-    """``body`` as JSON with ``tables`` as its objects of these names, which are empty in it.
+    """``body`` as JSON, with the empty objects named in ``tables`` filled from these tables.
 
-    Other work of the event loop goes on in between. A change that comes meanwhile may be in the answer or
-    not: the answer has the version from before, so that the peer asks again.
+    The event loop does other work in between. A change made meanwhile may be in the answer or not: the answer
+    has the version from before the change, so that the peer asks again.
     """
     encoded = body.encode()
     for name, (keys, value_of) in tables.items():
@@ -40,10 +40,10 @@ async def _entries(keys: list[Any], value_of: Callable[[Any], object]) -> list[b
 
 
 async def encode_with_list(body: Body, name: str, items: Iterable[tuple[Mapping[str, object], int]]) -> bytes:
-    """``body`` as JSON with ``items`` as its list ``name``, which is empty in it; in slices as above.
+    """``body`` as JSON, with the empty list ``name`` filled with ``items``; in slices, as above.
 
     Args:
-        items: each with about how many entries of a table it is as long as.
+        items: each with its length, in entries of a table of that length.
     """
     parts, entries = [], 0
     for item, weight in items:

@@ -18,7 +18,7 @@ from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper, QueueTimeSpan
 
 _FAR_AHEAD = 2**63 - 1
-# Topics of a group, or groups of a topic, that are looked at in one turn of the event loop.
+# How many topics of a group, or groups of a topic, are looked at in one turn of the event loop.
 TOPICS_PER_TURN = 100
 
 

@@ -26,8 +26,8 @@ AppendHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
 class MessageAppend:
     """Takes single messages through the append hooks, in order, and then into the store.
 
-    Whatever waited before, a broker that takes no messages by now puts none into its log: the log of the one
-    that serves next would differ there.
+    The role is looked at when the message is put: a broker that lost its role while a request waited stores
+    nothing, or its log would differ from that of the next master.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class MessageAppend:
             raise RemotingError(code, str(error)) from error
 
     def check_open(self) -> None:
-        """Refuse what comes while nothing is stored here, whatever else may be wrong with it.
+        """Refuse a request while this broker stores no messages, before anything else in it is checked.
 
-        For requests that change something before their message is put; :meth:`put_many` asks again.
+        For requests that change something before their message is put; :meth:`put_many` checks once more.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, with the reason.

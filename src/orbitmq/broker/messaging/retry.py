@@ -25,10 +25,10 @@ def max_reconsume_times(group: SubscriptionGroupConfig, version: int, requested:
 
 
 def came_from(properties: dict[str, str], record: Record, group: str) -> None:
-    """Say in the copy of a message where it was sent to first, and which message it was.
+    """Note in the copy of a message the topic that it was first sent to, and its first message id.
 
-    In a topic of the group's own retries that stands in the message already. In any other topic it is what a
-    sender has left in a message that he sent on: the topic counts.
+    A message of the group's own retry topic has both properties already. In any other topic they are left
+    from an earlier way of a message that was sent on, so the topic that it was read from counts.
     """
     if record.topic == retry_topic(group) and property_names.RETRY_TOPIC in properties:
         properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)

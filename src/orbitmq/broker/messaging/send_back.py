@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of the way before. With what a wait has left a message counts as one whose delay is over; with the key of a
-# recall its next wait would be the recall of another message, and it would be gone.
+# Properties of the way before. With those of an earlier wait the copy would count as a message whose delay is
+# over; with the key of a recall its next wait would recall another message, and the copy would be lost.
 _DROPPED = way.DELAYS | way.NOT_IN_A_NEW_WAIT | way.OF_A_POP
 
 
@@ -130,7 +130,7 @@ class SendBack:
             queue_id = self._chance.randrange(queues)
             copy = self._again(returned, record, properties, retry.topic_name, queue_id)
         await self._stored(copy)
-        # A delayed copy waits under another name, and comes to the retry topic.
+        # A delayed copy waits in another topic first, and comes to the retry topic.
         await self._registration.announced([retry.topic_name, copy.topic])
 
     def _again(

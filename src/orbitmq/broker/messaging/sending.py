@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from random import Random
 
 ANY_QUEUE = -1
-# A pop and a redelivery write them; in a message from outside they would be another message's.
+# Properties that a pop and a redelivery write. In a message from a client they belong to another message.
 _OF_A_POP = frozenset({property_names.POP_CK, property_names.POP_REVIVED_FROM})
 
 
@@ -380,10 +380,10 @@ class Sending:
 
 
 def _refuse_stray_half(request: SendRequest) -> None:
-    """Refuse a mark of a transaction that is not the sender's.
+    """Refuse TRAN_MSG of another producer group than the sender's.
 
-    A received message that was a transaction's has the mark still. Sent on as it is, nobody would ever get
-    it: it would wait for the end of a transaction that nobody has begun.
+    A received message of a transaction still has TRAN_MSG. If it were sent on as it is, no consumer would
+    ever get it: it would wait for the end of a transaction that nobody has begun.
     """
     properties = request.properties
     if request.reconsume_times or property_names.TRANSACTION_PREPARED not in properties:
@@ -412,7 +412,8 @@ def _refuse_zeros(properties: bytes) -> None:
 def _sys_flag(request: SendRequest, config: TopicConfig) -> int:
     multi = sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0
     flags = request.sys_flag | multi
-    # No consumer gets what these bits mark. Half messages get them where they become such.
+    # Transaction bits: no consumer gets a message with them. Half messages get theirs when they are stored as
+    # such.
     if sysflag.transaction_of(flags) in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
         flags = sysflag.with_transaction(flags, sysflag.TRANSACTION_NOT)
     return flags

@@ -89,8 +89,9 @@ class TopicAdministration:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._check_not_system(topic)
         log.info("topic %s is deleted by %s", topic, by)
-        # The offsets first: a slave that has only a part of the changes keeps none of a topic that is gone.
-        # Also when the topic is gone: a deletion that was refused may have come so far.
+        # The offsets are deleted first: a slave that has only a part of the changes then keeps no offset of a
+        # deleted topic. They are deleted even if the topic does not exist: an earlier deletion may have been
+        # refused halfway.
         self._offsets.drop_topic(topic)
         deleted = self._topics.delete(topic)
         await self._metadata.save(TOPICS, OFFSETS)
@@ -138,7 +139,7 @@ class GroupAdministration:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
         """
         log.info("group %s is deleted by %s", group, by)
-        if with_offsets:  # before the group, as those of a topic
+        if with_offsets:  # offsets before the group, as with a topic
             self._offsets.drop_group(group)
         self._groups.delete(group)
         await self._metadata.save(GROUPS, OFFSETS)

@@ -33,10 +33,10 @@ class Attribute:
     """One attribute.
 
     Attributes:
-        changeable: it may change after the creation.
-        allowed: which values RocketMQ takes; ``expected``: the same in words.
-        refused: which of them promise what this broker does not do, and what it does instead, in words.
-        idle: which of them are kept and change nothing here.
+        changeable: whether it may change after the creation.
+        allowed: the values that RocketMQ takes; ``expected``: the same in words.
+        refused: allowed values that this broker would not obey, each with what it does instead, in words.
+        idle: allowed values that are kept and have no effect here.
     """
 
     changeable: bool
@@ -73,7 +73,7 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
         "-1",
         (
             lambda value: int(value) != -1,
-            "no topic has a time of its own here, fileReservedTime is that of all; it can have -1",
+            "fileReservedTime counts for all topics here, none has a time of its own; it can have -1",
         ),
     ),
     "lite.topic.expiration": Attribute(True, _from(-1, 30 * 24 * 60), "minutes, -1 to 43200", idle=_any),
@@ -150,10 +150,10 @@ def _not_done(attribute: Attribute, value: str) -> str | None:
 
 
 def check_obeyed(known: Mapping[str, Attribute], of: str, attributes: Mapping[str, str]) -> None:
-    """Refuse attributes that another broker has taken and this one would not obey.
+    """Refuse attributes that another broker has accepted and this one would not obey.
 
     Args:
-        of: whose they are, for the error: "topic T".
+        of: the owner of the attributes, for the error: "topic T".
 
     Raises:
         ValueError: it names the attribute, its value, and what this broker does instead.
@@ -164,7 +164,7 @@ def check_obeyed(known: Mapping[str, Attribute], of: str, attributes: Mapping[st
 
 
 def not_acted_on(known: Mapping[str, Attribute], attributes: Mapping[str, str]) -> list[str]:
-    """``key=value`` of the attributes that are kept and change nothing here."""
+    """``key=value`` of the attributes that are kept and have no effect here."""
     return [f"{key}={value}" for key, value in attributes.items() if key in known and known[key].idle(value)]
 
 

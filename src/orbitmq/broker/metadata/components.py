@@ -41,8 +41,8 @@ class MetadataTables(Component):
         locks: QueueLocks,
     ) -> None:
         self._tables = (
-            # A deleted topic that is made again must not find the offsets and redrives of the one before, nor
-            # a group those that were deleted with it.
+            # Offsets and redrives are deleted in one frame with their topic or group: one made again must not
+            # find them.
             Table(TOPICS, topics, after=(OFFSETS, REDRIVES)),
             Table(GROUPS, groups, parts=(FORBIDDEN,), after=(OFFSETS,)),
             # A reset that a pop has heard is over: where that pop went on must not be lost without it. And a

@@ -132,7 +132,7 @@ class ConsumerOffsets:
         return self._table
 
     def kept_queues(self, key: str) -> dict[int, int] | None:
-        """Those of a ``topic@group`` as :meth:`kept` gives them; ``None``: there are none any more."""
+        """The offsets of a ``topic@group`` as :meth:`kept` gives them; ``None``: they were removed."""
         queues = self._table.get(key)
         return None if queues is None else {**queues, **self._kept.get(key, {})}
 

@@ -38,7 +38,7 @@ _BARE_KEY = re.compile(rb"(\n\s*)(-?[0-9]+):")
 
 
 class TableError(OrbitError):
-    """A table file and its backup exist, but neither can be read, or what the file says is refused."""
+    """Neither a table file nor its backup can be read, or the content is refused."""
 
 
 class StoredTable(Protocol):
@@ -148,7 +148,7 @@ class Persistence:
     async def flush(self, *tables: str) -> None:
         """Return when every change of ``tables`` made before the call is on disk.
 
-        They come there in one frame: a process that is killed leaves all of these changes or none.
+        The changes are written in one frame: a process that is killed leaves all of them on disk or none.
 
         Raises:
             OSError: the disk refused; the changes are tried again with the next flush.
@@ -164,8 +164,8 @@ class Persistence:
         self._wanted.update(dict.fromkeys(files))
         async with self._writing:
             if durable():
-                return  # the flush before this one has written for all
-            self._wanted.update(dict.fromkeys(files))  # or has tried and failed
+                return  # the previous flush has written these changes too
+            self._wanted.update(dict.fromkeys(files))  # or it failed to
             for name in list(self._wanted):
                 self._wanted.update((before.name, None) for before in self._before(self._stored[name]))
             together = [self._stored[name] for name in self._wanted]
@@ -173,11 +173,11 @@ class Persistence:
             await self._append(together)
 
     def _before(self, stored: _File) -> list[_File]:
-        """The files that come before this one, also by way of others, and lack changes on disk."""
+        """The files that must be written before this one, also by way of others, and lack changes on disk."""
         return [each for each in self._earlier(stored) if each.durable < each.changes]
 
     def _earlier(self, stored: _File) -> list[_File]:
-        """All files that come before this one."""
+        """All files that must be written before this one."""
         found: dict[str, _File] = {}
         open_ends = [stored]
         while open_ends:
@@ -356,8 +356,7 @@ class Persistence:
         """Give every table what is on disk: its file, and the journal's changes that are newer.
 
         Raises:
-            TableError: there is a file, but neither it nor its backup can be read, or what it says is
-                refused.
+            TableError: there is a file, but neither it nor its backup can be read, or its content is refused.
         """
         changes = self._journal.read()
         newest = self._journal.sequence

@@ -195,7 +195,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
 
 
 def _check(topic: str, plain: Mapping[str, Any]) -> None:
-    """See ``check_obeyed``; what is kept and changes nothing is only told."""
+    """See ``check_obeyed``; attributes that are kept and have no effect are only logged."""
     attributes = plain.get("attributes") or {}
     check_obeyed(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
     tell_not_acted_on(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)

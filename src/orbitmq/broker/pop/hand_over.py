@@ -39,7 +39,7 @@ CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
 REVIVE_TAGS = MessageFilter(tags_code(tag) for tag in (CHECK_POINT, ACK, BATCH_ACK))
 # So much before its messages come again a check point is due (PopAckConstants.ackTimeInterval).
 CHECK_POINT_AHEAD_MS = 1000
-# Records that are read, or written, between two looks of the event loop at its other work.
+# How many records are read, or written, in one turn of the event loop.
 RECORDS_PER_TURN = 128
 # Acknowledgements that came before their check point; more than these are forgotten.
 MAX_EARLY = 100_000
@@ -112,7 +112,7 @@ class CheckPoints:
                     "%d messages are in flight by another broker's check points", len(self._in_flight)
                 )
         for queue_id in self._queues():
-            self._read(queue_id)  # what came meanwhile
+            self._read(queue_id)  # added meanwhile
         if self._marks() != self._state.known_marks:
             self._state.note_marks()
         self._reads = True

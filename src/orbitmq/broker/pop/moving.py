@@ -20,7 +20,7 @@ from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# Queues that are looked at between two looks of the event loop at its other work.
+# How many queues are looked at in one turn of the event loop.
 QUEUES_PER_TURN = 500
 
 

@@ -147,10 +147,10 @@ class OrderedPops:
         attempt_id: str | None,
         keeps_done: bool = True,
     ) -> Batch:
-        """Messages go out. What is done of the batch before and lies behind the first one stays noted.
+        """Note that messages go out. Those behind the first one that are acknowledged already stay noted.
 
         Args:
-            keeps_done: ``False``: it does not, so it comes again, as from Apache's broker.
+            keeps_done: ``False``: they do not stay noted, so they come again, as from Apache's broker.
         """
         before = self.find(topic, group, queue_id)
         batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id)

@@ -57,7 +57,7 @@ RETRY_AFTER_MS = 1000
 # One whose message is refused itself: after these, the last one again and again (behaviour PE-06).
 REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 AFTER_ERROR_SECONDS = 10.0
-# Deliveries of what a group that pulls now has left, made in a row.
+# How many messages left by a group that pulls now are redelivered in a row.
 RELEASED_PER_TURN = 100
 
 
@@ -124,7 +124,7 @@ class PopRevive(Component):
         self._refused: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._led_otherwise = False
-        self._anew = True  # what was revived before this start is not known yet
+        self._anew = True  # redeliveries from before this start are not known yet
         self._running = False
         self._saving = False
         state.on_earlier = self._wake.set
@@ -364,7 +364,7 @@ class PopRevive(Component):
 
     def _mode_set(self, mode: SetMessageRequestModeRequestBody) -> None:
         if mode.mode is MessageRequestMode.PULL and self._running:
-            # A pop that waits would take messages that a member pulls already.
+            # A waiting pop would take messages that a member pulls already.
             self.release(mode.topic, mode.consumer_group)
             self._spawn(self._release(mode), "release what waits for pops")
 
@@ -376,7 +376,7 @@ class PopRevive(Component):
             for queue_id in range(config.read_queue_nums):
                 async for _ in in_slices(repeat(None), RELEASED_PER_TURN):
                     if self._modes.get(mode.topic, mode.consumer_group) is not mode:
-                        return  # it pops once more
+                        return  # the group pops again
                     if not self._release_next(config.topic_name, mode.consumer_group, queue_id):
                         break
 

@@ -1,6 +1,6 @@
-"""Which messages in flight came again already: their redelivery was stored, and not seen stored.
+"""Finds messages in flight whose redelivery is in the log already, though this broker has not noted it.
 
-It may be long to look: all that was redelivered since the oldest overdue delivery, so other work goes on.
+The search reads all redeliveries since the oldest overdue one. That may take long, so it is done in slices.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
-# A redelivery was stored at its deadline or later, by the same clock; this much is allowed to its steps.
+# A redelivery is stored at its deadline or later, by the same clock; the margin allows for its steps.
 CLOCK_MARGIN_MS = 10_000
-# Records that are read between two looks of the event loop at its other work: about 2 ms.
+# How many records are read in one turn of the event loop: about 2 ms.
 RECORDS = 128
-# The same of what is looked up in tables and queues.
+# How many entries of tables and queues are looked up in one turn.
 LOOKS = 1000
 
 
 class Revived:
-    """Takes out of the messages in flight those whose redelivery is stored.
+    """Removes from the messages in flight those whose redelivery is stored.
 
     Args:
-        targets: the topics that a queue's messages come again from.
+        targets: the topics in which a queue's messages are redelivered.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Revived:
         self._targets = targets
 
     async def forget(self, now_ms: int) -> None:
-        """Look at those that are overdue; nothing of them may leave meanwhile."""
+        """Look at the overdue messages; none of them may be redelivered meanwhile."""
         for topic, found in (await self._overdue(now_ms)).items():
             since = min(delivery.due_ms for _, delivery in found) - CLOCK_MARGIN_MS
             revived = await self._since(topic, since)
@@ -72,7 +72,7 @@ class Revived:
                 yield queue, delivery
 
     async def _since(self, topic: str, time_ms: int) -> set[int]:
-        """Which messages were redelivered into a topic since a time, by their places in the log."""
+        """The messages that were redelivered into a topic since a time, by their places in the log."""
         revived: set[int] = set()
         if topic not in self._topics:
             return revived

@@ -14,7 +14,7 @@ from orbitmq.store import MessageStore
 TOPIC = reserved.TIMER_TOPIC
 # More are not kept: they come again.
 MAX_FOUND = 200_000
-# Of those that are found, in one turn of the event loop.
+# How many found deliveries are looked at in one turn of the event loop.
 DELIVERIES_PER_TURN = 1000
 
 

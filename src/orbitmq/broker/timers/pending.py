@@ -59,11 +59,12 @@ class PendingTimers:
     begun are in a heap of marks.
 
     Attributes:
-        position: the offset in the timer topic's queue that is looked at next.
-        before: the end in the commit log of the last message that was looked at.
-        cut: the settings with which long waits were cut that are known here. Those of now may be others.
+        position: the next offset of the timer topic's queue to look at.
+        before: where the last message that was looked at ends in the commit log.
+        cut: the settings with which the known long waits were cut. The present settings may differ.
         waiting: how many messages wait, by the hash of their topic.
-        placed_again: the highest mark of what waits elsewhere than settings say, -1: nothing does.
+        placed_again: the highest mark of a message that waits elsewhere than the settings say, -1: there is
+            none.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore, timer_log: TimerLog) -> None:
@@ -123,11 +124,11 @@ class PendingTimers:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether long waits were cut with other settings than those of now."""
+        """Whether long waits were cut with other settings than the present ones."""
         return self.cut != placing.cut_of(self._config)
 
     def cut_anew(self) -> None:
-        """Cut by the settings of now; what was cut by others is to be read again."""
+        """Cut by the present settings from now on; messages cut by other settings are to be read again."""
         if self.is_outdated:
             self.leave()
             self.cut = placing.cut_of(self._config)

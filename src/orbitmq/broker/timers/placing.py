@@ -42,7 +42,7 @@ def later(
 
 
 def is_cut_here(unit: units.Unit, cut: Cut) -> bool:
-    """Whether a unit waits for a whole window, as most do; of another place its record tells."""
+    """Whether a unit waits for a whole window, as most do; the place of others is in their record."""
     window_ms, precision_ms = cut
     begun_ms = unit.written_ms // precision_ms * precision_ms
     out_ms = (begun_ms + window_ms) // precision_ms * precision_ms

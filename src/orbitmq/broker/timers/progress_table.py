@@ -132,7 +132,7 @@ class ProgressTable:
         if lost.level == ROLLED and lost.enqueued_ms:
             cut = self._known_cut(self.saved).cut
             if cut is None or cut == MIXED:
-                return lost.enqueued_ms  # it began to wait in no later slot
+                return lost.enqueued_ms  # its wait began in this slot or an earlier one
             return roll_ms(lost.out_ms, lost.enqueued_ms, *cut)
         return 0
 

@@ -22,10 +22,10 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class Recall:
-    """Puts the message that takes back another one into the timer topic; it works when the slot begins.
+    """Puts a recall into the timer topic; it takes effect when the slot of the recalled message begins.
 
-    Apache's broker says success to every handle that looks right; this one looks whether the message waits,
-    unless ``recallUnknownMessages`` says that it is as Apache's.
+    Apache's broker answers success to every well-formed handle. This broker checks that the message waits,
+    unless ``recallUnknownMessages`` is true.
     """
 
     def __init__(

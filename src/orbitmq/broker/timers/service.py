@@ -204,7 +204,7 @@ class TimerService(Component):
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Go on from what is written down by then."""
+        """Go on from the state that is on the disk by then."""
         if self._ready:
             self._save_settled()
             self.pending.leave()
@@ -217,7 +217,7 @@ class TimerService(Component):
         while True:
             self._wake.clear()
             if self.pending.is_outdated:
-                # With a log that is kept for a shorter time a long wait could outlive its message.
+                # When the log is kept for a shorter time, a long wait could outlive its message.
                 self._begin_anew()
             if not self._ready:
                 await self._begin()

@@ -24,7 +24,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-# Half messages that are read, or handed on, in one turn of the event loop.
+# How many half messages are read, or handed on, in one turn of the event loop.
 _SLICE = 128
 
 

@@ -39,8 +39,8 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
     Raises:
         RemotingError: MESSAGE_ILLEGAL, the properties are too long with the names of topic and queue.
     """
-    # A stale place would stand for another half message, and a stale count end the questions early. A half
-    # message that another broker hands on has its count, but says no more where it waited.
+    # A stale place would name another half message, and a stale count would end the checks early. A half
+    # message handed on by another broker keeps its count of checks, but not its place.
     stale = {property_names.TRANSACTION_PREPARED_QUEUE_OFFSET}
     if property_names.REAL_TOPIC in properties:
         stale.add(property_names.TRANSACTION_CHECK_TIMES)

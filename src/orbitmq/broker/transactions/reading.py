@@ -18,7 +18,7 @@ from orbitmq.store import GetStatus, MessageStore
 HALF = reserved.TRANS_HALF_TOPIC
 OP = reserved.TRANS_OP_TOPIC
 GROUP = reserved.TRANS_GROUP
-# What is read between two looks of the event loop at its other work; a mark may end hundreds of messages.
+# How much is read in one turn of the event loop; a mark may end hundreds of messages.
 MARKS_PER_TURN = 64
 MARK_BYTES_PER_TURN = 1 << 16
 ORIGINS_PER_TURN = 128

@@ -1,4 +1,4 @@
-"""Transactions: half messages, their end, and asking producers about those that nobody ends.
+"""Transactions: half messages, their commit or roll-back, and checks at the producers of open ones.
 
 On disk this is RocketMQ's scheme (TransactionalMessageServiceImpl): a half topic, an op topic whose messages
 mark finished half messages, and the progress of group CID_RMQ_SYS_TRANS in both. Every half message gets a
@@ -102,7 +102,7 @@ class Transactions(Component):
         self._marks = MarkProgress(0)
         self._unmarked: list[int] = []
         self._marking = False
-        # Where the next marks were put, or why they were not; the ends that are to be answered wait for it.
+        # Where the next marks were put, or why they were not; answers to commits and roll-backs wait for it.
         self._marked: asyncio.Future[PutResult | RemotingError] | None = None
         self._loading = False
         self._next = 0
@@ -130,7 +130,7 @@ class Transactions(Component):
                 self._table, self._marks = await self._queue.load()
                 for offset in self._unmarked:
                     self._table.finish(offset)
-            # What another broker has while this one was away is ended here.
+            # Half messages that another broker took over while this one was away are ended here.
             self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
             self._elsewhere = await self._queue.origins(self._handed_on)
             for offset in self._handed_on:
@@ -171,7 +171,7 @@ class Transactions(Component):
     # -- the end -----------------------------------------------------------------------------------------
 
     def end(self, request: EndTransactionRequest) -> bool:
-        """Commit or roll back; :meth:`marked` says when that is written down.
+        """Commit or roll back; :meth:`marked` returns when that is on the disk.
 
         Returns:
             Whether the transaction has ended; not when its producer does not know yet.
@@ -186,7 +186,7 @@ class Transactions(Component):
         if self._loading:
             raise RemotingError(
                 ResponseCode.SYSTEM_BUSY,
-                "this broker reads which transactions have ended yet: the next check asks about this one",
+                "this broker still reads which transactions have ended: the next check asks about this one",
             )
         record = self._half_record(request)
         properties = decode_properties(record.properties)
@@ -207,10 +207,10 @@ class Transactions(Component):
         return True
 
     def marked(self) -> Awaitable[PutResult | RemotingError]:
-        """Where the marks of all that has ended by now are put, behind the final messages.
+        """Where the marks of all transactions that have ended are put, behind the final messages.
 
         Returns:
-            The last mark, or why the marks have to wait: then a broker that begins anew asks about these
+            The last mark, or why the marks have to wait: then a broker that starts again checks these
             transactions once more.
         """
         if self._marked is None:

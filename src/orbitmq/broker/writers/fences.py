@@ -127,7 +127,7 @@ class Writers(Component):
                 connection.abort()
                 self.connection_closed(connection)
         await self._written(WRITERS)
-        self._check_role()  # else the broker that takes messages by now may not know the fence
+        self._check_role()  # otherwise the present master may not know the fence
 
     def connection_closed(self, connection: ServerConnection) -> None:
         """It binds nobody any more."""

@@ -161,7 +161,8 @@ class AssignedConsumer(InBlock):
         Raises:
             ClientStateError: not running.
             ValidationError: a number is out of its range.
-            OrbitError, TransportError: nothing came and at least one queue failed; of the last failure.
+            OrbitError, TransportError: no message came and at least one queue failed; the error is the last
+                one.
         """
         self._life.check_here()
         check_number("poll max_messages", max_messages, called="max_messages")

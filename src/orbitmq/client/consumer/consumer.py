@@ -60,12 +60,12 @@ class Consumer(GroupConsumer):
             ...
 
     A message is done when the handler returns. When it raises, the message is sent back and comes again
-    after a delay that grows from 10 s to 2 h, then becomes a dead letter (``%DLQ%group``). A handler that
-    knows better says so: ``message.ack()``, ``message.retry(delay_s=30)``, ``message.reject()``. What was
-    delivered but is not done when the process ends is delivered again: handle messages idempotently.
+    after a delay that grows from 10 s to 2 h, then becomes a dead letter (``%DLQ%group``). A handler may
+    settle a message itself: ``message.ack()``, ``message.retry(delay_s=30)``, ``message.reject()``. A message
+    that was delivered but is not done when the process ends is delivered again: handle messages idempotently.
 
-    A message whose body cannot be unpacked comes as an :class:`~orbitmq.message.model.UnreadableMessage`,
-    which raises when its body is asked for; so it takes the way of failed messages and holds up no other.
+    A message whose body cannot be unpacked comes as an :class:`~orbitmq.message.model.UnreadableMessage`.
+    Reading its body raises, so it is retried like any failed message and holds up no other.
 
     Args:
         group: the consumer group. Its members must subscribe to the same topics and tags.
@@ -74,7 +74,8 @@ class Consumer(GroupConsumer):
         consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; 30 minutes ago by default.
         concurrency: handler calls at a time in :meth:`run`, and the threads that plain handlers have.
         pull_batch_size: messages per pull; a broker gives 32 at most by default.
-        limits: when nothing is pulled because messages are not finished: of one queue, and of all together.
+        limits: how many unfinished messages, and how many bytes, stop pulling: of one queue, and of all
+            together.
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
             group's own setting at the broker (retryMaxTimes, 16), or for no limit when ``ordered``.
         pop_batch_size: messages per pop, 1 to 32, when the broker wants the group to pop (``ByBroker``).
@@ -86,8 +87,9 @@ class Consumer(GroupConsumer):
             more than 30,000 as 30,000, as in RocketMQ.
         broadcast: every member gets all messages. Progress is kept in a local file, and a failed message
             does not come again.
-        offsets_folder: with ``broadcast``: where that file is, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
-            default. Members on one machine need one each: the start of a second one is refused.
+        offsets_folder: with ``broadcast``: the folder of that file, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
+            default. Each member on a machine needs its own folder: a second member with the same one is
+            refused at its start.
         allocate: how queues are shared; all members must use the same way. With ``ByBroker()`` the broker
             shares, and says whether they are pulled or popped.
         consume_timeout_s: a message that a handler has had for longer is sent back, as if it had failed.
@@ -126,9 +128,9 @@ class Consumer(GroupConsumer):
         self._user_code.close()
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
-        """Let the function below handle the messages of ``topic``, also those that come again, and subscribe.
+        """Subscribe to ``topic``, and let the function below handle its messages, also those that come again.
 
-        Also while :meth:`run` calls the handlers of others::
+        Works while :meth:`run` is under way, too::
 
             @consumer.on("orders", tags="new || paid")
             async def handle(message): ...
@@ -139,13 +141,13 @@ class Consumer(GroupConsumer):
             ValidationError: as :meth:`subscribe`.
         """
         name = self._namespace.short(self._membership.full_topic(topic))
-        self._membership.wanted(tags, sql)  # a mistake is raised here, where it is made
+        self._membership.wanted(tags, sql)  # a wrong topic or tag raises here, at the caller
 
         def register(handler: H) -> H:
             self._handlers[name] = handler
             if self._calls:
                 self._calls[name] = self._user_code.as_async(handler)
-            # Last: a message may come at once.
+            # Subscribe last: a message may come at once.
             self.subscribe(topic, tags, sql=sql)
             return handler
 
@@ -200,7 +202,7 @@ class Consumer(GroupConsumer):
             self._call = None
 
     async def _may_begin(self) -> None:
-        """Nothing is wrong with the consumer, the event loop and the filters, as far as can be known."""
+        """Raise if the consumer is not running or in another event loop, or if a broker refuses a filter."""
         self._life.check_here()
         await self._filter_checks.ended()
 

@@ -300,11 +300,11 @@ class GroupConsumer(InBlock):
     # -- offsets ---------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit what is done, now. It is committed every 5 s and at close anyway; failures are logged there.
+        """Commit what is done, now. Failures of the commits every 5 s and at close are only logged.
 
         Raises:
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. In
-                broadcasting: the file cannot be written. It stays to be committed.
+                broadcasting: the file cannot be written. The next commit tries it again.
         """
         self._life.check_loop()
         await self._offsets.commit()

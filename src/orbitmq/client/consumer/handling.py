@@ -87,7 +87,7 @@ async def calls_ended(
 
 
 def runs_already(group: str) -> str:
-    """Why a consumer has one ``run`` at a time: two would share its messages by chance."""
+    """The error of a second ``run``: two at a time would share the consumer's messages by chance."""
     return (
         f"run() of consumer {group!r} is under way already, and a message goes to one handler: "
         "give each topic its handler with on(), more calls at a time with concurrency=, "

@@ -61,15 +61,15 @@ class Offsets(Protocol):
         ...
 
     async def commit_periodically(self) -> None:
-        """Make progress safe, now and then; a failure is logged."""
+        """Commit all progress, or write it to the file; called periodically, a failure is logged."""
         ...
 
     async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Make the progress of these queues, or of all, safe now; a failure is logged."""
+        """Commit the progress of these queues, or of all, or write it to the file; a failure is logged."""
         ...
 
     async def commit(self) -> None:
-        """Make all progress safe now, as the user asks.
+        """Commit all progress, or write it to the file, because the user asks for it.
 
         Raises:
             OrbitError: of one queue. The others are committed all the same, or logged.
@@ -177,7 +177,7 @@ class OffsetStore(_Known):
         _log_failures(await self._commit(wanted, wait=True))
 
     async def commit(self) -> None:
-        """Commit everything and wait for the brokers. What cannot be committed stays to be committed.
+        """Commit everything and wait for the brokers. The next commit tries failed offsets again.
 
         Raises:
             OrbitError: of one queue. The others are committed all the same, or logged.
@@ -257,10 +257,10 @@ class LocalOffsets(_Known):
         self._written = 0
 
     async def load(self) -> None:
-        """Take up what an earlier run wrote; a file that cannot be read counts as none, with a warning.
+        """Read the offsets of an earlier run; a file that cannot be read counts as missing, with a warning.
 
         Raises:
-            ClientStateError: another member, of this process or another one, keeps its progress in the file.
+            ClientStateError: another member, in this process or another one, keeps its progress in the file.
         """
         if self._release is None:
             self._release = await self._locked()
@@ -311,7 +311,7 @@ class LocalOffsets(_Known):
             log.warning("%s", error)
 
     async def commit(self) -> None:
-        """Write the file, whole; what cannot be written is tried again next time.
+        """Write the whole file; after a failure the next save tries again.
 
         Raises:
             OrbitError: it cannot be written.

@@ -189,7 +189,7 @@ class PoppedQueues:
         )
 
     def arrived(self, popper: Popper, wanted: Filter, taken: list[tuple[ReceivedMessage, Receipt]]) -> None:
-        """Hand over what a pop brought; acknowledge what has only the hash of a wanted tag."""
+        """Hand over popped messages; acknowledge those whose tag has only the hash of a wanted tag."""
         fresh: dict[PopQueue, list[ReceivedMessage]] = {}
         for message, receipt in taken:
             stored = MessageQueue(receipt.topic, popper.place.broker_name, receipt.info.queue_id)

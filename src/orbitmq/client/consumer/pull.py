@@ -31,8 +31,8 @@ class PullConsumer(GroupConsumer):
 
     The messages of one :meth:`poll` are done with the next one, with :meth:`commit`, or when the block is
     left without an error, unless they were settled before: ``message.ack()``, ``message.retry()`` and
-    ``message.reject()`` work as in a handler. After an error in the block, or a :meth:`close` by hand, what
-    the last poll gave comes again, as nobody said that it is done. A group has pull consumers or push
+    ``message.reject()`` work as in a handler. After an error in the block, or a :meth:`close` by hand, the
+    messages of the last poll come again: they were not marked as done. A group has pull consumers or push
     consumers, not both.
 
     Args:
@@ -41,14 +41,14 @@ class PullConsumer(GroupConsumer):
         consume_from: where to begin on a queue for which the group has no offset.
         consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; 30 minutes ago by default.
         auto_commit: commit what is done every 5 s, with pulls, when a queue goes to another member and at
-            close. Without it progress is committed by :meth:`commit` and never otherwise.
+            close. Without it only :meth:`commit` commits.
         pull_batch_size: messages per pull; a broker gives 32 at most by default.
-        limits: how much is pulled ahead: of one queue, and of all together.
+        limits: how many messages and bytes are pulled ahead: of one queue, and of all together.
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
             group's own setting at the broker.
         allocate: how queues are shared; all members must use the same way.
-        consume_timeout_s: a polled message that is neither settled nor followed by another poll for longer is
-            sent back.
+        consume_timeout_s: a polled message is sent back when it is not settled, and no further poll is made,
+            for this time.
         hooks: see every message before and after it is handled.
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``).
@@ -71,7 +71,8 @@ class PullConsumer(GroupConsumer):
         self._given: Held = []
 
     async def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
-        """The next messages, each queue's in order; waits when there are none. What it gave before is done.
+        """The next messages, each queue's in order; waits when there are none. Those of the last poll are
+        done.
 
         Args:
             max_messages: 1 to 10,000.
@@ -108,9 +109,10 @@ class PullConsumer(GroupConsumer):
         await super().__aexit__(kind, error, trace)
 
     async def _block_ended(self) -> None:
-        """The user left the block without an error: what the last poll gave is done, as with another poll.
+        """Mark the messages of the last poll as done: the user left the block without an error.
 
-        Not what was popped: only an acknowledgement ends that, and what is given back is there at once.
+        Popped messages are given back instead: only an acknowledgement ends them, and they can be popped
+        again at once.
         """
         if self._mode.auto_commit:
             popped = [each for each in self._given if isinstance(each[0], PopQueue)]
@@ -133,11 +135,11 @@ class PullConsumer(GroupConsumer):
             await self._delivery.ended(held)
 
     async def commit(self) -> None:
-        """What :meth:`poll` gave is done; commit that now.
+        """Mark the messages of :meth:`poll` as done and commit that now.
 
         Raises:
-            OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. It
-                stays to be committed by the next call.
+            OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. The
+                next call tries it again.
         """
         self._life.check_loop()
         await self._finish_given()

@@ -109,7 +109,7 @@ class Receiving:
             failure = failed or failure
             if found:
                 return found
-            self._life.check_here()  # closed meanwhile, it would ask in vain until the deadline
+            self._life.check_here()  # a client closed meanwhile would be asked in vain until the deadline
             told_before, told = told, False
             if len(places) > 1:
                 silent = {pop.place: pop.answer for pop in self._late}
@@ -213,9 +213,10 @@ class Receiving:
         give_back(self._opened(pop))
 
     def _opened(self, pop: _Pop) -> list[Lease]:
-        """The messages that a pop has brought; none when it failed, or is not answered.
+        """The messages of a pop; none when it failed, or was not answered.
 
-        One whose tag has only the hash of a wanted tag is acknowledged: it would come again without end.
+        A message whose tag has only the hash of a wanted tag is acknowledged, or it would come again without
+        end.
         """
         # Held at the broker it was not this consumer's yet; a little earlier than the broker is safe.
         since_s = self._clock.monotonic() if pop.held else pop.sent_s

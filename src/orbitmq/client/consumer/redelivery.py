@@ -19,7 +19,7 @@ log = logging.getLogger("orbitmq.client")
 ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
-# What must not decide about the message that is sent to a retry topic.
+# Properties that must not decide about a message sent to a retry topic.
 _NOT_SENT_ANEW = (
     way.DELAYS
     | way.NOT_IN_A_NEW_WAIT
@@ -137,9 +137,9 @@ class Redelivery:
         if isinstance(message, UnreadableMessage):
             log.warning("%s cannot be read, so only its broker could send it again", message.message_id)
             return False
-        # WAIT: a broker that took the message back before wrote it into its copy; this send is to be safe.
+        # WAIT: a broker wrote it into the copy of an earlier retry; this send must wait for disk and slaves.
         properties = without(message.properties, _NOT_SENT_ANEW)
-        # Of the first delivery they are the sender's, who may have sent a message on that was in a retry.
+        # In a first delivery they come from the sender: it may have sent on a message that was in a retry.
         if not message.reconsume_times or property_names.ORIGIN_MESSAGE_ID not in properties:
             properties[property_names.ORIGIN_MESSAGE_ID] = message.offset_message_id
         properties[property_names.RETRY_TOPIC] = self._namespace.full(message.topic)

@@ -343,7 +343,8 @@ class SimpleConsumer(InBlock):
                     await free.acquire()
                     self._begin(handling, leases.pop(0), call, free)
             finally:
-                # Cancelled: nobody would handle these, and they would be renewed all the same.
+                # Cancelled: nobody handles these messages any more, so their invisible time must not be
+                # renewed.
                 give_back(leases)
 
     def _begin(self, handling: asyncio.TaskGroup, lease: Lease, call: Call, free: asyncio.Semaphore) -> None:

@@ -128,7 +128,7 @@ class Filter:
     version: int = 0
 
     def has_text_of(self, message: ReceivedMessage) -> bool:
-        """Whether a message that the broker gave for the hash of its tag has one of the wanted tags."""
+        """Whether the text of the message's tag is one of the wanted tags; brokers compare the hash only."""
         return not self.tags or message.tags in self.tags
 
 

@@ -1,4 +1,4 @@
-"""Messages that a disk or a wire has changed: they are left out, and told."""
+"""Messages that a disk or a network has changed: they are left out and logged."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ log = logging.getLogger(__name__)
 def whole_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
     """The messages of an answer whose records are whole.
 
-    A handler would get another message than the one that was sent, or none at all with every pull; another
-    copy of the log may have it whole.
+    Otherwise a handler would get another message than the one that was sent, or every pull would fail at it.
+    Another copy of the log may have the message whole.
 
     Raises:
-        RecordError: it is not even told where a record ends.
+        RecordError: a record's length is damaged, so the end of the record is not known.
     """
     return readable_messages(body, broker_name, partial(_tell, broker_name))
 
 
 def messages_of(queue: MessageQueue, body: bytes) -> list[ReceivedMessage]:
-    """:func:`whole_messages` of a queue, without those of another topic: what led to them is damaged.
+    """:func:`whole_messages` of a queue, without those of another topic: a damaged queue entry led to them.
 
-    With a namespace that servers add, a topic's name is longer there.
+    Servers may add a namespace: the topic's name is longer in the record then.
     """
     found = []
     for message in whole_messages(body, queue.broker_name):
@@ -42,7 +42,7 @@ def messages_of(queue: MessageQueue, body: bytes) -> list[ReceivedMessage]:
 
 
 def _is_light(topic: str) -> bool:
-    """Whether the topic is one of RocketMQ's light queues, whose messages have another topic."""
+    """Whether the topic is one of RocketMQ's light queues (LMQ), whose messages have another topic."""
     return topic.startswith("%LMQ%")
 
 

@@ -130,7 +130,7 @@ class ClientInstance:
         """Start the background loops; each start needs its own :meth:`close`.
 
         Raises:
-            ClientStateError: its last user has closed it, or another one started it in another event loop.
+            ClientStateError: its last user has closed it, or it was started in another event loop.
         """
         if self._closed:
             raise ClientStateError("this client instance was closed; make a new one")
@@ -177,7 +177,7 @@ class ClientInstance:
         """Add a consumer.
 
         Raises:
-            ClientStateError: this client has a consumer of the group already, or another event loop.
+            ClientStateError: this client has a consumer of the group already, or works in another event loop.
         """
         self.remoting.use_here()
         if group in self._consumers:

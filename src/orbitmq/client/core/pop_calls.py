@@ -24,7 +24,7 @@ ANY_QUEUE = -1
 _FROM_OLDEST = 0
 _FROM_NEWEST = 1
 _NOTHING = frozenset({int(ResponseCode.POLLING_TIMEOUT), int(ResponseCode.PULL_NOT_FOUND)})
-# What a broker says to a pop that was on its way for LATE_MS longer than it wanted to wait, by both clocks.
+# A broker's answer to a pop that, by both clocks, was made LATE_MS longer ago than it wanted to wait.
 _TOO_LATE = "timeout too much"
 
 
@@ -242,7 +242,8 @@ class _Taken:
     def message(self, message: ReceivedMessage) -> tuple[ReceivedMessage, Receipt]:
         """A message with its receipt, which a redelivered one brings along."""
         properties = message.properties
-        # What was not delivered before comes from no retry topic: a receipt in it was another message's.
+        # A message that was not delivered before comes from no retry topic: a receipt in it is another
+        # message's.
         text = properties.get(property_names.POP_CK) if message.reconsume_times else None
         info = self._info(message) if text is None else pop_info.ExtraInfo.decode(text)
         properties[property_names.POP_CK] = info.encode()

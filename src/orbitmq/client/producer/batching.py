@@ -62,7 +62,7 @@ class Accumulator:
 
     Attributes:
         waiting: messages without a result yet.
-        cut_off: messages whose batch was cancelled on its way, but for those that nobody waits for any more.
+        cut_off: messages whose batch was cancelled while it was sent, without those that nobody waits for.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Accumulator:
         return batch
 
     def flush(self) -> None:
-        """Send everything that waits, now."""
+        """Send all waiting messages now."""
         for topic, batch in list(self._open.items()):
             self._close(topic, batch)
 

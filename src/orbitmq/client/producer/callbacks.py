@@ -74,7 +74,7 @@ class Submitted:
 
     @property
     def under_way(self) -> set[asyncio.Task[SendResult]]:
-        """The sends that have not ended; one that was cut off has not."""
+        """The sends that have not ended; a cancelled send counts as not ended."""
         return {task for task in self._sends if not task.done() or task.cancelled()}
 
     async def sent(self) -> None:

@@ -135,7 +135,7 @@ class SendOptions(msgspec.Struct, frozen=True):
 
 
 def check_timeout(timeout_ms: float | None) -> None:
-    """Refuse a time that no send can have; None is the producer's.
+    """Refuse a timeout out of range; None stands for the producer's timeout.
 
     Raises:
         ValidationError: it names the range.

@@ -95,8 +95,8 @@ class Producer(InBlock):
         callback_threads: run the callbacks of :meth:`submit` in so many threads, 0 to 64; 0 runs them on the
             event loop, where a slow one holds up everything.
         default_topic_queues: queues of a topic that the first message creates.
-        client: share the connections of another client instead of opening own ones. Other ``name_servers``,
-            ``runtime`` or options of connections beside it are refused.
+        client: share the connections of another client instead of opening own ones. Different
+            ``name_servers``, a different ``runtime`` and options about connections are refused beside it.
         runtime: the machine; the real one by default.
     """
 
@@ -188,11 +188,10 @@ class Producer(InBlock):
             )
 
     async def close(self) -> None:
-        """Send what is submitted and collected, unregister from the brokers and close. Awaited sends fail.
+        """Send submitted and collected messages, unregister from the brokers and close. Awaited sends fail.
 
-        Submitted ones have their own time, 10 s at most, and callbacks that run in threads as much again; how
-        many had no answer by then is logged. It goes on to its end when it is cancelled meanwhile; a further
-        call waits for that.
+        Submitted messages have 10 s at most, and callbacks in threads another 10 s; the number of messages
+        without an answer is logged. A cancelled close goes on to its end; a further call waits for that.
         """
         self._finishing = self._finishing or self._life.running
         await self._life.end(self._leave)
@@ -232,8 +231,8 @@ class Producer(InBlock):
 
         Raises:
             ValidationError: the message is not one that a broker would take.
-            SendError: it was not sent, or it is not known whether it was (kind TIMEOUT). ``attempts`` names
-                every broker tried and why it failed.
+            SendError: the message was not sent, or it is not known whether it was (kind TIMEOUT).
+                ``attempts`` names every broker tried and why it failed.
             ClientStateError: the producer is not running, or was started in another event loop.
         """
         self._life.check_loop()
@@ -249,7 +248,7 @@ class Producer(InBlock):
         return await self._send_taken(taken(message), options)
 
     async def _send_taken(self, message: Message, options: SendOptions) -> SendResult:
-        """As :meth:`send`, for a message that was taken before and may be marked since."""
+        """As :meth:`send`, for a message that is a copy already and may have marks of a transaction."""
         if not self._wrapped:
             return await self._send(message, options)
         message = self._outward(message)
@@ -257,14 +256,14 @@ class Producer(InBlock):
         return result
 
     def _outward(self, message: Message) -> Message:
-        """The message as the name servers know its topic; what is no message is refused."""
+        """The message, its topic with the namespace; an object that is no message is refused."""
         check_is_message(message)
         if self._namespace:
             check_topic(message.topic)
         return self._namespace.outward(message)
 
     async def _through_middleware(self, given: Message | list[Message], send: SendOne) -> Any:
-        """Every kind of send passes the middleware here: of one message, of a list, without an answer."""
+        """Every kind of send passes the middleware here: one message, a list, one-way."""
         return await around_sends(self._middleware, send)(given)
 
     async def _send(self, message: Message, options: SendOptions) -> SendResult:

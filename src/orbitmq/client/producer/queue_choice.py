@@ -137,7 +137,7 @@ def queue_of(topic: str, queue: object) -> MessageQueue:
     """The queue that a user chose for a message of this topic.
 
     Raises:
-        ValidationError: it is none, or another topic's.
+        ValidationError: the object is no queue, or a queue of another topic.
     """
     if not isinstance(queue, MessageQueue) or queue.topic != topic:
         raise ValidationError(f"{queue!r} is not a queue of topic {topic!r}")

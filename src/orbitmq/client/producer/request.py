@@ -160,7 +160,7 @@ class OutgoingFactory:
         settings = self._compression
         packed = compress(body, settings.kind, settings.level)
         if len(packed) >= len(body):
-            return body, 0  # within the broker's limit, which the longer form may not be
+            return body, 0  # within the broker's limit, which the compressed form could exceed
         return packed, sysflag.with_compression(0, settings.kind)
 
     def _build(self, message: Message, body: bytes, flags: int, ordering_key: object | None) -> Outgoing:
@@ -257,7 +257,7 @@ class OutgoingFactory:
 
 
 def _checked_text(properties: dict[str, str]) -> str:
-    """The property block, refused when it would not read back as it was.
+    """The property block; properties that would not read back unchanged are refused.
 
     Raises:
         ValidationError: not strings, empty names or values, the characters 0x00, 0x01 or 0x02, half of a

@@ -203,7 +203,7 @@ class SendKernel:
             raise self._failed(out.topic, [attempt], kind, started) from error
 
     def _seen_by_hooks(self, hooks: Hooks, out: Outgoing, queue: MessageQueue, address: str) -> SendContext:
-        """What the hooks see of a try; those that may forbid it are asked, and the others begin."""
+        """The context of a try for the hooks; asks the hooks that may forbid it, and begins the others."""
         context = SendContext(
             self._group,
             queue,

@@ -1,4 +1,4 @@
-"""A user's message as a producer takes it."""
+"""A copy of a user's message, made when a producer takes it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from orbitmq.message.way import own_properties
 
 
 def taken(message: Message) -> Message:
-    """The message to send for a user's one: as that is now, without properties of an earlier way.
+    """A copy of the user's message as it is now, without the properties of an earlier way.
 
-    The user may change the message, its properties and a buffer that is its body as soon as the call has
-    returned. What is no message, or cannot be one, is returned as it is: it is refused where messages are
-    checked.
+    The user may change the message, its properties and its body's buffer as soon as the call has returned. An
+    object that is no valid message is returned as it is: the checks of messages refuse it.
     """
     body = plain_body(message)
     if body is not None:
         return Message(message.topic, body)
     if not isinstance(message, Message) or isinstance(message, UnreadableMessage):
         return message
-    # A user may have put anything there.
+    # The user may have set any object.
     given: Any = message.body
     properties: Any = message.properties
     if not isinstance(properties, dict):
@@ -32,7 +31,7 @@ def taken(message: Message) -> Message:
         made = Message(message.topic, b"", flag=message.flag)
     else:
         made = copy.copy(message)  # a class of the user's own
-    # Of a buffer with items of several bytes len() is not the size: bytes have one.
+    # len() of a buffer with items of several bytes is not its size; len() of bytes is.
     made.body = bytes(given) if isinstance(given, bytearray | memoryview) else given
     made.properties = dict(own) if own is properties else own
     return made

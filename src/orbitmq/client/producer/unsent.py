@@ -1,4 +1,4 @@
-"""A producer's submitted messages without an answer, when it closes and when its event loop ends."""
+"""Submitted messages without an answer, when their producer closes and when its event loop ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("orbitmq.client")
 
 
 class Unsent:
-    """Waits for them when the producer closes, and tells their number when nothing can wait for them."""
+    """Waits for these messages when the producer closes; logs their number when nothing can wait for them."""
 
     def __init__(self, group: str, submitted: Submitted, batches: Accumulator | None) -> None:
         self._group = group
@@ -35,7 +35,7 @@ class Unsent:
         return {*self._submitted.under_way, *(() if self._batches is None else self._batches.under_way)}
 
     def watch(self, background: Background) -> None:
-        """From the first submitted message on: see the event loop or the program end before the producer."""
+        """Watch, from the first submitted message on, for the end of the event loop or of the program."""
         if self._not_at_end is not None:
             return
         background.spawn(self._see_the_loop_end(), "end of the loop")
@@ -50,7 +50,7 @@ class Unsent:
             self.tell()
 
     def tell(self) -> None:
-        """Log how many there are, unless the producer is closed. Once."""
+        """Log how many messages are unsent, once, unless the producer is closed."""
         over, self._over = self._over, True
         unsent = 0 if over else len(self)
         if unsent:
@@ -61,7 +61,7 @@ class Unsent:
             )  # fmt: skip
 
     async def sent(self) -> None:
-        """Send what is collected and wait until all have an answer, 10 s at most; then tell who has none."""
+        """Send collected messages and wait for all answers, 10 s at most; log how many are missing then."""
         if self._batches is not None:
             self._batches.flush()
         under_way = self._under_way()

@@ -52,15 +52,15 @@ class SharesTables(Protocol):
 
 
 class ReplicatedLocks(Component):
-    """Grants queue locks: only who leads does, and only what its heir knows (see ``heir``).
+    """Grants queue locks: only the leading broker does, and only locks that its heir knows (see ``heir``).
 
     Args:
         members: gives the other living brokers of this name.
-        tables: tells the followers what changes.
+        tables: sends changes to the followers.
         terms: the times that the brokers of one name agree on.
-        took_locks: from when on this broker has all locks by what it was told on its way into service.
+        took_locks: the time from which on this broker has all locks, by the tables it took before it serves.
         has_groups: whether any group has ever consumed here, as far as this broker can know.
-        written: returns when the changes of a table are on the disk.
+        written: a call that returns when the changes of a table are on the disk.
     """
 
     name = "queue locks"
@@ -104,7 +104,7 @@ class ReplicatedLocks(Component):
         """Begin.
 
         Raises:
-            OSError: the disk does not take that its table of locks is not complete any more.
+            OSError: the disk refuses the note that the table of locks is not complete any more.
         """
         if self._locks.alone:
             known = self._locks.complete or not self._has_groups()
@@ -113,7 +113,7 @@ class ReplicatedLocks(Component):
         self._locks.note_complete(False)
         await self._written(LOCKS)
         if self._role.role in LEADING:
-            # No change of role says so, and another broker may have led before this start.
+            # No change of role comes after a start, and another broker may have led before it.
             self._begins(None)
         if self._config.enable_slave_acting_master:
             self._every(self._clock, self._look_s, self._ask, first_s=0.0)
@@ -190,7 +190,7 @@ class ReplicatedLocks(Component):
         self._claim.void()
 
     def _begins(self, known_from_s: float | None) -> float:
-        """This broker leads, and has all locks from a time on; returns the seconds until then."""
+        """Note that this broker leads and when it has all locks; returns the seconds until then."""
         now = self._clock.monotonic()
         self._knowledge.begins(now, known_from_s)
         left_s = max(0.0, self._knowledge.from_s - now)
@@ -301,7 +301,7 @@ class ReplicatedLocks(Component):
             ) from error
 
     async def _keep(self) -> None:
-        """Return when the locks are on the disk: this broker will have no others when it begins anew.
+        """Return when the locks are on the disk: after a restart this broker knows only those.
 
         Raises:
             RemotingError: the disk refuses.

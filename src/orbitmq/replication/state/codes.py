@@ -40,8 +40,8 @@ class TableCodes:
     """Asks another broker for its tables, one code for each.
 
     Args:
-        takes: asked when an answer has come: whether this broker still takes what another one has. It may
-            lead by then, and its clients have changed more.
+        takes: whether this broker still takes another one's tables; called when an answer has come. This
+            broker may lead by then, and its clients may have changed more.
     """
 
     def __init__(

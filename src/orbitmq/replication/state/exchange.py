@@ -116,7 +116,7 @@ class StateExchange(Component):
         self._handed_out = HandedOut()
         self._started = False
         self._ends_to_act = False
-        self._applies = False  # what changes now was told by a peer
+        self._applies = False  # changes made now come from a peer
         self._was_told = False  # our leader has told us, since the start, all that its tables hold
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
@@ -290,7 +290,7 @@ class StateExchange(Component):
                 pass
 
     async def _make_ready(self, link: PeerLink, inbox: Inbox) -> None:
-        """Make what the log has come to, in slices; what is left when the link ends is made then."""
+        """Make the changes whose place the log has reached, in slices; the link's end makes the rest."""
         before, ready = inbox.applied, inbox.ready(self._store.max_commit_log_offset)
         made = 0
         while (action := inbox.take_next()) is not None:
@@ -342,7 +342,7 @@ class StateExchange(Component):
             asked.set_result(action.locks_in_s)
 
     def _is_news_yet(self, entry: Entry) -> bool:
-        """Whether a change counts though this broker has changed the same key since it came."""
+        """Whether a received change counts although this broker has changed the same key since."""
         return self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
 
     def _apply(self, entry: Entry) -> None:

@@ -44,8 +44,8 @@ Action: TypeAlias = Entry | Complete
 class Inbox:
     """Frames of one link, in order.
 
-    What :meth:`ready` found stays here until :meth:`take_next` takes it: who needs all at once, in the middle
-    of that, gets the older changes before the newer ones.
+    Changes found by :meth:`ready` stay here until :meth:`take_next` takes them, so that :meth:`rest`, called
+    in between, gives the older changes before the newer ones.
 
     Attributes:
         received: number of the last frame.
@@ -111,11 +111,11 @@ class Inbox:
         return found
 
     def take_next(self) -> Action | None:
-        """The oldest of what is ready, to be made within this turn of the event loop; ``None``: all is."""
+        """The oldest ready change, to be made within this turn of the event loop; ``None``: all are made."""
         return self._ready.popleft() if self._ready else None
 
     def changed_here(self, table: str, key: str) -> None:
-        """This broker, which serves, has changed a key itself: what waits was judged before that."""
+        """Note that this broker, which serves, has changed a key itself: waiting changes of it are older."""
         if self._ready or self._waiting:
             self._changed_here.add((table, key))
         elif self._changed_here:
@@ -130,7 +130,7 @@ class Inbox:
         self.applied = self._given
 
     def rest(self) -> list[Action]:
-        """All that is not made yet, though the log will not come so far: its sender is gone."""
+        """All changes that are not made yet: their sender is gone, so the log will not reach their places."""
         found = [*self._ready, *(action for _, _, action in self._waiting if action is not None)]
         self._ready.clear()
         self._waiting.clear()

@@ -42,14 +42,14 @@ def has_metadata(actions: Iterable[Action]) -> bool:
 
 
 class Kept:
-    """Brings topics, groups and the ends of queues to the disk, and progress that followers told.
+    """Writes topics, groups and the ends of queues to the disk, and progress received from followers.
 
     Args:
         save: returns when the changes of some tables are on disk, those of the journal in one frame; raises
             OSError.
 
     Attributes:
-        owes_progress: whether a follower told something that may not be on the disk yet.
+        owes_progress: whether progress received from a follower may not be on the disk yet.
     """
 
     def __init__(self, save: Callable[..., Awaitable[None]]) -> None:
@@ -59,20 +59,20 @@ class Kept:
         self._limiter = LogLimiter(log)
 
     async def all(self) -> None:
-        """Return when all that were told are on the disk.
+        """Return when all received topics, groups and ends of queues are on the disk.
 
         Raises:
-            OSError: it refuses; they stay in memory, and the next call tries again.
+            OSError: the disk refuses; the changes stay in memory, and the next call tries again.
         """
         try:
             await self._save(*METADATA)
         except OSError as error:
             why = error.strerror or error  # each try names another file
-            text = f"the disk does not keep the topics, groups and ends of queues that were told: {why}"
+            text = f"the disk does not keep the topics, groups and ends of queues from the master: {why}"
             raise OSError(text) from error
 
     async def tried(self) -> None:
-        """As :meth:`all`; that the disk refuses is one line in the log."""
+        """As :meth:`all`; when the disk refuses, one line is logged."""
         try:
             await self.all()
         except OSError as error:

@@ -105,7 +105,7 @@ class Brokers:
     Args:
         name_servers: addresses, asked in order until one answers.
         timeout_ms: for one answer.
-        routes: of topics, as another process of the query knew them: name servers need not be asked.
+        routes: routes of topics from another process of the query, so that name servers need not be asked.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class Brokers:
         return Conversation(address, self._timeout_ms, allocate)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        """The queues of ``topic``; as :class:`Routes` knows or finds them."""
+        """The queues of ``topic``, as :class:`Routes` knows or finds them."""
         return self._routes.route(topic, refresh=refresh)
 
     def routes_of(self, queues: Iterable[MessageQueue]) -> dict[str, QueueAddresses]:
-        """What is known of the topics of ``queues``, for a process that reads those queues."""
+        """The known routes of the topics of ``queues``, for a process that reads those queues."""
         return self._routes.of(queues)
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Brokers:
         return self._routes.topics_like(pattern)
 
     def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
-        """The readable queues of all ``topics`` and whom to ask.
+        """The readable queues of all ``topics``, each with the address of its broker.
 
         Raises:
             UnreachableError: a topic has no readable queue, or no name server answers.
@@ -164,7 +164,7 @@ class Brokers:
         return found
 
     def check_there(self, topic: str) -> None:
-        """Ask a broker whether a topic is there, when no name server has confirmed the known route of it.
+        """Ask a broker whether a topic exists, when no name server has confirmed the known route.
 
         Raises:
             TopicNotFoundError: the broker does not know it.
@@ -186,21 +186,21 @@ class Brokers:
             ) from None
 
     def check_may_read(self, topic: str) -> None:
-        """Whether the permission of a topic whose route is known lets anybody read it.
+        """Check that the permission of a topic with a known route allows reading.
 
         Raises:
-            NotPermittedError: it does not; the text has the command that changes it.
+            NotPermittedError: it does not; the text has the command that changes the permission.
         """
         route = self._routes.known().get(topic)
         if route is not None and not route.readable and not route.may_read:
             raise NotPermittedError(self._permission_text(topic, route, "can only be written"))
 
     def check_may_write(self, topic: str) -> None:
-        """The same of writing. A slave that acts for its master takes no messages either, but that passes.
+        """The same for writing. A slave that acts for its master takes no messages only for a while.
 
         Raises:
             NotPermittedError: no broker takes messages, and one of them is a master.
-            UnreachableError: none tells whether it is a master.
+            UnreachableError: no broker says whether it is a master.
         """
         route = self.route(topic)
         if route.writable or route.may_write or not route.masters:
@@ -240,11 +240,11 @@ class Brokers:
         return found, missing
 
     def is_master(self, topic: str, address: str) -> bool:
-        """Whether the broker at ``address`` is a master, so that what it lacks of ``topic`` is gone.
+        """Whether the broker at ``address`` is a master: messages of ``topic`` that a master lacks are gone.
 
         Name servers show a slave that acts for a lost master in its place, without write permission. They
-        show a master whose write permission somebody took away in the same way, so such a one is asked. So is
-        any whose route no name server has confirmed: it may have become a slave meanwhile.
+        show a master without write permission in the same way, so such a broker is asked. So is a broker
+        whose route no name server has confirmed: it may have become a slave meanwhile.
 
         Raises:
             UnreachableError: it does not answer.

@@ -1,4 +1,4 @@
-"""Routes of topics, as the name servers tell them, and as they are known while none of them answers."""
+"""Routes of topics: from the name servers, and from memory while no name server answers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.errors import UnreachableError
 
-# Where what is known serves, name servers get so long to answer.
+# How long name servers have to answer when a known route could serve.
 KNOWN_ANSWER_MS = 2_000
-# Name servers that did not answer are asked again after this, while the routes that are known serve.
+# How long known routes serve before silent name servers are asked again.
 NAME_SERVER_PAUSE_S = 2.0
-# A known route serves for so long after name servers said that they do not know its topic. One that was
-# started anew knows each topic again when its brokers have registered, which they do twice a minute.
+# How long a known route serves after name servers said that they do not know its topic. A restarted name
+# server knows a topic again when its brokers have registered, which they do twice a minute.
 UNKNOWN_TOPIC_S = 60.0
-# Routes that name servers gave to this process, for the times when none of them answers. By name servers and
-# topic; the oldest go first.
+# Routes that this process got, for times when no name server answers. Keys: name servers and topic; the
+# oldest are dropped first.
 MAX_REMEMBERED = 10_000
 _remembered: dict[tuple[tuple[str, ...], str], QueueAddresses] = {}
 
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class QueueAddresses:
-    """Where the queues of a topic are.
+    """The addresses of a topic's queues.
 
     Attributes:
-        readable: the address to read from, by queue: the master's, else that of the slave that is there.
+        readable: the address to read from, by queue: the master's, else a slave's.
         writable: the master's address, by queue; a slave takes no messages.
-        masters: the addresses among them in the place of a master; see
+        masters: those of the addresses that name servers show as a master; see
             :meth:`orbitmq.spark.cluster.brokers.Brokers.is_master`.
         may_read, may_write: whether the topic's permission at any broker allows it.
     """
@@ -50,8 +50,8 @@ class QueueAddresses:
     may_write: bool = True
 
     def of(self, queues: Iterable[MessageQueue]) -> QueueAddresses:
-        """What somebody needs who reads some queues: their addresses, and one queue of each other broker, by
-        which that broker can be asked whether it answers."""
+        """The part of the route for a process that reads some queues: their addresses, and one queue of each
+        other broker, to ask whether that broker answers."""
         wanted = set(queues)
         shown = {queue.broker_name for queue in wanted}
         for queue in sorted(self.readable):
@@ -67,7 +67,7 @@ class QueueAddresses:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What :meth:`from_json` reads."""
+        """The route as JSON, for :meth:`from_json`."""
         return {
             "readable": [[*queue, at] for queue, at in sorted(self.readable.items())],
             "writable": [[*queue, at] for queue, at in sorted(self.writable.items())],
@@ -76,7 +76,7 @@ class QueueAddresses:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueAddresses:
-        """The other way.
+        """The route from :meth:`to_json`.
 
         Raises:
             ValueError, KeyError, TypeError: it is no route.
@@ -94,7 +94,7 @@ class _Known:
 
     Attributes:
         is_fresh: a name server gave this route when it was asked last.
-        until: by the monotonic clock, when the route has served for long enough without being fresh.
+        until: the end of the route's use without being fresh, by the monotonic clock.
     """
 
     route: QueueAddresses
@@ -113,7 +113,7 @@ class Routes:
     Args:
         addresses: of name servers, asked in order until one answers.
         timeout_ms: for an answer.
-        known: routes of topics, as another process of the query knew them.
+        known: routes of topics from another process of the query.
     """
 
     def __init__(
@@ -131,11 +131,11 @@ class Routes:
 
     @property
     def servers(self) -> str:
-        """The name servers, as an option or a command takes them."""
+        """The name servers as text, for an option or a command."""
         return ";".join(self._addresses)
 
     def known(self) -> dict[str, QueueAddresses]:
-        """The routes that are known, by topic."""
+        """The known routes, by topic."""
         return {topic: known.route for topic, known in self._known.items()}
 
     def is_fresh(self, topic: str) -> bool:
@@ -143,16 +143,16 @@ class Routes:
         return self._known[topic].is_fresh
 
     def refused(self, topic: str) -> None:
-        """A broker says that there is no such topic: a route that is not fresh serves no longer."""
+        """Note that a broker does not know the topic: a route that is not fresh serves no longer."""
         known = self._known.get(topic)
         if known is not None and not known.is_fresh:
             known.until = float("-inf")
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        """The queues of ``topic``, from the first name server that answers; remembered until refreshed.
+        """The route of ``topic``, from the first name server that answers; remembered until refreshed.
 
-        A known route serves while no name server answers, and for :data:`UNKNOWN_TOPIC_S` when they do not
-        know the topic (any more, or yet), unless its broker says that there is no such topic.
+        A known route serves while no name server answers. It serves for :data:`UNKNOWN_TOPIC_S` when they do
+        not know the topic, unless its broker says that there is no such topic.
 
         Raises:
             TopicNotFoundError: no name server that answers knows the topic.
@@ -196,7 +196,7 @@ class Routes:
         )
 
     def learn(self, topic: str, route: QueueAddresses) -> QueueAddresses:
-        """Take the route that a name server gave."""
+        """Remember the route that a name server gave."""
         self._known[topic] = _Known(route, is_fresh=True)
         _remembered.pop((self._addresses, topic), None)
         while len(_remembered) >= MAX_REMEMBERED:
@@ -214,7 +214,7 @@ class Routes:
     def topics_like(self, pattern: str) -> tuple[str, ...]:
         """The topics whose whole name matches, sorted; retry, dead letter and system topics only by name.
 
-        Names that are known serve as known routes do.
+        Known names serve as known routes do.
 
         Raises:
             UnreachableError: no name server gives a usable answer.
@@ -233,7 +233,7 @@ class Routes:
                     raise
             else:
                 self._names = tuple(found.topic_list) if found is not None else ()
-        # A name server that was started anew does not list every topic yet.
+        # A restarted name server does not list every topic yet.
         names = {*(self._names or ()), *(topic for topic, known in self._known.items() if now < known.until)}
         wanted = re.compile(pattern)
         return tuple(
@@ -247,11 +247,11 @@ class Routes:
         )
 
     def _answer_ms(self, *, known: bool) -> int:
-        """How long to wait for name servers: not for long where what is known serves without them."""
+        """How long to wait for name servers: shorter when a known route could serve."""
         return min(self._timeout_ms, KNOWN_ANSWER_MS) if known else self._timeout_ms
 
     def _outcome(self, inquiry: Inquiry[T]) -> T | None:
-        """What the name servers say; ``None``: those that answer do not know it."""
+        """The name servers' answer; ``None``: those that answer do not know the topic."""
         for address, timeout_ms in inquiry:
             try:
                 (answer,) = connections.ask(address, [inquiry.command()], timeout_ms)
@@ -270,7 +270,7 @@ class Routes:
     def _remedy(self, topic: str) -> str:
         for prefix, what in ((reserved.RETRY_PREFIX, "retried"), (reserved.DLQ_PREFIX, "given up")):
             if topic.startswith(prefix):
-                return f"group {topic.removeprefix(prefix)!r} has {what} no message, or is another one"
+                return f"no message of group {topic.removeprefix(prefix)!r} was {what}, or its name is wrong"
         return f"create it with `orbitmq topic create {topic} -n '{self.servers}'`, or correct its name"
 
     def _know_no_broker(self) -> bool:
@@ -288,7 +288,7 @@ class Routes:
 
 
 def queue_addresses(route: TopicRoute) -> QueueAddresses:
-    """Where to read and write each queue, by the route that all clients use."""
+    """The addresses for reading and writing each queue, from the protocol's route."""
     readers = {name: found[0] for name in route.addresses if (found := route.reader(name)) is not None}
     masters = {name: address for name in route.addresses if (address := route.master(name)) is not None}
     return QueueAddresses(

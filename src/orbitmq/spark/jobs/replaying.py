@@ -96,8 +96,8 @@ def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: 
 
     Raises:
         TopicNotFoundError: there is no such topic to send to.
-        NotPermittedError: it can only be read.
-        JobError: it cannot go on. What was sent stays sent; ``resume`` sends the rest.
+        NotPermittedError: that topic can only be read.
+        JobError: the job cannot go on. Sent messages stay sent; ``resume`` sends the rest.
     """
     if is_archive(job.to) or (fault := reserved.topic_fault(job.to)):
         raise JobError(f"{job.to!r} is no topic to send to{'' if is_archive(job.to) else f': {fault}'}")

@@ -29,8 +29,8 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 
     Attributes:
         ranges: of queues, in their order.
-        gaps: what the planner knows to be missing, for rows of their own.
-        routes: where the queues are, as the planner knows it, by topic: a task asks no name server.
+        gaps: messages that the planner knows to be missing, for rows of their own.
+        routes: the planner's routes of the queues, by topic: a task asks no name server.
     """
 
     def __init__(

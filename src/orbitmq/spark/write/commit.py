@@ -82,7 +82,7 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
 
 @dataclass
 class Refused(WriterCommitMessage):  # type: ignore[misc]
-    """A task that no attempt can do: Spark would try again what raises an error, so the driver raises it."""
+    """A task that fails with every attempt: the driver raises its error, as Spark repeats failed tasks."""
 
     error: OrbitError
 

@@ -47,10 +47,10 @@ class Shipment:
 
     Attributes:
         items: as the body of a batch.
-        queue: the only one they may go to; ``None``: any.
-        alone: it is one message that goes by itself: it may not be part of a batch, or is too long for one.
-        added: further properties of such a message, as text; with them it is the first half of a transaction.
-        memory: what ``items`` lies in, to be used again once it is taken.
+        queue: the only queue they may go to; ``None``: any.
+        alone: whether it is a single message that may not be part of a batch, or is too long for one.
+        added: further properties of a single message, as text; they make it a half message.
+        memory: the buffer of ``items``, to be used again once a broker has taken them.
     """
 
     topic: str
@@ -79,7 +79,7 @@ class Failure(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A half message that was taken."""
+    """A half message that a broker has taken."""
 
     shipment: Shipment
     queue: MessageQueue
@@ -126,11 +126,11 @@ class Flights:
 
     Args:
         metrics: where to count.
-        first: the place of the first queue among a topic's, so that tasks begin at different ones.
-        fencing: tells brokers whose connections these are; without it nobody can end them.
+        first: the index of the first queue of a topic to use, so that tasks begin at different queues.
+        fencing: names the writer of these connections to brokers, so that a later writer can end them.
 
     Attributes:
-        failures: what went wrong since the caller looked last; the caller takes it out.
+        failures: errors since the caller looked last; the caller removes them.
         taken: the answers to half messages, likewise.
         spent: the memory of shipments that were taken, likewise.
     """

@@ -1,4 +1,4 @@
-"""What the driver looks at before a task begins: do name servers answer, and does the topic take messages?"""
+"""Checks on the driver before a task begins: name servers answer, and the topic takes messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbitmq.spark.write.sink_state import FolderState
 
 log = logging.getLogger("orbitmq.spark")
 
-# How long an unknown topic is asked for again: it may have been made a moment ago.
+# How long name servers are asked for an unknown topic: it may have been created a moment ago.
 UNKNOWN_MS = 1_000
 # How long the driver asks name servers that do not answer.
 LOOK_MS = 3_000
@@ -24,15 +24,15 @@ ANSWER_MS = 1_500
 
 
 def looked_up(options: WriteOptions) -> Mapping[str, QueueAddresses]:
-    """The route of the option topic; nothing when a column names the topics.
+    """The route of the option topic; none when a column names the topics.
 
-    What a stream's driver found is noted beside its checkpoint: Spark makes a writer for each batch and one
-    for each commit, often in another process. When no name server answers then, the batch goes by the note.
+    A stream's driver writes its routes to a file beside its checkpoint: Spark makes a writer for each batch
+    and one for each commit, often in another process. When no name server answers, the batch uses that file.
 
     Raises:
         UnreachableError: no name server answers, and none ever did.
         TopicNotFoundError: there is no such topic.
-        NotPermittedError: nobody may write there (or read, where that is needed).
+        NotPermittedError: the topic's permission does not allow writing (or reading, where that is needed).
     """
     folder = _folder(options)
     noted = folder.noted_routes() if folder is not None else None
@@ -51,7 +51,7 @@ def looked_up(options: WriteOptions) -> Mapping[str, QueueAddresses]:
 
 
 def _folder(options: WriteOptions) -> FolderState | None:
-    """Where a stream notes its routes: beside its state, else beside its checkpoint."""
+    """The file with a stream's routes: beside its state, else beside its checkpoint."""
     if options.checkpoint is None:
         return None
     location = options.state_location
@@ -87,8 +87,8 @@ def route_to_write(brokers: Brokers, topic: str, options: WriteOptions, limit_ms
 
     Raises:
         TopicNotFoundError: there is none, for :data:`UNKNOWN_MS`, or no topic can have this name.
-        NotPermittedError: its permission does not allow it.
-        UnreachableError: nobody answered in time.
+        NotPermittedError: the topic's permission does not allow it.
+        UnreachableError: no name server or broker answered in time.
     """
     fault = topic_fault(topic)
     if fault is not None:

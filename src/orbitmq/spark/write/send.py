@@ -185,7 +185,8 @@ class TaskSender:
             opened.count += reached - at
             opened.used, at = encoder.used, reached
             if at < stop and not opened.used:
-                # Not as a batch of one: its body alone may be as long as a broker allows.
+                # A long message is not sent as a batch of one: its body alone may be as long as a broker
+                # allows.
                 self._put(Shipment(portion.topic, self._item(portion, at), 1, queue, alone=True))
                 at += 1
             elif at < stop:

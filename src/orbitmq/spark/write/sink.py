@@ -41,7 +41,7 @@ from orbitmq.spark.write.transactions import Transactions
 
 log = logging.getLogger("orbitmq.spark")
 
-# Of a task that cannot send them: so many are taken all the same.
+# How many rows a task that cannot send still reads.
 UNUSED_BATCHES = 64
 
 
@@ -225,11 +225,11 @@ def _token() -> str:
 def _final(
     write: Callable[[Iterator[pa.RecordBatch]], Written], batches: Iterator[pa.RecordBatch]
 ) -> Written | Refused:
-    """What a task tells the driver. An error that every attempt would get is told, not raised."""
+    """The result of a task for the driver. An error that every attempt would get is returned, not raised."""
     try:
         return write(batches)
     except (TopicNotFoundError, NotPermittedError) as error:
-        # Spark prints a broken pipe when a task leaves what is on its way to it.
+        # Spark prints a broken pipe when a task does not read its remaining rows.
         for _ in islice(batches, UNUSED_BATCHES):
             pass
         return Refused(error)

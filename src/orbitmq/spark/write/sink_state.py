@@ -64,16 +64,16 @@ class FolderState:
         self._root = root.rstrip("/")
 
     def note_routes(self, routes: Mapping[str, QueueAddresses]) -> None:
-        """Note where the option topic is, for a driver that finds no name server: one file, the last routes.
+        """Write the routes of the option topic to one file, for a driver that finds no name server.
 
         Raises:
-            SinkStateError: it cannot be written.
+            SinkStateError: the file cannot be written.
         """
         found = {topic: route.to_json() for topic, route in routes.items()}
         self._write(f"{self._root}/{_ROUTES}", {"v": VERSION, "routes": found})
 
     def noted_routes(self) -> dict[str, QueueAddresses] | None:
-        """What was noted last; ``None``: nothing, or nothing that can be read."""
+        """The routes that were written last; ``None``: no file, or one that cannot be read."""
         try:
             content = self._read(f"{self._root}/{_ROUTES}")
             if content is None:

@@ -95,7 +95,8 @@ class MessageIndex:
         while self._files and (self._files[-1].empty or self._files[-1].end_offset >= self._written()):
             self._drop_newest()
         self.sealed_time = self._files[-1].end_time if crashed and self._files else sealed_time
-        # The position was noted with the newest file of then: without that one, what it had is indexed again.
+        # The position belongs to the newest file at that time: when that file is gone, its entries are
+        # indexed again.
         noted = bool(self._files) and self._files[-1].end_time == sealed_time
         self.following.position = self._resume_at(crashed, position if noted else -1)
 
@@ -148,7 +149,7 @@ class MessageIndex:
             run = self._runtime.threads.run
             if self._builder is None:
                 file = self._open_newest()
-                # Its table of 20 MB takes 0.1 s to make.
+                # Making its table of 20 MB takes 0.1 s.
                 self._builder = await run(file.builder, self._slots, self._entries, BATCH_ENTRIES)
             file, builder = self._files[-1], self._builder
             status = await run(

@@ -11,7 +11,7 @@ from orbitmq.store.errors import StoreError
 # Blocks are allocated this far ahead of the writer, so that a full disk is noticed before a write needs it.
 ALLOCATE_AHEAD_BYTES = 16 << 20
 _ZERO_CHECK_BYTES = 1 << 20
-# What to do when the log lacks a part.
+# The advice when a file of the log is missing or damaged.
 WAY_OUT = (
     "bring the file back, or empty the store's folder and let this broker join as a slave of another broker "
     "of its name (docs/operations.md, Damaged files)"
@@ -39,7 +39,7 @@ class LogFiles:
         self.count = 0
 
     def load(self) -> None:
-        """Open what is there.
+        """Open the existing files.
 
         Raises:
             StoreError: a file of another size, or one that is missing between others.
@@ -67,7 +67,7 @@ class LogFiles:
         self.count = len(starts)
 
     def _check_none_missing(self, starts: list[int]) -> None:
-        """Name the file that is not there, when the others have the names of files of this size."""
+        """Refuse a gap between the files, and name the missing one."""
         sizes = {self._files.size_bytes(f"{self.folder}/{file_name(start)}") for start in starts[:-1]}
         if any(start % self.file_bytes for start in starts) or sizes - {self.file_bytes}:
             return  # the size is another one

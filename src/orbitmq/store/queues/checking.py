@@ -1,7 +1,7 @@
-"""Whether consume queue files hold what a start believes of them, before anything relies on it.
+"""Checks at a start that consume queue files hold the entries that the noted positions promise.
 
-A file may be gone, empty, cut or full of zeros: somebody deleted it, or a copy or a disk lost it. A start has
-many queues, so it looks at the size of each file and at its first and last entry, no more.
+A file may be gone, empty, cut or full of zeros: somebody deleted it, or a copy or a disk lost it. There are
+many queues, so the check looks only at the size of each file and at its first and last entry.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class QueueFiles:
     Attributes:
         root: the folder of all consume queues.
         file_bytes: the size of each file, whole entries.
-        log_first: the log begins there: files with older entries only may be gone.
-        log_end: no entry names a record there or behind.
+        log_first: the begin of the log: files with older entries only may be gone.
+        log_end: the end of the log: no entry may name a record there or behind.
     """
 
     files: Files
@@ -35,7 +35,7 @@ class QueueFiles:
     log_end: int
 
     def first_fault(self, positions: QueuePositions) -> str | None:
-        """The first file that does not hold what the positions say, and why; ``None``: all do."""
+        """The first file that lacks entries that the positions promise, and why; ``None``: there is none."""
         rows = zip(positions.owners, positions.ids, positions.mins, positions.nexts, strict=True)
         for owner, queue_id, low, following in rows:
             if low < following and positions.topics[owner]:
@@ -45,7 +45,7 @@ class QueueFiles:
         return None
 
     def fault(self, folder: str, low: int, following: int) -> str | None:
-        """The first file of a queue that lacks its part of the offsets ``low`` to ``following`` - 1."""
+        """The first file of a queue that lacks entries of the offsets ``low`` to ``following`` - 1."""
         per_file = self.file_bytes // ENTRY_BYTES
         gone = ""
         any_there = False
@@ -72,7 +72,7 @@ class QueueFiles:
         return None if any_there else f"{gone} is missing"
 
     def _place(self, path: str, entry: int) -> int:
-        """Where an entry's record lies in the log, -1: the entry was never written."""
+        """The place of an entry's record in the log, -1: the entry was never written."""
         place, size = _PLACE_AND_SIZE.unpack(
             self.files.read_at(path, entry * ENTRY_BYTES, _PLACE_AND_SIZE.size)
         )

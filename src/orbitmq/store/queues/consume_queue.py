@@ -143,7 +143,7 @@ class ConsumeQueue:
 
     @property
     def first_of_files(self) -> int:
-        """The first offset that the files have room for."""
+        """The first offset of the oldest file."""
         return min(self._numbers) * self.entries_per_file if self._numbers else 0
 
     @property

@@ -254,7 +254,7 @@ class Queues:
         return fault
 
     def forget_all(self) -> list[tuple[int, int]]:
-        """Let every queue be empty; the slots of those that had messages and where they ended."""
+        """Make every queue empty; returns the slots of those that had messages, and where these ended."""
         ends = [(slot, end) for slot, end in enumerate(self._appender.column(table.Q_NEXT)) if end]
         with self._mutex:
             for slot, _ in ends:
@@ -417,7 +417,7 @@ class Queues:
             return self._queue(slot).entry(offset)
 
     def entry_place(self, slot: int, offset: int) -> str:
-        """The file of a queue offset's entry, and where it is in there, for log lines."""
+        """The file of a queue offset's entry and the position in it, for log lines."""
         known, queue_id = self.of_slot(slot)
         number, at = divmod(offset * 20, self._config.consume_queue_file_bytes)
         start = number * self._config.consume_queue_file_bytes
@@ -519,7 +519,7 @@ class Queues:
         self._lookup.drop_entry_map(slot)
         appender, queue = self._appender, self._queue(slot)
         saved = appender.get(slot, table.Q_SAVED)
-        # Files before the first one were removed already, by a cleaning that no positions tell of.
+        # Older files were removed by a cleaning after the positions were noted.
         low = min(max(appender.get(slot, table.Q_MIN), queue.first_of_files), saved)
         low = queue.end_below(physical_offset, low, saved)
         appender.set(slot, table.Q_MIN, low)

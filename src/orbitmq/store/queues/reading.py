@@ -15,7 +15,7 @@ from orbitmq.store.queues.queues import Queues
 
 logger = logging.getLogger(__name__)
 
-# Damaged records that are logged, each once.
+# How many damaged records are logged, each once.
 MOST_TOLD = 100
 
 
@@ -31,7 +31,7 @@ class Reader:
         self._lookup = lookup
         self._output = bytearray(output_bytes)
         self._record = RecordReader()
-        # Damage that was logged: slot and queue offset, or -1 and log offset.
+        # The damage that was logged: slot and queue offset, or -1 and log offset.
         self._told: set[tuple[int, int]] = set()
 
     def get(
@@ -79,7 +79,7 @@ class Reader:
         )
 
     def _tell_damaged(self, what: tuple[int, int], text: str) -> None:
-        """Log damage once for each record: it is met with each read. A whole file may be damaged."""
+        """Log damage once for each record, as each read meets it. A whole file may be damaged."""
         if what in self._told or len(self._told) > MOST_TOLD:
             return
         self._told.add(what)
@@ -152,11 +152,11 @@ class Reader:
         return low
 
     def record_at(self, physical_offset: int, *, damaged: bool = False) -> bytes | None:
-        """The record that begins exactly there, ``None`` when none does.
+        """The record that begins exactly at this place, ``None``: no record does.
 
         Args:
-            damaged: also when its body does not match its checksum: to look at it, not to store it again
-                with a checksum that matches.
+            damaged: give also a record whose body does not match its checksum. Such a record may be shown,
+                but must not be stored again with a checksum that matches.
         """
         found = self._find(physical_offset)
         if found is None:

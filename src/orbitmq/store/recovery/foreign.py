@@ -1,7 +1,7 @@
-"""Folders of a RocketMQ broker whose data is in a form that is not read here.
+"""Folders of a RocketMQ broker in a form that OrbitMQ cannot read.
 
-A start that read past them would be without topics, offsets or messages, or would take records for what they
-are not. So it is refused, with what to do.
+A start that ignored them would lack topics, offsets or messages, or misread records. So it is refused, and
+the error says what to do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from orbitmq.runtime.seam import Files
 from orbitmq.store.errors import StoreError
 
-# Each with mqadmin's name for it and the JSON file that is read here.
+# Each folder with mqadmin's name for it and the JSON file that OrbitMQ reads.
 _TABLES = {
     "topics": "topics.json",
     "subscriptionGroups": "subscriptionGroup.json",
@@ -81,7 +81,7 @@ def _others(files: Files, root: str) -> list[str]:
     ]
     if files.is_dir(f"{root}/kvStore"):
         found.append(
-            f"{root}/kvStore tells in RocksDB which popped messages are not acknowledged, which is not read "
+            f"{root}/kvStore has popped messages without acknowledgement in RocksDB, which is not read "
             "here: let the consumers that pop finish at RocketMQ, stop it and move the folder away"
         )
     return found

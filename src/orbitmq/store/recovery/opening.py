@@ -146,14 +146,14 @@ class Opening:
         return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
 
     def _check_log(self, checkpoint: Checkpoint) -> None:
-        """See that the log has the files that the last checkpoint was written for.
+        """Check that the log has the files that the last checkpoint was written for.
 
         Raises:
-            StoreError: its end is missing.
+            StoreError: the end of the log is missing.
         """
         files, safe = self._files, checkpoint.safe_offset
         if safe > 0 and not files.count:
-            # All of it was removed; a slave copies it again.
+            # The whole log was removed; a slave copies it again.
             logger.error("%s has no file, the log was written up to %d", files.folder, safe)
         elif safe > files.end:
             missing = f"{files.folder}/{file_name(files.end)}"
@@ -167,7 +167,7 @@ class Opening:
                 logger.error("%s has no record, its messages are left out: %s", segment.path, WAY_OUT)
 
     def _tell_first_files_gone(self) -> None:
-        """Somebody may have deleted the oldest log files of a stopped broker: for room, or by mistake."""
+        """Log that the oldest log files of a stopped broker were deleted, to make room or by mistake."""
         if self._positions is None:
             return
         positions, first = self._positions[0].without_dropped(), self._files.first
@@ -192,7 +192,7 @@ class Opening:
         return checkpoint.safe_offset < 0 and files.is_dir(f"{root}/consumequeue_ext")
 
     def _queues_damaged(self, checkpoint: Checkpoint) -> bool:
-        """Whether a file lacks what the positions say of it; then all are deleted, to be made anew."""
+        """Whether a file lacks entries that the positions promise; if so, all queue files are deleted."""
         if self._positions is None:
             return False
         fault = self._queue_files(checkpoint.positions_offset).first_fault(self._positions[0])
@@ -304,7 +304,7 @@ class Opening:
         )
 
     def _load_folders(self, border: int, crashed: bool) -> bool:
-        """Find out from their files how far the queues reach; whether one lacks what is between its ends."""
+        """Find out from their files how far the queues reach; returns whether a file lacks entries."""
         fault = None
         files = self._queue_files(self._files.end)
         for topic in self._queues.folders():

@@ -32,9 +32,9 @@ from orbitmq.testing.simulation.plan import (
 from orbitmq.testing.simulation.traffic import LATER, TOPICS, TRADES
 
 MOST_ASKED = 15
-# A window is cut to the slots of the timer wheel, and stored again some time behind it.
+# A window is rounded to slots of the timer wheel, and a message is stored again some time after its end.
 ROLL_S = 0.7
-# The rules for what is stored twice.
+# The rules for messages that are stored twice.
 TWICE = ("brought back", "delivery lacked", "delivery forgotten", "roll lacked", "answer lost")
 
 # What can let an answer come late or never.
@@ -68,15 +68,15 @@ def _may_be_twice(plan: Plan, history: History, sent: Sent, records: list[Stored
     return False
 
 
-# By rule, what explains that a message is stored again.
+# By rule, the fault that explains why a message is stored again.
 Explained: TypeAlias = dict[str, str]
 
 
 def _explained(plan: Plan, history: History, sent: Sent, home: str, records: list[Stored]) -> Explained:
-    """What explains that a message of this group was delivered to these places; empty: nothing does.
+    """The fault that explains why a message of this group was delivered to these places; empty: none does.
 
-    Its master delivers into its own log, and knows from it what it has delivered: never twice. Each delivery
-    to the other group is an acting slave's.
+    A master delivers into its own log, and knows its deliveries from it, so it never delivers twice. Each
+    delivery to the other group comes from an acting slave.
     """
     own = sorted(
         (record for record in records if record.broker == home),
@@ -124,9 +124,9 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
 
 
 def _rolls(plan: Plan, sent: Sent) -> bool:
-    """Whether a timer waits for so long that it is stored again on its way.
+    """Whether a timer waits for so long that it is stored again before it is due.
 
-    By the broker's clock: what its sender's makes a shorter wait.
+    By the broker's clock, which may make the wait shorter than by the sender's.
     """
     return plan.mode.rolls and sent.kind == "timer" and sent.delay_s >= ROLLS_S - plan.wrong_s
 
@@ -152,9 +152,9 @@ def _lacked(history: History, record: Stored) -> bool:
 
 
 def _lacked_roll(plan: Plan, history: History, sent: Sent, home: str, by_s: float) -> bool:
-    """Whether a slave that acted by then began without the record by which this long timer waits on.
+    """Whether a slave that acted by then began without the record in which this long timer was stored again.
 
-    Its master stores it once more when a window, or half of one, is over, and delivers that one.
+    Its master stores the timer once more when a window, or half of one, is over, and delivers that record.
     """
     slack_s = plan.wrong_s + ROLL_S
     for one in history.takeovers:
@@ -177,7 +177,7 @@ def _handed_on_s(history: History, home: str, by_s: float) -> float:
 
 
 def unanswered(plan: Plan, history: History, home: str, since_s: float, at_s: float) -> str:
-    """Why an acting slave may not have heard that the other group got its message in this time."""
+    """Why an acting slave may have lost the answer of the other group to its message in this time."""
     (other,) = set(GROUPS) - {home}
     machines = {*history.acted(home, since_s - LOOK_S, at_s), other, *plan.mode.slaves(other)}
     return first(
@@ -239,7 +239,7 @@ def _not_shown(plan: Plan, at_s: float) -> bool:
 def _asked_again(
     plan: Plan, history: History, sent: Sent, one: tuple[float, str], other: tuple[float, str]
 ) -> str:
-    """Why who asks the second time may not know what was told the first time."""
+    """Why the broker that checks a second time may not know the producer's first answer."""
     told_s, group = one
     if _not_shown(plan, told_s):
         return Kind.NAME_SERVER.value
@@ -249,7 +249,7 @@ def _asked_again(
     around = _around(plan, told_s - LOOK_S, told_s + ANSWER_S)
     if cause := first(fault for fault in around if machines & set(fault.machines)):
         return cause
-    # Of a send that was not answered nobody knows which group has it.
+    # When a send was not answered, the group that has the message is not known.
     homes = GROUPS if sent.queue is None else (sent.queue.broker_name,)
     return next(filter(None, (_not_known_at(plan, history, home, one, other) for home in homes)), "")
 
@@ -257,16 +257,16 @@ def _asked_again(
 def _not_known_at(
     plan: Plan, history: History, home: str, one: tuple[float, str], other: tuple[float, str]
 ) -> str:
-    """Why a transaction of this group may be asked for again by who does not know what was told."""
+    """Why a broker that does not know the producer's answer may check a transaction of this group again."""
     (told_s, group), (asked_s, asking) = one, other
     if group != home or asking != home:
         # An acting slave brought the half message to the other group.
         brought_s = _handed_on_s(history, home, told_s)
         if lost := unanswered(plan, history, home, brought_s, told_s):
             return lost
-        # Of who asks there its master was not told that its slave had called it back; or a slave brings it to
-        # the same group, by what another one knew, or itself before it lost power. Else its master asked
-        # first, and knew nothing of that.
+        # Brokers of the home group may lack the hand-over. Its master was not told that a slave had handed
+        # the message on; or a slave handed it on twice, as another slave had done so, or the slave itself
+        # before it lost power. If the transaction ended at home, its master did not know of the hand-over.
         until_s = asked_s if group != home else told_s
         if forgotten(plan, history, home, brought_s, told_s, until_s):
             return "takeover"

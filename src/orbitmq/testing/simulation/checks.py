@@ -23,9 +23,9 @@ from orbitmq.testing.simulation.traffic import FIFO_GROUP, LATER, ORDERED_GROUP,
 EARLY_S = 0.010
 # So long after a member got it, a message that was not handled has been stored once more.
 REDELIVERY_S = 12.0
-# So long after its time a fault begins at most, and ends: some events of the loop later.
+# The longest delay of the begin and the end of a fault: some events of the loop.
 BEGINS_LATE_S = 0.5
-# Behind every end of a log.
+# A place behind the end of every log.
 ANYWHERE = 1 << 62
 
 
@@ -103,10 +103,10 @@ def may_be_gone(plan: Plan, history: History, sent: Sent, *, gone: bool = True) 
 
 
 def may_be_lost(plan: Plan, history: History, sent: Sent) -> str:
-    """Why this message may be lost: the mode lets a master forget it, and its group's log began without it.
+    """Why this message may be lost: its mode allows the loss, and its group's log began again without it.
 
-    SYNC_FLUSH keeps what its master acknowledged, a quorum what a slave still has and can give back.
-    An acting master may have brought it to another group (ES-03), which keeps it as its mode promises.
+    With SYNC_FLUSH a master keeps acknowledged messages; with a quorum a slave has them and gives them back.
+    An acting master may have brought the message to another group (ES-03), whose mode counts then.
     """
     assert sent.acked_s is not None
     assert sent.queue is not None
@@ -116,7 +116,7 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> str:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
             continue
         if fault.target != own:
-            # It left its group no earlier than it was due, and when a slave acted there.
+            # A message leaves its group only when it is due and a slave acts there.
             away = [at_s for at_s in later if history.acted(own, at_s, inf) and fault.end_s >= at_s]
             if any(history.forgot(fault.target, at_s) for at_s in away) and may_forget(plan, history, fault):
                 return fault.kind.value
@@ -136,7 +136,7 @@ def _near(plan: Plan, fault: Fault, acked_s: float) -> bool:
 
 
 def elsewhere(_plan: Plan, history: History) -> None:
-    """What does not wait for a time or an end is where its producer was told."""
+    """A message without a delay or a transaction is at the place that the answer to its producer named."""
     for topic in TOPICS:
         for one in history.stored.get(topic, ()):
             sent = history.sent.get(one.body)
@@ -161,7 +161,7 @@ def missed(plan: Plan, history: History) -> None:
 
 
 def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
-    """What is stored and a group has not handled yet, though it will."""
+    """The stored messages that a group has not handled yet and still will."""
     excuses = history.excuses
     gone = _handled_and_gone(history)
     failed = _failed(history)
@@ -199,7 +199,7 @@ def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
 
 
 def _failed(history: History) -> dict[tuple[str, bytes], list[float]]:
-    """By group and message: when a member got it that did not handle it, so that a copy of it was to come."""
+    """By group and message: when a member got a message and failed, so that a copy of it was to come."""
     found: dict[tuple[str, bytes], list[float]] = defaultdict(list)
     for one in history.delivered:
         comes_again = one.group in history.popping or fails_first(one.body) or dies(one.body)
@@ -214,7 +214,7 @@ def _failed(history: History) -> dict[tuple[str, bytes], list[float]]:
 def _copy_may_be_lost(plan: Plan, history: History, failed: Sequence[float]) -> str:
     """Why the copy of a message that failed at these times may be lost.
 
-    It is a message like others, of any broker group: an acting master brings it to another one (ES-03).
+    The copy is a message like others, in any broker group: an acting master brings it to another one (ES-03).
     """
     for fault in plan.faults:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
@@ -229,10 +229,11 @@ Gone: TypeAlias = Mapping[tuple[str, str, str, int], int]
 
 
 def _skipped(history: History, gone: Gone, group: str, one: Stored) -> str:
-    """Why a group may not see this message: it took the place of one that the group had read.
+    """Why a group may not see this message: it is at the offset of a lost message that the group had read.
 
-    Consumers read what no replica has yet, and go on behind it (as with RocketMQ). When its broker forgets
-    it, in its queue or, of a second copy, in the group's retry queue, what is stored next is behind that.
+    Consumers read messages that no replica has yet, and go on behind them (as with RocketMQ). When the broker
+    loses such a message, in its queue or as a copy in the group's retry queue, the next message gets its
+    offset.
     """
     if one.offset > gone.get((group, one.broker, one.topic, one.queue_id), -1):
         return ""
@@ -317,7 +318,7 @@ def order_of_deliveries(_plan: Plan, history: History) -> None:
 
 
 def early(plan: Plan, history: History) -> None:
-    """No delayed message comes before its time, by clocks that are as wrong as the plan makes them."""
+    """No delayed message comes before its time, apart from the clock errors in the plan."""
     first: dict[bytes, Delivered] = {}
     for one in history.delivered:
         first.setdefault(one.body, one)
@@ -344,14 +345,14 @@ def recalled(plan: Plan, history: History) -> None:
 
 
 def _recall_may_be_lost(plan: Plan, history: History, sent: Sent, recalled_s: float) -> str:
-    """Why a broker that went on with the work may not have known that this message was taken back.
+    """Why the broker that took over may not have known that this message was recalled.
 
-    That is a message too: it can be lost as others, and reach a slave that does not have to have it after
-    its master is gone.
+    A recall is a message too: it can be lost like others, and an asynchronous slave may lack it when its
+    master is lost.
     """
     assert sent.queue is not None
     if recalled_s > sent.at_s + sent.delay_s - plan.wrong_s:
-        return "due"  # by the broker's clock, before it could be taken back
+        return "due"  # by the broker's clock, before it could be recalled
     if cause := may_be_lost(plan, history, replace(sent, acked_s=recalled_s, place=ANYWHERE)):
         return cause
     group = sent.queue.broker_name

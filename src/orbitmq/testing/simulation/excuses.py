@@ -1,6 +1,6 @@
-"""Counts what the checkers leave out: by which rule, because of what, and out of how many judgements.
+"""Counts what the checkers excuse: by rule, by cause, and out of how many judgements.
 
-A rule that covers much hides much. So each one has its limit here, with the reason, and must be used.
+A rule that excuses much can hide bugs. So each rule has a limit here, with the reason, and must be used.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from dataclasses import dataclass
 
 from orbitmq.testing.simulation.plan import Fault
 
-# The limits are for so many seeds; a few seeds use some rules often and others never.
+# The limits count from this many seeds on: fewer seeds use some rules often and others never.
 ENOUGH_SEEDS = 300
-# What a rule goes by that needs no fault of the plan.
+# The cause of a rule that needs no fault of the plan.
 NO_FAULT = "no fault"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason for which a checker says nothing.
+    """One reason for which a checker excuses something.
 
     Attributes:
-        most: the part of its judgements that it may cover.
-        why: why it may cover that much.
-        seldom: why it may cover nothing in :data:`ENOUGH_SEEDS`: ten are not expected; empty: it may not.
+        most: the share of the checker's judgements that the rule may cover.
+        why: why the rule may cover that much.
+        seldom: why the rule may cover nothing in :data:`ENOUGH_SEEDS`, where fewer than ten uses are
+            expected; empty: it may not.
     """
 
     most: float
@@ -34,11 +35,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What one rule did.
+    """The counts of one rule.
 
     Attributes:
-        causes: how many judgements it covers, by what it goes by: a kind of fault, or :data:`NO_FAULT`.
-        hidden: how many of them would have been broken promises.
+        causes: how many judgements it covers, by cause: a kind of fault, or :data:`NO_FAULT`.
+        hidden: how many of these would have been broken promises.
     """
 
     judged: int
@@ -54,7 +55,7 @@ class Count:
         return self.covered / self.judged if self.judged else 0.0
 
 
-# By the rules' names: what a checker does not call broken.
+# The rules by name.
 RULES: Mapping[str, Rule] = {
     # checks.lost, of the messages that were acknowledged
     "lost": Rule(0.01, "the mode lets a master forget it, and its group's log began without it"),
@@ -67,8 +68,8 @@ RULES: Mapping[str, Rule] = {
         "the group had read the old topic to behind this offset, and a fault hid that it was deleted; "
         "one topic of a run has a dozen messages, and its deletion waits until most faults are over",
     ),
-    # checks.recalled, of the timers that were taken back
-    "recall forgotten": Rule(0.06, "it was due, or who went on with the work did not have the recall"),
+    # checks.recalled, of the timers that were recalled
+    "recall forgotten": Rule(0.06, "the timer was due, or the broker that took over did not have the recall"),
     # again.twice, of the messages that are stored
     "brought back": Rule(
         0.002,
@@ -82,7 +83,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "delivery forgotten": Rule(
         0.002,
-        "who went on did not know what an acting slave had done",
+        "the broker that took over did not know what an acting slave had done",
         seldom="a slave has to act, to deliver, and to be lost or cut off before its master is back",
     ),
     "roll lacked": Rule(
@@ -99,14 +100,14 @@ RULES: Mapping[str, Rule] = {
     "handled again": Rule(
         0.05, "a fault met its queue's broker or a member, or queues moved and it was not committed yet"
     ),
-    # again.transactions, of the times that a producer told an end
-    "end forgotten": Rule(0.03, "a fault met who told it or who was told, or who went on did not know it"),
+    # again.transactions, of the ends that producers gave
+    "end forgotten": Rule(0.03, "a fault at producer or broker, or the next leader lacked the end"),
     # pops.done_again, of the messages that were dealt out
-    "acknowledgement forgotten": Rule(0.01, "who led next had not been told yet"),
+    "acknowledgement forgotten": Rule(0.01, "the next leader had not received it yet"),
     "brought twice": Rule(
         0.005,
-        "an acting slave brought what had failed to another group, twice or beside its master's copy",
-        seldom="it has to fail right before a takeover that does not end well",
+        "an acting slave brought a failed message to another group, twice or beside its master's copy",
+        seldom="the message has to fail right before a takeover by a slave that is lost too",
     ),
     "deleted by some": Rule(
         0.005,
@@ -116,13 +117,13 @@ RULES: Mapping[str, Rule] = {
     # pops.dealt_too_soon, of the pops in order
     "order forgotten": Rule(
         0.01,
-        "who led next had not been told yet",
-        seldom="the queue has to be popped again within the invisible time, by who did not know",
+        "the next leader had not received it yet",
+        seldom="the next leader has to be asked for the queue within the invisible time",
     ),
     # moves.moved, of the messages behind each place to which a group was moved
     "move forgotten": Rule(
         0.2,
-        "who led next had not been told yet; what meets one move meets all messages behind its place",
+        "the next leader had not received it yet; one such move covers all messages behind its place",
     ),
     "late commit": Rule(
         0.1,
@@ -130,12 +131,12 @@ RULES: Mapping[str, Rule] = {
     ),
     "commit forgotten": Rule(
         0.01,
-        "who led next did not know what was committed behind the place",
-        seldom="a member has to go back right after it has committed",
+        "the next leader did not know the commit behind the place",
+        seldom="a member has to return right after its commit",
     ),
     # moves.settings and moves.deleted, of the changes and of the messages of a topic that was made again
-    "setting forgotten": Rule(0.25, "who led next had not been told yet; a run has two or three changes"),
-    "deletion forgotten": Rule(0.3, "who led next had not been told yet; a run has one deletion"),
+    "setting forgotten": Rule(0.25, "the next leader lacked it; a run has two or three changes"),
+    "deletion forgotten": Rule(0.3, "the next leader lacked it; a run has one deletion"),
     "late send": Rule(
         0.01,
         "its producer was not answered, and the network brought it when the topic was new",
@@ -148,8 +149,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "slave ahead": Rule(
         0.005,
-        "a member that had the address of a slave that acted has committed there",
-        seldom="its last commit has to be there, and nothing behind it",
+        "a member committed at a slave that had acted, by its old address",
+        seldom="the member's last commit has to go to that slave",
     ),
     "level of a slave": Rule(0.005, "a slave's settings had another delay level than its master's"),
     # watch, of the errors that are logged, and of the looks at what slaves have set aside
@@ -165,22 +166,22 @@ RULES: Mapping[str, Rule] = {
 
 
 class Excuses:
-    """What the checkers of one run left out. One thing judged again by a rule counts once."""
+    """What the checkers of one run excused. An item that a rule judges again counts once."""
 
     def __init__(self) -> None:
         self._judged: dict[str, set[Hashable]] = defaultdict(set)
         self._covered: dict[str, dict[Hashable, tuple[str, bool]]] = defaultdict(dict)
 
     def judged(self, rule: str, subject: Hashable) -> None:
-        """A rule was not needed for this one."""
+        """Count one judgement that needed no rule."""
         self._judged[rule].add(subject)
 
     def covers(self, rule: str, subject: Hashable, cause: str, *, wrong: bool = True) -> bool:
-        """Count one judgement; whether the rule says that nothing is wrong with it.
+        """Count one judgement; returns whether the rule excuses it.
 
         Args:
-            cause: what the rule goes by; empty: it does not hold.
-            wrong: without the rule it would be a broken promise.
+            cause: why the rule applies; empty: it does not.
+            wrong: whether it would be a broken promise without the rule.
         """
         assert rule in RULES, rule
         self._judged[rule].add(subject)
@@ -191,7 +192,7 @@ class Excuses:
         return bool(cause)
 
     def counts(self) -> dict[str, Count]:
-        """By rule."""
+        """The counts, by rule."""
         found: dict[str, Count] = {}
         for rule, subjects in self._judged.items():
             covered = self._covered[rule].values()
@@ -213,7 +214,7 @@ def added(counts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
 
 
 def too_wide(counts: Mapping[str, Count]) -> Iterator[str]:
-    """What is wrong with the rules after :data:`ENOUGH_SEEDS` or more."""
+    """The rules that cover too much or nothing after :data:`ENOUGH_SEEDS` or more."""
     for name, rule in RULES.items():
         count = counts.get(name, Count(0, {}, 0))
         if count.share > rule.most:
@@ -223,5 +224,5 @@ def too_wide(counts: Mapping[str, Count]) -> Iterator[str]:
 
 
 def first(faults: Iterable[Fault]) -> str:
-    """The kind of the first of some faults, as a cause; empty: there is none."""
+    """The kind of the first of some faults, as a cause; empty: there are no faults."""
     return next((fault.kind.value for fault in faults), "")

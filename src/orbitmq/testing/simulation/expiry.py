@@ -23,7 +23,7 @@ COMES_AGAIN_S = 5.0
 
 
 def has_expired(plan: Plan, history: History, sent: Sent) -> bool:
-    """Whether a message is old enough to be gone."""
+    """Whether a message is old enough to have expired."""
     return _expires_s(plan, sent) <= history.now_s()
 
 
@@ -47,7 +47,7 @@ def is_read(plan: Plan, history: History, sent: Sent) -> bool:
 
 
 def may_be_unread(plan: Plan, history: History, sent: Sent) -> str:
-    """Why a message may be gone that not all groups had: no time was left, or others before it were lost."""
+    """Why a message may have expired before all groups had it: no time left, or the queue's end was lost."""
     if _may_be_skipped(history, sent):
         return "log end"
     if sent.topic == REMADE and sent.queue is not None:
@@ -63,9 +63,9 @@ def may_be_unread(plan: Plan, history: History, sent: Sent) -> str:
 
 
 def _may_be_skipped(history: History, sent: Sent) -> bool:
-    """Whether it was stored where its group's log had lost its end: groups go on behind what they read there.
+    """Whether it was stored behind the lost end of its group's log: groups go on behind what they had read.
 
-    What waited for its time was stored once more, in any group (ES-03).
+    A message that waited for its time was stored once more, in any group (ES-03).
     """
     if sent.delay_s or sent.commits is not None:
         return bool(history.shorter)

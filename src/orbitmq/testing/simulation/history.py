@@ -35,14 +35,14 @@ class Sent:
         at_s: when its send began.
         acked_s: when it was answered SEND_OK; ``None``: it was not.
         queue: where it was stored.
-        key: of ordered messages: those of one key are in order.
+        key: the key of an ordered message; messages of one key are in order.
         delay_s: how long it is to wait.
-        commits: how its transaction ends; ``None``: it is none.
-        told_s: when its producer told how it ended, without being asked.
-        recall_s: when its producer began to take it back, while it waited for its time.
-        recalled_s: when that was answered with success.
-        asked: when a broker asked how it ended, and the group of that broker.
-        offset, place: where in its queue and in its group's log its producer was told that it is.
+        commits: whether its transaction commits; ``None``: no transaction.
+        told_s: when its producer ended the transaction, without a check.
+        recall_s: when its producer began to recall it.
+        recalled_s: when the recall was answered with success.
+        asked: when a broker checked the transaction, and the group of that broker.
+        offset, place: its place in the queue and in the group's log, by the answer to its producer.
         digest: of its body, keys, tag and property, see :func:`digest_of`.
     """
 
@@ -69,7 +69,7 @@ PROPERTY = "colour"
 
 
 def digest_of(body: Buffer, properties: Mapping[str, str]) -> bytes:
-    """A digest of all that a producer says in a message."""
+    """A digest of everything that a producer sets in a message."""
     digest = blake2b(body, digest_size=16)
     for name in (property_names.KEYS, property_names.TAGS, PROPERTY):
         digest.update(repr(properties.get(name)).encode())
@@ -107,8 +107,8 @@ class Dealt:
     """Messages of one queue that a member popped with one call: their bodies by offset.
 
     Attributes:
-        again: those that were dealt out before; their offsets may be those of a retry topic.
-        popped_s: when the broker dealt them out, by its clock.
+        again: messages that were popped before; their offsets may be those of a retry topic.
+        popped_s: when the broker gave them out, by its clock.
     """
 
     at_s: float
@@ -218,16 +218,16 @@ class Violation:
 
 
 class History:
-    """The record of one run; times are seconds of the true clock since all served.
+    """The record of one run; times are seconds of the true clock since all brokers served.
 
     Attributes:
-        dealt: what members that pop got.
-        moves, changes: what an operator did.
+        dealt: the messages that members popped.
+        moves, changes: the actions of an operator.
         given: when all brokers had said that a topic has all its permissions back, by topic.
-        withheld: where they were forgotten.
-        committed: what a group that is moved had committed when, by broker group, topic@group and queue.
+        withheld: where the permissions were lost again.
+        committed: the commits of a group that is moved, with times, by broker group, topic@group and queue.
         remade: when an operator deleted a topic and made it again.
-        settings: at the end, what the masters have of what an operator changed.
+        settings: the settings changed by an operator, as the masters have them at the end.
         stored: at the end, by topic.
         retried: at the end, what is in the retry topics of groups that pull, by group.
         dead: the dead letters at the end, by group.
@@ -235,7 +235,7 @@ class History:
         takeovers: when a slave began to act.
         shorter: when a master began to take messages with a log that is shorter than its group's has been:
             what was behind its end had not reached a disk.
-        excuses: what the checkers left out.
+        excuses: what the checkers excused.
         popping: the groups whose members pop.
         log_ends: by broker group, where its log ended when it was longer than before, and where it began
             again shorter.
@@ -360,7 +360,7 @@ class History:
             looks.append((began.at_s, began.end))
 
     def log_grew(self, group: str, end: int) -> None:
-        """A log of a group ends there, further behind than any did before."""
+        """Note the end of a group's log, the highest one so far."""
         looks = self.log_ends.setdefault(group, [(self.now_s(), 0)])
         if end > looks[-1][1]:
             looks.append((self.now_s(), end))
@@ -368,11 +368,11 @@ class History:
     def forgot(
         self, group: str, known_s: float, place: int | None = None, *, until_s: float | None = None
     ) -> Takeover | None:
-        """A master that began to take messages without something that its group's log had.
+        """Note a master that began to take messages without something that its group's log had.
 
         Args:
             known_s: the log had it then.
-            place: where; ``None``: that is not known, and it was written by ``until_s``.
+            place: the place in the log; ``None``: not known, but written by ``until_s``.
         """
         for each in self.shorter:
             if each.group != group or each.at_s < known_s:

@@ -221,7 +221,7 @@ class Load:
         return self._history.send(Sent(body, topic, kind, self._history.now_s(), key=key, delay_s=delay_s))
 
     def _acknowledged(self, sent: Sent, result: SendResult, number: int = 0) -> None:
-        """Note an answer; ``number``: which message of a batch it is."""
+        """Note an answer; ``number``: the message's number in a batch."""
         sent.queue, sent.offset = result.queue, result.queue_offset + number
         sent.place = parse_offset_message_id(result.offset_message_id.split(",")[number])[2]
         if result.status is SendStatus.SEND_OK:
@@ -236,7 +236,7 @@ class Load:
         delay_s: float | None = None,
         deliver_at_ms: int | None = None,
     ) -> Message:
-        """What is sent; some have a tag."""
+        """The message to send; some have a tag."""
         name = sent.body.decode()
         message = Message(
             sent.topic,
@@ -452,7 +452,7 @@ class Load:
             self._history.dealt.append(Dealt(now_s, group, member, queue, bodies, again, popped_s))
 
     def _popped_s(self, message: ReceivedMessage) -> float:
-        """When a broker dealt a message out, by its clock."""
+        """When a broker gave a popped message out, by its clock."""
         clock = self._site.machines[message.broker_name].runtime.clock
         receipt = ExtraInfo.decode(message.properties[property_names.POP_CK])
         return self._history.now_s() - (clock.now_ms() - receipt.pop_time) / 1000

@@ -14,12 +14,12 @@ from orbitmq.testing.simulation.run import simulate
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one seed.
+    """The result of one seed.
 
     Attributes:
         violations: a line for each broken promise.
         failure: the error, if the run itself failed.
-        excuses: what the checkers left out, by rule.
+        excuses: what the checkers excused, by rule.
     """
 
     seed: int

@@ -11,9 +11,9 @@ from orbitmq.testing.simulation.plan import NAME_SERVERS, SLOWEST_LINK_S, Kind, 
 from orbitmq.testing.simulation.pops import may_be_unknown
 from orbitmq.testing.simulation.traffic import MOVED_GROUP, PLAIN, REMADE
 
-# In so long a member of the group asks where it goes on, and is told of the reset.
+# Within this time a member of the group asks for its offset, and gets that of the reset.
 TAKEN_S = 3.0
-# What can hold a commit up on its way.
+# The faults that can delay a commit.
 _HOLDS = frozenset({Kind.SLOW_LINK, Kind.FLAKY_LINK, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE})
 # What was committed so long before counts for who takes a queue over.
 COUNTS_S = 1.0
@@ -64,9 +64,9 @@ def moved(plan: Plan, history: History) -> None:
 
 
 def _late_commit(plan: Plan, at_s: float, done_s: float) -> str:
-    """Why what a member committed before a move may come behind it, when another one has the queue.
+    """Why a member's commit from before a move may arrive after it, when another member has the queue.
 
-    It is on its way for as long as its link is slow; a commit does not say whose it is.
+    A slow link delays the commit, and a commit does not name its member.
     """
     return first(
         fault
@@ -179,8 +179,8 @@ def gone_with_a_topic(
 ) -> str:
     """Why a consumer group may skip a message of a topic that was made again (CR-25).
 
-    It had read the queue of the old topic to behind this offset, and somebody may not have seen that this one
-    was deleted: who consumes it, who has it, or who shows who has it.
+    It had read the queue of the old topic to behind this offset, and the deletion may not have reached a
+    consumer, a broker or a name server.
     """
     if offset > history.read_before.get((group, broker, queue_id), -1):
         return ""

@@ -26,7 +26,7 @@ TABLES_S = 6.0
 TOLD_AGAIN_S = 3.0
 
 
-# What keeps a master from answering.
+# The faults that keep a master from answering.
 _SILENT = frozenset(Kind) - {Kind.RESET, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.FAIL_DISK, Kind.CLOCK}
 
 
@@ -48,11 +48,11 @@ def done_again(plan: Plan, history: History) -> None:
             if before is None or before.done_s is None:
                 continue
             if each.popped_s <= before.done_s + plan.wrong_s + BROKERS_MS_S:
-                continue  # it was on its way while the other one was acknowledged
+                continue  # this delivery was under way while the other one was acknowledged
             if copies[body] > 1 or (
                 offset not in each.again and (each.queue, offset) != (before.queue, before.offset)
             ):
-                continue  # that it is stored twice is judged by itself
+                continue  # another checker judges messages that are stored twice
             done_s, home = before.done_s, before.queue.broker_name
             if excuses.covers("brought twice", subject, _brought_twice(plan, history, before, each, offset)):
                 continue
@@ -60,7 +60,8 @@ def done_again(plan: Plan, history: History) -> None:
             if excuses.covers("acknowledgement forgotten", subject, unknown):
                 continue
             topic = each.queue.topic == REMADE and each.at_s >= history.deletes_s
-            # Who has deleted it has no offsets any more, who has not has its messages.
+            # A broker that has deleted the topic has no offsets any more; one that has not still has the
+            # messages.
             if excuses.covers("deleted by some", subject, NO_FAULT if topic else ""):
                 continue
             text = f"{body.decode()} was done at {done_s:.3f} s, {each.member} gets it at {each.at_s:.3f} s"
@@ -68,10 +69,10 @@ def done_again(plan: Plan, history: History) -> None:
 
 
 def _brought_twice(plan: Plan, history: History, before: Delivered, dealt: Dealt, offset: int) -> str:
-    """Why a copy of what had failed comes from another broker group than the one that is done.
+    """Why a copy of a failed message comes from another broker group than the copy that is done.
 
-    An acting slave brought it there, or two: its master had stored a copy that the slave lacked, or had not
-    heard of what its slave did, or the slave was not answered.
+    An acting slave brought one copy or two there: its master had stored a copy that the slave lacked, or did
+    not know of the slave's work, or the slave's send was not answered.
     """
     sent = history.sent.get(before.body)
     homes = GROUPS if sent is None or sent.queue is None else (sent.queue.broker_name,)
@@ -133,12 +134,13 @@ def may_be_unknown(
 ) -> str:
     """Why a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
 
-    Another broker of the group led by then, or began anew, and something had kept from it what was known.
+    Another broker of the group led by then, or had restarted, and a fault had kept the knowledge from it.
 
     Args:
-        clients_s: a fault at a consumer since then may be why.
-        asked: members ask, too: who takes a queue over asks a slave while the master does not answer.
-        synced: with SYNC_FLUSH it is on the master's disk when it is answered.
+        clients_s: a fault at a consumer since then may be the cause.
+        asked: members ask for it, too: one that takes a queue over asks a slave while the master does not
+            answer.
+        synced: with SYNC_FLUSH it is on the master's disk before the answer.
     """
     brokers = {home, *plan.mode.slaves(home)}
     went_on_s = [at_s for at_s, name in history.reigns if name in brokers]
@@ -175,12 +177,12 @@ def _keeps_from(
     *,
     synced: bool,
 ) -> bool:
-    """Whether this fault may have kept from another broker of a group what one knew, or taken it.
+    """Whether this fault may have kept the knowledge of one broker from another one of its group, or lost it.
 
     Args:
-        went_on_s: when another one first led, or began anew.
-        synced: with SYNC_FLUSH it is on the master's disk when it is answered; a pop, and an
-            acknowledgement of one, is on none.
+        went_on_s: when another broker first led, or restarted.
+        synced: with SYNC_FLUSH it is on the master's disk before the answer; pops and their acknowledgements
+            are on no disk.
     """
     if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
         if fault.target == home:
@@ -198,7 +200,7 @@ def _keeps_from(
 
 
 def _all_told(plan: Plan, home: str, known_s: float, until_s: float) -> bool:
-    """Whether nothing kept the brokers of a group apart for so long that each was told what one knew."""
+    """Whether the brokers of a group were connected for so long that each received the others' changes."""
     machines = {home, *plan.mode.slaves(home), *NAME_SERVERS}
     free_s = known_s
     for fault in sorted(plan.faults, key=lambda each: each.at_s):

@@ -93,12 +93,12 @@ MOST_ITERATIONS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run.
+    """The result of one run.
 
     Attributes:
-        lines: its trace: seconds since all served, who, what.
-        virtual_s: how long it took by the simulated clock.
-        excuses: what the checkers left out, by rule.
+        lines: the trace: seconds since all brokers served, the actor, the event.
+        virtual_s: the duration by the simulated clock.
+        excuses: what the checkers excused, by rule.
     """
 
     plan: Plan
@@ -319,9 +319,9 @@ class _Run:
                 self._history.violate("the slave's log is the master's", text)
 
     def _old_messages(self, group: str) -> str:
-        """Why a broker of a group may have messages of a topic that was deleted in its queues.
+        """Why queues of a broker may have messages of a deleted topic.
 
-        A log that is copied back, or read anew behind a deletion that the disk refused, has them.
+        A log that was copied back, or read again after a deletion that the disk refused, has them.
         """
         return first(
             fault
@@ -346,11 +346,11 @@ class _Run:
                     continue  # nothing was dealt out yet: it begins at 0 either way
                 wrong, subject = one.get(key) != other.get(key), (name, table, key)
                 ahead = table == OFFSETS and one.get(key, -1) < other.get(key, -1) and name in acted
-                # A client that still had the address of a slave that acted has committed there.
+                # A client that still had the address of a slave that had acted may have committed there.
                 if covers("slave ahead", subject, "takeover" if ahead else "", wrong=wrong):
                     continue
                 level = table == DELAYS and key not in one and self._plan.mode.changes
-                # A delay level of the slave's settings that the master's have not.
+                # A delay level that only the slave's settings have.
                 if covers("level of a slave", subject, NO_FAULT if level else "", wrong=wrong):
                     continue
                 if wrong:
@@ -431,11 +431,12 @@ def _content(broker: Broker, table: str) -> dict[str, Any]:
 
 
 def _in_common(table: str, value: Any) -> Any:
-    """What two brokers have to agree about."""
+    """The state in which two brokers have to agree."""
     if table == LOCKS:
-        return value[0]  # without how long the holder still has it, which each counts by its own clock
+        return value[0]  # without the remaining time of a lock, which each broker counts by its own clock
     if table == TIMERS:
-        # How far all is delivered; a clock that went back divides that, and where waits are cut is a setting.
+        # How far all is delivered. A clock that went back splits that, and the place where waits are cut is a
+        # setting.
         marks = [value["done"], *((due_ms, place) for _, due_ms, place in value["ahead"])]
         return value["taken"], max(map(tuple, marks)), value.get("alone")
     return value

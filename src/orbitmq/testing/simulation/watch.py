@@ -28,7 +28,7 @@ MOST_STEPS_A_SECOND = 60_000
 MOST_WARNINGS_A_SECOND = 100
 MOST_WARNINGS = 1500
 AMID_S, AMID_SLOW_S = 0.1, 5.0
-# So long after its time a disk is repaired at most, and its broker begun anew.
+# The longest delay of the repair of a disk and the restart of its broker.
 REPAIRED_S = 1.0
 # Broker group, topic@group, queue.
 Place = tuple[str, str, int]
@@ -201,7 +201,7 @@ class Watch:
             if (
                 fault.target == master and fault.kind in FORGETS and at_s <= fault.end_s and fault.at_s <= now
             )
-            # It may have ended between setting aside and cutting, which takes long on a slow disk.
+            # The slave may have ended between setting aside and cutting, which takes long on a slow disk.
             or (fault.target == server.name and abs(fault.at_s - at_s) <= self._cutting_s(server.name, at_s))
         )
         wrong = again(before, count)
@@ -211,7 +211,7 @@ class Watch:
             self._history.violate("the slave's log is the master's", text)
 
     def _cutting_s(self, name: str, at_s: float) -> float:
-        """How long a slave may have set something aside before it cut it off."""
+        """The longest time between setting a part of the log aside and cutting it off."""
         slow = any(
             fault.kind is Kind.SLOW_DISK and fault.target == name and fault.at_s <= at_s <= fault.end_s
             for fault in self._plan.faults
