@@ -175,7 +175,7 @@ def report(found: dict[str, list[Speed | None]], rounds: int, kind: str) -> str:
 
 
 def missed(found: dict[str, list[Speed | None]], waits: dict[str, list[float]]) -> list[Miss]:
-    """The aims that were not met."""
+    """The goals that were not met."""
     misses = []
     for way in WAYS:
         mine = found[way.name][0]

@@ -32,7 +32,7 @@ class Cost:
     """One run: messages popped and acknowledged, the client's seconds, and the broker's processor time.
 
     Attributes:
-        measured_s: seconds of which ``cpu_s`` is the processor time: the client's, and those behind them.
+        measured_s: the seconds in which ``cpu_s`` was measured: the client's, and some after them.
     """
 
     messages: int

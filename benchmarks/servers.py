@@ -45,10 +45,10 @@ class PeerUnavailableError(Exception):
 
 
 def left_out(what: str) -> None:
-    """Say what a run goes on without.
+    """Print what is left out of a run.
 
     Raises:
-        SystemExit: ``ORBITMQ_CI`` is set: there a run without one of its halves fails.
+        SystemExit: ``ORBITMQ_CI`` is set, so an incomplete run fails.
     """
     print(what, flush=True)
     if os.environ.get("ORBITMQ_CI"):

@@ -50,7 +50,7 @@ from benchmarks.verdict import exit_code
 
 T = TypeVar("T")
 SHORT_SHARE = 0.5
-"""Of an aimed-at rate: what a short run is judged by, whose queries are mostly their start."""
+"""The share of a goal's rate that a short run has to reach: its queries are mostly start-up."""
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,10 @@ class Record:
         }
 
     def missed(self, keys: Collection[str], share: float) -> list[Miss]:
-        """The aims of these cases that were not met.
+        """The goals of these cases that were not met.
 
         Args:
-            share: of the aimed-at rate that counts as met; a query over few rows is mostly its start.
+            share: the share of a goal's rate that counts as met; a query over few rows is mostly start-up.
         """
         misses = []
         for case in (*CASES, *DURABLE_CASES, *SMALL_CASES):

@@ -1,6 +1,6 @@
-"""When a benchmark fails: a goal is missed by a factor of two.
+"""Decides when a benchmark fails: a goal is missed by a factor of two.
 
-The goals are absolute, so a slower machine gets as much more as it is slower than that of the records.
+The goals are absolute. A machine slower than that of the records gets them scaled by its slowness.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Miss:
     """A goal that was not met.
 
     Attributes:
-        text: which one, with the figure.
+        text: the goal and the figure.
         times: how many times worse than the goal the figure is; infinite when something failed.
     """
 
@@ -31,7 +31,7 @@ class Miss:
 
 
 def times_worse(value: float, *, least: float | None = None, most: float | None = None) -> float:
-    """How many times worse than its bounds a figure is; at most 1 when it keeps them."""
+    """How many times worse than its limits a figure is; at most 1 when it meets them."""
     worse = 0.0
     if least is not None:
         worse = max(worse, least / value if value > 0 else math.inf)
@@ -46,7 +46,7 @@ def slower() -> float:
 
 
 def _work() -> float:
-    """Seconds of processor time for a fixed piece of Python and C."""
+    """The processor time, in seconds, of a fixed piece of work in Python and C."""
     begin = time.process_time()
     block, total = bytes(1 << 20), 0
     for number in range(400_000):
@@ -57,7 +57,7 @@ def _work() -> float:
 
 
 def exit_code(missed: Sequence[Miss]) -> int:
-    """1 when a goal was missed by a factor of two; says which, and by how much."""
+    """The exit code: 1 when a goal was missed by a factor of two; prints the goal and the factor."""
     if not any(miss.times >= TWICE for miss in missed):
         return 0
     allowed = TWICE * slower()

@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(importlib.import_module("orbitmq.testing.plugin"), "orbitmq")
 
 
-# What a version of PySpark does not have is no missing half: another version of it runs that test.
+# A feature that a version of PySpark lacks may be skipped: another version runs that test.
 OF_OTHER_VERSIONS = ("Spark asks", "Spark offers", "only older versions")
 # `make test-spark` installs these for the newest PySpark, and sets ORBITMQ_TEST_SPARK.
 OF_TEST_SPARK = (

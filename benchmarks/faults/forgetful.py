@@ -1,10 +1,10 @@
-"""Disks that lose at a kill what was not flushed, as a machine without power does.
+"""Disks that lose unflushed data at a kill, as at a loss of power.
 
-The process runs with forgetful_disk.c before it, which does everything at once and notes how it was before.
-:meth:`ForgetfulDisks.forget` takes back what is noted and was not flushed: contents of files until fdatasync
-or fsync of the file; names, made, changed or removed, until fsync of each folder concerned. That is the most
-that POSIX lets a file system lose. A rename is lost as a whole or not at all, as on any
-journaling file system.
+The process runs with the library forgetful_disk.c, which makes every change at once and records the state
+before it. :meth:`ForgetfulDisks.forget` takes back the recorded changes that were not flushed: contents of
+files until fdatasync or fsync of the file; names that were made, changed or removed until fsync of each
+folder concerned. That is the most that POSIX lets a file system lose. A rename is lost as a whole or not at
+all, as on any journaling file system.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTE = struct.Struct("=IIqqqqq")
 MAGIC = 0x464F5247
 CONTENT, NAMES, MOVED_FOLDER, FILE_SYNCED, FOLDER_SYNCED, ALL_SYNCED = range(1, 7)
 NOTHING, FOLDER = "-", "folder"
-"""What had a name before, beside the number of a file."""
+"""Values for the previous owner of a name, beside the number of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Note:
 
 @dataclass
 class Flushed:
-    """How many notes there were when the last flush of each file and folder began."""
+    """The number of notes when the last flush of each file and folder began."""
 
     files: dict[int, int] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)
@@ -84,10 +84,10 @@ def library(folder: Path) -> Path:
 
 
 class ForgetfulDisks:
-    """A folder for each name, whose unflushed changes can be taken back.
+    """Folders by name, whose unflushed changes can be taken back.
 
     Args:
-        folder: for the notes; on the file system of what forgets.
+        folder: the folder for the notes, on the same file system.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -96,7 +96,7 @@ class ForgetfulDisks:
         self._notes: dict[str, Path] = {}
 
     def environment(self, name: str, disk: Path) -> dict[str, str]:
-        """What a process needs beside the library for ``disk`` to forget; for one process."""
+        """The environment variables, besides the library, of one process that uses ``disk``."""
         disk.mkdir(parents=True, exist_ok=True)
         notes = self._folder / f"{name}-{next(self._lives)}"
         notes.mkdir(parents=True)
@@ -104,10 +104,10 @@ class ForgetfulDisks:
         return {"FORGETFUL_DISK": str(disk), "FORGETFUL_NOTES": str(notes)}
 
     def forget(self, name: str) -> int:
-        """Take back what the last process with this disk had not flushed; it has ended.
+        """Take back unflushed changes of the last process with this disk, which has ended.
 
         Returns:
-            how many changes.
+            the number of changes.
         """
         notes = self._notes.pop(name)
         undone = undo(notes)
@@ -116,7 +116,7 @@ class ForgetfulDisks:
 
 
 def undo(notes: Path) -> int:
-    """Take back what these notes say and no flush has ended, newest first."""
+    """Take back the noted changes that were not flushed, newest first."""
     changes, flushed = list[tuple[int, Note]](), Flushed()
     for number, note in enumerate(read(notes / "journal")):
         flushed.add(note)
@@ -136,7 +136,7 @@ def undo(notes: Path) -> int:
 
 
 def read(journal: Path) -> Iterator[Note]:
-    """The notes of a journal; the kill may have cut the last one off, whose change was not begun then."""
+    """The notes of a journal. The kill may have cut the last one off; its change was not begun then."""
     data, at = journal.read_bytes() if journal.exists() else b"", 0
     while at + NOTE.size <= len(data):
         magic, kind, file, offset, size, length, more = NOTE.unpack_from(data, at)
@@ -161,7 +161,7 @@ def _undo_names(notes: Path, texts: list[str]) -> None:
         folder, name, had = texts[at : at + 3]
         path = Path(folder, name)
         if not path.parent.is_dir() or (had == FOLDER and path.is_dir()):
-            continue  # the folder is gone for good; or it was never removed, as it was not empty
+            continue  # the folder is gone for good, or was never removed as it was not empty
         if path.is_dir():
             shutil.rmtree(path)
         else:

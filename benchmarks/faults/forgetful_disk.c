@@ -1,16 +1,16 @@
-/* Notes what one process has not flushed, by LD_PRELOAD, so that it can be taken back after a kill.
+/* Notes unflushed changes of one process, by LD_PRELOAD, so that they can be taken back after a kill.
  *
- * A kill alone loses nothing: the kernel keeps what was written. Here each write, and each change of a name, is
- * done at once, so that the process reads what it wrote, through maps too, and the state before it is noted
- * first. fdatasync and fsync of a file end its notes of before; those of names end when each folder concerned is
- * synced. What is still noted when the process is gone is undone by forgetful.py, newest first. Nothing has to
- * be kept in memory or to be found again at a read.
+ * A kill alone loses nothing: the kernel keeps written data. This library notes the state before each write and
+ * each change of a name, and then makes the change at once, so that the process reads its own writes, through
+ * maps too. fdatasync and fsync of a file end its earlier notes; notes of names end when each folder concerned is
+ * synced. After the end of the process forgetful.py undoes the remaining notes, newest first. Nothing has to be
+ * kept in memory or to be found again at a read.
  *
- * FORGETFUL_DISK is the folder that forgets, FORGETFUL_NOTES an empty one beside it: `journal` and, under a
- * number, a second name of each file concerned, so that its content outlives a removal or a replacement. Both
- * are read when the first file is opened: a process that was forked may set them.
+ * FORGETFUL_DISK is the folder that forgets. FORGETFUL_NOTES is an empty folder beside it, for `journal` and, under
+ * a number, a second name of each file concerned, so that its content outlives a removal or a replacement. Both
+ * variables are read when the first file is opened: a forked process may set them.
  *
- * What this cannot note ends the process: a writable map, a copy into a file within the kernel.
+ * A change that cannot be noted ends the process: a writable map, a copy into a file within the kernel.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -37,9 +37,9 @@
 
 enum { CONTENT = 1, NAMES, MOVED_FOLDER, FILE_SYNCED, FOLDER_SYNCED, ALL_SYNCED };
 
-/* All numbers of a note are of the machine's order; `more` bytes follow. Of CONTENT: the file's number, where,
- * the file's size of before, how many bytes stood there (all zero when none follow). Of the synced: the file's
- * number, and how many notes there were when the flush began. */
+/* The numbers of a note are in the machine's byte order; `more` bytes follow. CONTENT has the file's number, the
+ * offset, the size of the file before, and the number of bytes there before (all zero when none follow). The
+ * _SYNCED notes have the file's number, and the number of notes when the flush began. */
 struct note {
     uint32_t magic, kind;
     int64_t file, offset, size, length, more;
@@ -53,7 +53,7 @@ static int32_t file_of[DESCRIPTORS];
 static struct { dev_t device; ino_t inode; int32_t file; } known[FILES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The function of that name behind this library. */
+/* The original function of that name. */
 #define NEXT(name) \
     static __typeof__(&name) name##_next; \
     if (!name##_next) \
@@ -90,7 +90,8 @@ static void note(struct note it, const void *more, size_t length) {
     struct iovec parts[2] = {{&it, sizeof it}, {(void *)more, length}};
     it.magic = MAGIC;
     it.more = (int64_t)length;
-    /* Past PLT: the journal's own writes are not noted. Short only when the process is being killed. */
+    /* Not through the PLT: the journal's own writes are not noted. A short write means that the process is
+     * being killed. */
     if (syscall(SYS_writev, journal, parts, 2) != (long)(sizeof it + length))
         give_up("cannot write the journal");
     noted++;
@@ -102,7 +103,7 @@ static int inside(const char *path) {
     return strncmp(path, root, root_length) == 0 && (path[root_length] == '/' || !path[root_length]);
 }
 
-/* The folder of a path, without links, and the name in it; 0 when it is not one of the disk's. */
+/* The folder of a path, without links, and the name in it; 0 when the path is not on the disk. */
 static int locate(int at, const char *path, char *folder, char *name) {
     char whole[PATH_MAX * 2], from[64];
     if (!ready() || !path)
@@ -130,7 +131,7 @@ static int locate(int at, const char *path, char *folder, char *name) {
     return inside(folder) && name[0];
 }
 
-/* The number of a file, whose second name is made when it gets one. `path` is followed if it is a link. */
+/* The number of a file; a new number also makes the file's second name. `path` is followed if it is a link. */
 static int32_t number_of(const struct stat *file, const char *path) {
     size_t at = (size_t)(file->st_ino * 2654435761u) % FILES;
     while (known[at].file) {
@@ -150,7 +151,7 @@ static int32_t number_of(const struct stat *file, const char *path) {
     return known[at].file;
 }
 
-/* One changed name as it is noted: folder, name, and what had it: "-", "folder", or a file's number. */
+/* The note of a changed name: folder, name, and its previous owner: "-", "folder", or a file's number. */
 static size_t before(char *into, const char *folder, const char *name) {
     char path[PATH_MAX * 2], had[32] = "-";
     struct stat status;
@@ -175,7 +176,7 @@ static int32_t file_at(int fd) {
     return fd >= 0 && fd < DESCRIPTORS ? __atomic_load_n(&file_of[fd], __ATOMIC_ACQUIRE) : 0;
 }
 
-/* What stands in a file from `offset` on, before it is overwritten or cut off. */
+/* Note the content of a file from `offset` on, before it is overwritten or cut off. */
 static void note_content(int fd, int64_t offset, int64_t length) {
     struct stat status;
     if (fstat(fd, &status) != 0)
@@ -274,7 +275,7 @@ int ftruncate(int fd, off_t size) {
 
 int posix_fallocate64(int fd, off64_t offset, off64_t length) {
     NEXT(posix_fallocate64);
-    /* Its bytes stay; it may grow. */
+    /* The bytes stay; the file may grow. */
     WRITES(fd, INT64_MAX, 0, posix_fallocate64_next(fd, offset, length));
 }
 
@@ -357,7 +358,7 @@ static int open_noted(int at, const char *path, int flags, int mode) {
     pthread_mutex_lock(&lock);
     if ((flags & O_CREAT) && fstatat(at, path, &status, 0) != 0)
         note_name(folder, name);
-    /* Cut off below, when there is a descriptor by which that can be noted. */
+    /* O_TRUNC is done below, with a descriptor by which it can be noted. */
     int fd = (int)syscall(SYS_openat, at, path, flags & ~O_TRUNC, mode);
     int error = errno;
     if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
@@ -463,7 +464,7 @@ int renameat2(int from, const char *source, int to, const char *target, unsigned
             parts, "%s%c%s%c%s%c%s", folders[0], 0, names[0], 0, folders[1], 0, names[1]) + 1;
         note((struct note){.kind = MOVED_FOLDER}, parts, length);
     } else {
-        /* Of both names: all of it is undone, or nothing. */
+        /* One note for both names: a rename is undone as a whole or not at all. */
         size_t length = before(parts, folders[0], names[0]);
         length += before(parts + length, folders[1], names[1]);
         note((struct note){.kind = NAMES}, parts, length);
@@ -482,7 +483,7 @@ int rename(const char *source, const char *target) {
     return renameat2(AT_FDCWD, source, AT_FDCWD, target, 0);
 }
 
-/* -- what cannot be noted -------------------------------------------------------------------------------- */
+/* -- changes that cannot be noted ------------------------------------------------------------------------ */
 
 static void refuse(int fd, const char *what) {
     if (file_at(fd)) {

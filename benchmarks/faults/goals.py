@@ -1,4 +1,4 @@
-"""What a fault may cost. What it costs with Apache's clients or brokers is in their own records."""
+"""The goals of each fault. Faults with Apache's clients or brokers have records of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.faults.figures import Figures
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure, and what it should be at most."""
+    """A figure and its upper limit."""
 
     what: str
     figure: Callable[[Figures], float | None]
@@ -101,7 +101,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     ),
     **dict.fromkeys(("full-slave", "slow-slave", "new-slave"), _UNCHANGED),
     **dict.fromkeys(("kill-one-nameserver", "freeze-one-nameserver", "cut-one-nameserver"), _UNCHANGED),
-    # Without a name server the routes are gone, and the clients' known ones serve.
+    # Without a name server there are no routes, and the clients go on with their known ones.
     "kill-nameserver": _UNCHANGED[1:],
     "stop-nameserver": _UNCHANGED[1:],
     # The master takes messages all the time.
@@ -114,7 +114,8 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     "full-master": (_GAP, Goal("producer without retry fails, s", lambda f: f.once_s, 15.0)),
     "kill-master-one-nameserver": (Goal("backlog, ordered, POP stand still, s", _still, 5.0), _GAP),
     "new-master": (Goal("backlog, ordered, POP stand still, s", _still, 1.5), _GAP),
-    # The master's right to deliver runs out within 5 s; a queue lock of a broker that knows none after 30 s.
+    # The master's right to deliver ends within 5 s; a broker that does not know the queue locks grants new
+    # ones after 30 s.
     "kill-acting": (Goal("backlog, ordered, POP stand still, s", _still, 35.0), _GAP),
     "stop-acting": (Goal("backlog, ordered, POP stand still, s", _still, 35.0), _GAP),
     "stop-master": (
@@ -147,7 +148,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
 }
 
 
-# Of every fault. What is delivered again beside these is the matter of a goal of its own.
+# The goals of every fault. Other repeated deliveries have goals of their own.
 OF_ALL: tuple[Goal, ...] = (
     _LOST,
     Goal("out of order", lambda f: len(f.disorder), 0),
@@ -159,7 +160,7 @@ OF_ALL: tuple[Goal, ...] = (
 
 
 def goals_of(fault: str) -> tuple[Goal, ...]:
-    """Its own goals, then those that every fault has."""
+    """The goals of a fault: its own, then those that every fault has."""
     own = GOALS.get(fault, ())
     named = {goal.what for goal in own}
     return (*own, *(goal for goal in OF_ALL if goal.what not in named))

@@ -21,7 +21,7 @@ BACKLOG_ROLES = ("backlog", "backlog-ordered", "restarting")
 AUDIT = "backlog-audit"
 """The group that reads all of it at the end."""
 IN_HAND = 64
-"""So many of the backlog a group of Apache's clients may have at once, in any order."""
+"""The number of backlog messages that a group of Apache's clients may have at once, in any order."""
 
 
 class Send(NamedTuple):
@@ -111,7 +111,7 @@ class History:
         return [s for s in self.sends if s.stored and s.wanted and (s.role, s.number) not in seen]
 
     def passed_over(self) -> list[Send]:
-        """What of the backlog a group never got, though it got later ones: it reads them in their order."""
+        """Messages of the backlog that a group never got, though it got later ones: groups read in order."""
         found = []
         for role in BACKLOG_ROLES:
             seen = {receipt.number for receipt in self.got(role)}

@@ -1,4 +1,4 @@
-"""Kills a broker again and again under a steady load, and looks for what was acknowledged.
+"""Kills a broker again and again under a steady load, and looks for each acknowledged message.
 
     python -m benchmarks.faults.kills [MODE ...] [--kills 1000] [--rate 5000] [--seed N] [--at-once N]
 
@@ -58,7 +58,7 @@ KILLS_A_STORE = 50
 ASKED_MS = 2000
 TURNS = 5
 CLEAN_STOP, LONGER = 3, 1
-"""In each round of losses of power one comes after a clean stop, one when the table files were written."""
+"""In each round of power losses one comes after a clean stop, one when the table files were written."""
 LONGER_S = (2.0, 3.0)
 SETTLED_S = 0.05
 """A slave whose queues do not grow for so long has stored all that it received."""
@@ -73,13 +73,13 @@ HEADINGS = [
 
 @dataclass(frozen=True)
 class Mode:
-    """What is killed, and what it must not cost.
+    """The victims of a mode, and the losses that it allows.
 
     Attributes:
         victims: one of them is killed each time.
         disk_lost: its disk is removed.
         may_lose: acknowledged messages may be lost that the slave did not have.
-        power_lost: of its disk there stays what was flushed, see :mod:`benchmarks.faults.forgetful`.
+        power_lost: its disk keeps only flushed data, see :mod:`benchmarks.faults.forgetful`.
     """
 
     settings: Mapping[str, str]
@@ -99,8 +99,8 @@ QUORUM = {
     "inSyncReplicas": "2",
     "minInSyncReplicas": "2",
 }
-# Each load fills some: a flush over the end of a file, and names of new ones. Consume queues that fill files
-# would bring all to the device, every second.
+# Small log files, so that each load fills some: a flush over the end of a file, and names of new files.
+# Consume queues of small files would flush everything to the device every second.
 SMALL_FILES = {"mappedFileSizeCommitLog": str(256 * 1024)}
 MODES: Mapping[str, Mode] = {
     "sync-flush": Mode(SYNC_FLUSH, (MASTER,), (MASTER,), disk_lost=False),
@@ -112,18 +112,18 @@ MODES: Mapping[str, Mode] = {
 
 @dataclass
 class Tally:
-    """What came of the kills.
+    """The results of the kills.
 
     Attributes:
-        lost: acknowledged and not there after the next kill, or at the end of its store.
-        lost_topics: made, by their answer, and not there at the end of their store.
-        oldest_lost_s: how long before the kill the oldest of them was acknowledged.
-        had: of the lost ones, those that the slave had when its master was killed.
-        twice: stored more than once; every message was sent once.
-        unknown: stored although nobody sent them.
-        seeds: of the runs that it counts.
-        sending_s: how long the senders were at work.
-        took_s: wall time of all.
+        lost: acknowledged messages that are missing after the next kill, or at the end of their store.
+        lost_topics: topics whose creation was answered and that are missing at the end of their store.
+        oldest_lost_s: how long before the kill the oldest lost message was acknowledged.
+        had: lost messages that the slave had when its master was killed.
+        twice: messages stored more than once; every message was sent once.
+        unknown: stored messages that nobody sent.
+        seeds: the seeds of the counted runs.
+        sending_s: how long the senders sent.
+        took_s: the wall time of all kills.
         back_s: from each start of the killed broker until messages were taken again.
     """
 
@@ -158,7 +158,7 @@ class Tally:
 
 
 class Acknowledged(NamedTuple):
-    """When and where a message was stored, by its answer, and how many kills there had been."""
+    """When and where a message was stored, by its answer, and the number of kills before."""
 
     at_s: float
     kills: int
@@ -296,12 +296,12 @@ class Run:
             self.tally.oldest_lost_s = max(self.tally.oldest_lost_s, self._killed_s - oldest_s)
 
     async def _audit(self) -> None:
-        """Read all: a kill may take what was there after the one before."""
+        """Read all messages: a kill may lose messages that an earlier kill had left."""
         self._count_lost(self._acknowledged, found := await self._read({}))
         self.tally.twice += sum(times - 1 for times in found.values())
         highest = next(self._numbers)
         self.tally.unknown += sum(number > highest for number in found)
-        # Of the broker: a name server keeps topics that it was told of once.
+        # Ask the broker: a name server keeps each topic once registered.
         address = str(self._place.seats[MASTER].bound)
         answer = await self._place.client.request(
             address, Command(RequestCode.GET_ALL_TOPIC_CONFIG), ASKED_MS
@@ -318,11 +318,11 @@ class Run:
         return missing
 
     def _slave_had(self, message: Acknowledged) -> bool:
-        """Whether it did at every kill since, so that none of them may take the message."""
+        """Whether the slave had the message at every kill since, so that no kill may lose it."""
         return all(message.offset < ends[message.queue_id] for ends in self._slave_ends[message.kills :])
 
     async def _read(self, places: Mapping[MessageQueue, int]) -> dict[int, int]:
-        """How often each message is there that was stored behind these places."""
+        """How often each message is stored behind these places."""
         found: dict[int, int] = {}
         consumer = AssignedConsumer(
             "kills_audit", name_servers=self._place.name_server, consume_from=ConsumeFrom.FIRST
@@ -348,7 +348,7 @@ async def run(
     """One mode, from the start of its servers to their end.
 
     Args:
-        tell: print what came of the kills so far now and then.
+        tell: print interim results now and then.
         planted: a bug of the brokers, see :meth:`benchmarks.faults.nursery.Nursery.start`.
     """
     wanted = MODES[mode]

@@ -182,7 +182,7 @@ class Load:
         await asyncio.gather(*self._senders)
 
     async def settle(self, timeout_s: float) -> None:
-        """Read the whole backlog again; wait for all that has to come, a little for what must not."""
+        """Read the whole backlog again: wait for all expected messages, and a little for unexpected ones."""
         self._consume(AUDIT, "backlog")
         deadline = self.now() + timeout_s
         while self.now() < deadline and self._history.lost():  # noqa: ASYNC110 - of plain lists
@@ -207,7 +207,7 @@ class Load:
         for begin in range(0, self._backlog, size):
             numbers = range(begin, min(begin + size, self._backlog))
             sent = await producer.send_batch([Message("backlog", str(n)) for n in numbers], queue=queue)
-            # For the consumer that reads all of it at the end.
+            # For the consumer that reads the whole backlog at the end.
             self._history.sends += [
                 Send(
                     AUDIT,

@@ -72,7 +72,7 @@ class Nursery:
     """The process that forks brokers. They end with it.
 
     Args:
-        preload: a library that it and they are run with.
+        preload: a library for LD_PRELOAD, for this process and the brokers.
     """
 
     def __init__(self, preload: Path | None = None) -> None:
@@ -93,7 +93,7 @@ class Nursery:
         """A command of ``orbitmq`` in a process of its own.
 
         Args:
-            planted: ``module:function``, called in it before anything else: puts a bug in.
+            planted: ``module:function``, called in the process first: it plants a bug.
         """
         asked, told = self._pipes()
         wanted = {"arguments": list(arguments), "log": str(log), "env": dict(env or {}), "planted": planted}

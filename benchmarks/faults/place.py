@@ -75,10 +75,10 @@ class Place:
     Args:
         relayed: with a relay of links before each broker, called ``a0 clients``, ``a0 ha`` and one for each
             name server: ``a0 ns``. Only for our brokers: Apache's HA port listens on every address.
-        names: the brokers that there are, of a0, a1, b0 and b1.
-        settings: of every broker.
+        names: the brokers of the run, out of a0, a1, b0 and b1.
+        settings: the settings of every broker.
         slow_disks: the brokers' disks can be slowed down, see :attr:`disks`.
-        forgetful: what a broker has not flushed can be taken from its disk, see :meth:`lose_power`. The
+        forgetful: whether a broker's unflushed data can be taken from its disk, see :meth:`lose_power`. The
             nursery of ``maker`` runs with the library of :func:`benchmarks.faults.forgetful.library`.
         name_servers: how many; faults happen to the first, :data:`NAME_SERVER`.
     """
@@ -258,7 +258,7 @@ class Place:
         return server.stopped_s
 
     def lose_power(self, name: str) -> None:
-        """Take from a broker's disk what was not flushed; the broker has ended, by itself or by a kill."""
+        """Take unflushed data from the disk of a broker that has ended, by itself or by a kill."""
         assert name not in self.running
         assert self._forgetful is not None
         self._forgetful.forget(name)

@@ -3,8 +3,8 @@
     python -m benchmarks.pages          # write them into the pages
     python -m benchmarks.pages --check  # fail when a page has other ones
 
-A block begins with ``<!-- figures: NAME -->`` and ends with ``<!-- end of figures -->``; what is between is
-made by the function of that name. A test compares them, so no page has a figure that its record has not.
+A block begins with ``<!-- figures: NAME -->`` and ends with ``<!-- end of figures -->``; the function of that
+name writes its text. A test compares pages and records, so no page has a figure without a record.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _growth(what: str, shown: Callable[[dict[str, Any]], str]) -> list[str]:
 
 
 def _pop_us(side: str, *, idle: bool) -> float:
-    """Broker CPU of a message, with or without what the broker needs in that time when it does nothing."""
+    """Broker CPU of a message, with or without the broker's idle CPU in the same time."""
     costs = record("pop")["costs"][side]
     spent = 0.0 if idle else costs["idle_cpu_s"]
     runs = [(run["cpu_s"] - spent * run["measured_s"]) / run["messages"] for run in costs["runs"]]
@@ -127,7 +127,7 @@ def processes() -> str:
 
 
 def topics() -> str:
-    """What many topics cost."""
+    """The cost of many topics."""
     rows = [
         _growth(
             "make them, 16 at a time",
@@ -145,7 +145,7 @@ def topics() -> str:
 
 
 def replicas() -> str:
-    """A slave, beside Apache's."""
+    """A broker with a slave, beside Apache's."""
     rows = []
     sides = [record("peer")["replicas"][side] for side in ("ours", "apache")]
     for ours, apache in zip(*sides, strict=True):
@@ -157,7 +157,7 @@ def replicas() -> str:
 
 
 def timers() -> str:
-    """Messages for later."""
+    """Timer messages."""
     found = record("peer")["timers"]
 
     def row(what: str, shown: Callable[[dict[str, Any]], str]) -> list[str]:
@@ -197,7 +197,7 @@ def client() -> str:
 
 
 def goals() -> str:
-    """What `make bench` judges: the goals of the loads, and whether each was met."""
+    """The goals of the loads in `make bench`, and whether each was met."""
     rows = []
     sections = [content for name, content in record("orbitmq").items() if name.split(", ")[-1] in JUDGED]
     for row in itertools.chain.from_iterable(sections):
@@ -209,7 +209,7 @@ def goals() -> str:
 
 
 def alone() -> str:
-    """What a slave costs its master."""
+    """The cost of a slave for its master."""
     rows = []
     found = {(one["mode"], one["figure"]["title"]): one for one in record("orbitmq")["replicas"]}
     for title in dict.fromkeys(title for _, title in found):

@@ -1,4 +1,4 @@
-"""What it costs when processes are killed, frozen and cut off."""
+"""The figures of faults: processes that are killed, frozen and cut off."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def costs() -> str:
 
 
 def summary() -> str:
-    """One paragraph: how many faults and goals, and what was missed."""
+    """One paragraph: the number of faults and goals, and the missed goals."""
     found = _entries(OURS)
     goals = [(entry, goal) for entry in found.values() for goal in entry["goals"]]
     missed = [
@@ -70,7 +70,7 @@ def summary() -> str:
 
 
 def kills() -> str:
-    """Of each kind of kill the last run."""
+    """The last run of each kind of kill."""
     last = {run["mode"]: run for run in record("kills")["runs"]}
     rows = []
     for mode, title in KILLED.items():
@@ -84,7 +84,7 @@ def kills() -> str:
 
 
 def clients() -> str:
-    """The same faults with Apache's clients, and at Apache's brokers."""
+    """The same faults with Apache's clients, and with Apache's brokers."""
     sides = [_entries(pair) for pair in PAIRS]
     rows = []
     for fault in sides[1]:

@@ -1,4 +1,4 @@
-"""Records as they lie in benchmarks/results, and the forms in which pages show their numbers."""
+"""The records in benchmarks/results, and the formats in which pages show their numbers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def record(name: str) -> dict[str, Any]:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown as the pages have it."""
+    """A Markdown table for the pages."""
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def number(value: float) -> str:
-    """Three digits that mean something, thousands with a comma."""
+    """A number with three significant digits, thousands with a comma."""
     if value == 0 or value >= 100:
         return f"{value:,.0f}"
     digits = 1 if value >= 10 else 2 if value >= 1 else 3 if value >= 0.1 else 4
@@ -35,7 +35,7 @@ def number(value: float) -> str:
 
 
 def rate(value: float, what: str = "") -> str:
-    """Of things a second."""
+    """A rate for one second."""
     return f"{value:,.0f}{what and ' ' + what}/s"
 
 
@@ -51,6 +51,6 @@ def spread(values: Sequence[float]) -> str:
 
 
 def taken(content: dict[str, Any]) -> str:
-    """Where and when."""
+    """The machine and the day of a record."""
     machine, kind = content["machine"], content["record"]["kind"]
     return f"{machine['cpus']} cores of {machine['cpu']}, {machine['taken'][:10]}, {kind} record"

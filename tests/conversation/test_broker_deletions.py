@@ -1,4 +1,4 @@
-"""A topic or group is deleted while the process is killed: one made again finds nothing of the one before."""
+"""A kill during the deletion of a topic or group: one that is made again finds no offset of the old one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def group_is_gone(broker: Broker) -> bool:
 
 
 async def with_offset(runtime: SimulatedRuntime) -> tuple[Broker, BrokerPeer]:
-    """A broker with a topic that a group has read up to offset 5; all that is on the disk."""
+    """A broker with a topic that a group has read up to offset 5; both are on the disk."""
     broker = Broker(runtime, broker_config())
     await broker.start()
     peer = BrokerPeer(runtime)
@@ -99,7 +99,7 @@ async def test_table_files_that_are_written_one_by_one_leave_no_offset_of_what_i
 async def test_a_topic_made_again_is_read_from_its_beginning_whenever_the_power_is_lost(
     runtime: SimulatedRuntime, orbitmq_seed: int
 ) -> None:
-    """Also while the table files are written, which others asked for."""
+    """Also while the table files are being written for another change."""
     dice = random.Random(orbitmq_seed)
     machine = PowerMachine(runtime.machine("10.0.0.9"))
     machine.disk_delay_s = 0.01
@@ -136,7 +136,7 @@ async def test_a_topic_made_again_is_read_from_its_beginning_whenever_the_power_
 
 @pytest.mark.behaviour("DU-08")
 async def test_a_slave_is_told_of_the_offsets_before_what_is_gone(broker: Broker, peer: BrokerPeer) -> None:
-    """One that is killed in between keeps no offset of a topic or group that it lacks."""
+    """A slave that is killed in between keeps no offset of a topic or group that it lacks."""
     await peer.create()
     s = broker.services
     for group in ("cg", "other"):

@@ -71,7 +71,7 @@ def operator(broker: Broker, orbitmq_loop: SimulatedLoop) -> Operator:
 
 
 async def test_a_number_is_known_from_the_first_message_on(operator: Operator) -> None:
-    """As with RocketMQ; it was there when the sampler had looked."""
+    """As with RocketMQ. Before, the number was missing until the next sample."""
     await asyncio.sleep(13)
     numbers = (("TOPIC_PUT_NUMS", "T"), ("BROKER_PUT_NUMS", "DefaultCluster"))
     for sent in range(1, 4):

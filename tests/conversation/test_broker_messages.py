@@ -430,7 +430,7 @@ async def test_a_full_disk_refuses_sends_with_the_reason_and_still_serves_pulls(
 
 
 class Frames(asyncio.Protocol):
-    """A connection of which every byte that comes is kept."""
+    """A connection that keeps every byte it receives."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -443,7 +443,7 @@ class Frames(asyncio.Protocol):
         self.lost = True
 
     def answers(self) -> dict[int, int]:
-        """Code by number of the request."""
+        """The response codes by request number."""
         found, at = {}, 0
         while at < len(self.data):
             end = frame_end(self.data, at, len(self.data))

@@ -328,7 +328,7 @@ async def later(peer: BrokerPeer, popped: Popped, index: int, invisible_ms: int)
 async def test_what_is_acknowledged_in_order_behind_a_message_that_comes_again(
     broker: Broker, peer: BrokerPeer, again: list[bytes], most: int
 ) -> None:
-    """The second of three gets another time, the third is acknowledged."""
+    """The second of three messages gets another invisible time, the third is acknowledged."""
     await send(peer, 3)
     popped = await in_order(peer)
     await done(peer, popped, 0)

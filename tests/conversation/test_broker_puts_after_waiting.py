@@ -1,4 +1,4 @@
-"""The broker's role changes while a request waits: nothing is stored any more, no answer tells of success."""
+"""The broker's role changes while a request waits: it stores nothing and answers no success."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_change_of_an_administrator_is_not_done_where_it_does_not_last_b
 
 
 class SlowPeer(BrokerPeer):
-    """It takes a reply after a while."""
+    """A client that answers after a while."""
 
     async def _note(self, _connection: object, command: Command) -> Command:  # type: ignore[override]
         await asyncio.sleep(1)
@@ -142,7 +142,7 @@ async def test_a_reply_that_is_pushed_meanwhile_is_not_stored(
 async def test_a_discarded_half_message_is_not_taken_up_by_a_slave(
     broker: Broker, orbitmq_loop: SimulatedLoop
 ) -> None:
-    """Nothing asked for the role at this door."""
+    """Before, this request did not check the role."""
     async with TransactionPeer(broker) as peer:
         half = await peer.prepare()
         end = broker.services.store.max_commit_log_offset

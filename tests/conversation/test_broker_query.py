@@ -77,7 +77,7 @@ async def test_the_newest_64_are_found_the_oldest_of_them_first(peer: Peer) -> N
     for number in range(70):
         await peer.put(b"%d" % number, "k")
     assert bodies(await peer.query("k", max_num=1000)) == [b"%d" % number for number in range(6, 70)]
-    # By unique id 32, whatever is asked for; a key stands in the same index.
+    # By unique id 32 at most, whatever number is asked for; keys are in the same index.
     assert bodies(await peer.query("k", unique=True, max_num=1)) == [b"%d" % n for n in range(38, 70)]
     assert (await peer.query("other")).code == 22
 

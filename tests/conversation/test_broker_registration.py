@@ -90,7 +90,7 @@ LATE_S = 0.4
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registrations take their time on the way."""
+    """Delay registrations on their way to the name server."""
     plain = Registration._register
 
     async def late(self: Registration, *args: Any) -> None:
@@ -106,7 +106,7 @@ def heartbeat(group: str = "cg") -> Command:
 
 
 async def make(peer: BrokerPeer, answer: str) -> str:
-    """Let the broker answer something that a topic was made for; returns the topic."""
+    """Send a request for which the broker makes a topic; returns the topic."""
     if answer == "a send":
         await peer.sent(topic="New")
         return "New"
@@ -142,7 +142,7 @@ async def make(peer: BrokerPeer, answer: str) -> str:
 async def test_an_answer_leaves_when_name_servers_know_the_topic_that_it_made(
     runtime: SimulatedRuntime, slow: None, answer: str
 ) -> None:
-    """A consumer of a new group asks for the route next, and again after 30 s: its retries came so late."""
+    """A consumer of a new group asks for the route only every 30 s: before, its retries came that late."""
     name_server = NameServer(runtime, NameServerConfig())
     await name_server.start()
     client = RemotingClient(runtime)

@@ -178,7 +178,7 @@ async def fill_orders(world: World) -> dict[bytes, int]:
 
 
 async def comes_once_though_a_slave_acts(world: World, due: dict[bytes, int]) -> None:
-    """The master is away for a while; then each broker has a message once at most, and one of them has it."""
+    """The master is away for a while; then exactly one broker has each message, once."""
     world.crash(MASTER)
     await world.sleep(12)
     await launch(world, MASTER)
@@ -287,7 +287,7 @@ def live_config(hours: int, port: int) -> BrokerConfig:
 async def test_all_come_once_and_in_time_though_the_window_changes_while_the_broker_runs(
     runtime: SimulatedRuntime, hours: tuple[int, int, int], at_s: float, end: str
 ) -> None:
-    """The next start took what had been cut by the window before for what had been stored again.
+    """The next start mistook messages cut by the old window for messages that had been stored again.
 
     Args:
         hours: ``fileReservedTime`` of the first run, that of a change in it, and that of the second run.

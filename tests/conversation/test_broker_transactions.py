@@ -250,7 +250,7 @@ async def test_a_commit_that_waits_too_long_for_the_disk_is_a_success_other_than
 async def test_an_end_is_answered_when_its_mark_is_on_the_device(
     broker: Broker, peer: TransactionPeer, state: int
 ) -> None:
-    """Also where another message made the write batch before, so that the mark comes into the next one."""
+    """Also when another message began the write batch before, so that the mark comes into the next batch."""
     broker.runtime.threads.max_delay_s = 0.05  # type: ignore[attr-defined]
     store = broker.services.store
     await peer.sent(b"x")

@@ -1,4 +1,4 @@
-"""Commits that a broker refuses: raised where the user asks for them, logged where they are made unasked."""
+"""Commits that a broker refuses: a commit by the user raises, an automatic one is logged."""
 
 from __future__ import annotations
 

@@ -453,7 +453,7 @@ async def test_a_broker_that_comes_back_goes_on_being_read(world: Any) -> None:
 async def test_a_failed_pull_gives_nothing_again_that_is_held_or_in_hand(
     world: Any, ordered: bool, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what is asked next fails: what was pulled before stays here, once."""
+    """Only the next requests fail: messages that were pulled before stay, once each."""
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
     for number in range(40):
@@ -491,7 +491,7 @@ async def test_a_failed_pull_gives_nothing_again_that_is_held_or_in_hand(
             await broker.start()
         else:
             failing = 3
-            # The pull that waits at the broker ends with this one; the next ones fail.
+            # This message ends the waiting pull; the next pulls fail.
             broker.store("t", b"40")
             await until(world, lambda: failed == failing, seconds=60)
             await world.runtime.clock.sleep(3)

@@ -211,7 +211,7 @@ async def test_a_handler_that_is_registered_while_the_others_run_counts(
 
 @pytest.mark.behaviour("CR-29")
 async def test_a_topic_is_subscribed_to_when_its_handler_is_known(world: Any) -> None:
-    """Messages that came between the two were sent back, and came again 10 s later."""
+    """Messages that came between subscription and handler were sent back, and came again 10 s later."""
     world.topics |= {"t": {"a": 1}, "u": {"a": 1}}
     world.brokers["a"].store("u", b"u")
     got: list[object] = []
@@ -233,7 +233,7 @@ async def test_a_topic_is_subscribed_to_when_its_handler_is_known(world: Any) ->
 
 @pytest.mark.behaviour("CR-29")
 async def test_a_second_run_is_refused_until_the_first_has_ended(world: Any) -> None:
-    """Two shared the messages by chance, and an operator's message went to the handler of the later one."""
+    """Two runs shared the messages by chance, and an operator's message went to the later handler."""
     filled(world, 4)
     got: list[ReceivedMessage] = []
 

@@ -479,7 +479,7 @@ async def test_broadcast_progress_is_a_file_that_java_reads(world: Any) -> None:
 
 @pytest.mark.behaviour("CR-26")
 async def test_a_second_member_with_the_same_file_of_progress_is_refused(world: Any) -> None:
-    """Each overwrote the other's progress, and messages were skipped after a restart."""
+    """The two members overwrote each other's progress, and messages were skipped after a restart."""
     world.topics["t"] = {"a": 1}
 
     async def listener(message: ReceivedMessage) -> None:
@@ -505,7 +505,7 @@ async def test_a_second_member_with_the_same_file_of_progress_is_refused(world: 
 async def test_broadcast_progress_is_written_at_close_though_a_write_is_under_way(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The close did not wait for it: nothing was left to be written, and the process ended meanwhile."""
+    """The close did not wait for the write, and the process ended before the file was whole."""
     offsets = LocalOffsets(world.runtime, "/home/me/cg/offsets.json")
     offsets.update(QUEUE, 7)
     slow: list[Any] = []

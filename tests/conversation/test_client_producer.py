@@ -185,7 +185,7 @@ async def test_a_batch_over_the_limit_is_refused(world: Any) -> None:
         with pytest.raises(ValidationError, match="over the limit of 1000"):
             await producer.send_batch([Message("t", bytes(400))] * 3)
     world.topics["t"] = {"a": 1}
-    # Without the option 4 MiB, with what belongs to each message beside its body.
+    # Without the option the limit is 4 MiB, with the properties and lengths of each message.
     async with producer_of(world) as producer:
         await producer.send_batch([Message("t", bytes(2 * 1024 * 1024 - 200))] * 2)
         with pytest.raises(ValidationError, match="over the limit of 4194304"):
@@ -387,7 +387,7 @@ async def test_hooks_see_every_try_and_may_forbid_it(world: Any) -> None:
         assert len(world.brokers["a"].requests(SEND)) == sends
         log.clear()
         await producer.send(Message("t", bytes(100_000)))
-        # It is asked about what goes out, which is compressed.
+        # The hook sees the message as it is sent: compressed.
         sent = [len(command.body) for broker in world.brokers.values() for command in broker.requests(SEND)]
         assert 0 < log[0][2] < 1000
         assert log[0][0] == "check"
@@ -418,7 +418,7 @@ async def test_back_pressure_limits_what_is_under_way(world: Any) -> None:
         assert most == 10
     assert ProducerOptions().max_in_flight is None
     assert ProducerOptions().max_in_flight_bytes == 100 * 1024 * 1024
-    # The numbers count as they are; RocketMQ makes at least 10 and 1 MiB of them.
+    # The limits count as given; RocketMQ raises them to at least 10 and 1 MiB.
     limits = ((1, 1 << 30, 1), (100, 1, 1), (100, 1_190_000, 1), (100, 1_250_000, 2))
     for messages, size_bytes, together in limits:
         most = 0

@@ -110,7 +110,7 @@ async def test_without_auto_commit_nothing_is_committed_unasked(world: Any) -> N
 
 @pytest.mark.behaviour("MO-26")
 async def test_the_last_poll_is_done_when_the_block_is_left(world: Any) -> None:
-    """It came again after every clean restart."""
+    """Before, the last poll came again after every clean restart."""
     broker = filled(world, 20)
     async with pull_consumer(world) as consumer:
         consumer.subscribe("t")

@@ -540,7 +540,7 @@ async def test_the_place_to_begin_by_time_is_half_an_hour_ago_by_default(world: 
 
 @pytest.mark.behaviour("CR-31")
 async def test_a_delivered_message_is_pickled_without_its_delivery(orbitmq_world: World) -> None:
-    """It held the consumer with its threads and tasks, so that no process pool could get it."""
+    """Before, a message held its consumer with threads and tasks, so that it could not be pickled."""
     world = orbitmq_world
     async with world.producer() as producer:
         await producer.send(Message("orders", b"a", tags="new"))

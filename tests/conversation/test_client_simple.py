@@ -93,7 +93,7 @@ async def test_a_second_run_is_refused_until_the_first_has_ended(orbitmq_world: 
 async def test_a_clock_that_is_far_behind_the_brokers_is_named(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each receive was empty, without a word."""
+    """Before, each receive was empty, without an error."""
     world = orbitmq_world
     await send(world, "a")
     world.machines["broker-a"].skew_ms = 61_000

@@ -1,4 +1,4 @@
-"""Two tags with one hash, which is all that brokers compare: every consumer looks at the text."""
+"""Two tags with one hash: brokers compare the hash only, every consumer compares the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.behaviour("FI-10")
 
 
 async def send_both(world: World, topic: str = "T") -> None:
-    """Three of each of two tags that Java's hash takes for one."""
+    """Three messages of each of two tags with the same Java hash."""
     assert java_hash("Aa") == java_hash("BB")
     async with world.producer() as producer:
         for number in range(3):
@@ -30,7 +30,7 @@ async def test_a_simple_consumer_gets_and_keeps_only_what_has_the_text(orbitmq_w
     async with world.simple_consumer(invisible_s=10) as consumer:
         consumer.subscribe("T", tags="Aa")
         got: list[str] = []
-        # What has the hash only is acknowledged: it is not there again after its invisible time.
+        # A message with the hash only is acknowledged: it does not come again after its invisible time.
         for _ in range(5):
             for message in await consumer.receive(wait_s=20):
                 got.append(message.body.decode())

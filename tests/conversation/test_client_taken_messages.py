@@ -1,4 +1,4 @@
-"""A message is sent as it was at the call, whatever its program does with it afterwards."""
+"""A message is sent as it was at the call: later changes by the program do not count."""
 
 from __future__ import annotations
 

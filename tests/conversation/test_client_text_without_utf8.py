@@ -1,4 +1,4 @@
-"""Half of a surrogate pair has no UTF-8 form: every door refuses it with one error, and sends nothing."""
+"""Half of a surrogate pair has no UTF-8 form: every call refuses it with the same error and sends nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers and consumers wrote into a message on its way decides nothing when it is stored again."""
+"""Properties that brokers and consumers wrote into a message decide nothing when it is stored again."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_a_message_with_a_reserved_property_comes_again(orbitmq_world: Wor
     world = orbitmq_world
     await prepare(world)
     async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
-        # As another client may send it: OrbitMQ's leaves these names out.
+        # As another client may send it; OrbitMQ's client leaves these properties out.
         request = send_request("first", properties={name: "1794042000000", "RETRY_TOPIC": "other"})
         answer = await peer.ask(request.command(b"x"))
         assert answer.code == ResponseCode.SUCCESS, answer.remark

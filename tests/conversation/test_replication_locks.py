@@ -624,7 +624,7 @@ async def test_half_of_an_older_link_holds_up_no_lock(orbitmq_world: World) -> N
 
 
 async def refuses_or_holds(world: World, name: str, client_id: str) -> None:
-    """The client is granted none of the queues, in whatever way the broker says so."""
+    """The client is granted none of the queues, by a refusal or an empty answer."""
     answer = await ask(world, name, client_id, QUEUES)
     if answer.code == ResponseCode.SUCCESS:
         assert LockBatchResponseBody.decode(answer.body).lock_ok_mq_set == set()
@@ -633,7 +633,7 @@ async def refuses_or_holds(world: World, name: str, client_id: str) -> None:
 
 
 async def end(world: World, name: str, way: str) -> None:
-    """Let a broker end in one of the ways in which it can."""
+    """End a broker: cleanly, by a kill or by a loss of power."""
     if way == "stop":
         await world.stop_broker(name)
     elif way == "kill -9":
@@ -652,7 +652,7 @@ WAYS = pytest.mark.parametrize("way", ["stop", "kill -9", "power loss"])
 async def test_a_lone_master_that_begins_anew_has_its_locks(
     orbitmq_world: World, way: str, group: str
 ) -> None:
-    """Its disk has them; it gave a queue away that another client worked on."""
+    """Its disk has the locks. Before, it gave a queue away that another client worked on."""
     world = orbitmq_world
     if group == "known":
         await send(world, 1)
@@ -667,10 +667,10 @@ async def test_a_lone_master_that_begins_anew_has_its_locks(
     assert await lock(world, MASTER, "me", ONE) == ONE
     await world.sleep(begin + 29.9 - world.clock.monotonic())
     assert await lock(world, MASTER, "other", QUEUES) == set()
-    # Nobody trusts what was not renewed since.
+    # No client trusts a lock that was not renewed since.
     await world.sleep(0.5)
     assert await lock(world, MASTER, "other", QUEUES) == QUEUES - ONE
-    # And once more: the disk has these, and what was given back it has not.
+    # After one more restart the disk has these locks, and not the one that was given back.
     await unlock(world, MASTER, "me", ONE)
     await world.sleep(6)
     await end(world, MASTER, way)
@@ -702,7 +702,7 @@ async def test_a_master_that_starts_as_one_waits_where_another_may_have_led(
 @pytest.mark.behaviour("LK-11")
 @pytest.mark.orbitmq(replicas=2)
 async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: World, way: str) -> None:
-    """Its copy of the locks may lack the last ones, and so may a disk that was a slave's since."""
+    """A slave's copy of the locks may lack the last ones, and so may the disk of a former slave."""
     world = orbitmq_world
     await send(world, 1)
     async with world.consumer("g") as consumer:
@@ -718,7 +718,7 @@ async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: Worl
     await refuses(world, SLAVE, NOT_TOLD)
     await world.sleep(31)
     assert await lock(world, SLAVE, "other", ONE) == ONE
-    # It has them all now, until it is a slave once more.
+    # It has all locks now, until it is a slave again.
     await end(world, SLAVE, way)
     await world.start_broker(SLAVE)
     assert await lock(world, SLAVE, "third", QUEUES) == QUEUES - ONE
@@ -732,7 +732,7 @@ async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: Worl
 @pytest.mark.behaviour("LK-15")
 @pytest.mark.orbitmq
 async def test_a_lock_that_the_disk_refuses_is_not_granted(orbitmq_world: World) -> None:
-    """A start would not know it. Locks that are held are renewed all the same."""
+    """A restart would lose the lock. Held locks are renewed all the same."""
     world = orbitmq_world
     assert await lock(world, MASTER, "me", ONE) == ONE
     disk = world.machines[MASTER].disk

@@ -123,7 +123,7 @@ async def test_a_broker_counts_itself_among_the_living(
     await world.until(lambda: registered(world, 2))
     await world.sleep(5)
     counted = [line.split(" of ")[0] for line in caplog.messages if "totalReplicas is 2" in line]
-    # Once at each broker: nobody counts itself twice, or leaves itself out.
+    # Once at each broker: no broker counts itself twice, or leaves itself out.
     assert counted == ["3 brokers"] * 3
 
 
@@ -173,7 +173,7 @@ async def test_only_the_loss_of_the_master_ends_the_connections_to_it(orbitmq_wo
         for _ in range(100):
             await world.sleep(0.1)
             assert links.connected
-        # Cut off without a reset: what was open would stay open for minutes.
+        # Cut off without a reset: open connections would stay open for minutes.
         world.partition(MASTER)
         await world.until(lambda: watch.leaders() == [SLAVE])
         assert not links.connected

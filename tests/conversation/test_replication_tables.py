@@ -114,7 +114,7 @@ async def test_such_a_master_is_asked_for_offsets_each_five_seconds_and_for_the_
 async def test_an_answer_that_comes_when_the_slave_acts_is_not_taken(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its clients have committed more since the old master answered."""
+    """Clients of the new master have committed more since the old master answered."""
     world = orbitmq_world
     there, here = (world.brokers[name] for name in ("broker-a", "broker-b"))
     there.services.offsets.commit("g", "T", 0, 10)

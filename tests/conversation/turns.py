@@ -1,4 +1,4 @@
-"""How much is done in one turn of the event loop: counted, so that the machine's speed does not matter."""
+"""Counts the work in one turn of the event loop, so that the machine's speed does not matter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Turns:
     """Counts calls by turns of the loop.
 
     Args:
-        owner, name: whose function is counted.
+        owner, name: the object and the name of its function whose calls are counted.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
@@ -31,7 +31,7 @@ class Turns:
 
     @property
     def longest(self) -> int:
-        """Most calls in one turn."""
+        """The most calls in one turn."""
         return max(self.calls.values(), default=0)
 
     @property

@@ -1,4 +1,4 @@
-"""Bugs that a loss of power must show: each is called in a broker's process before it starts."""
+"""Bugs that a loss of power must reveal: each function here runs in a broker's process before it starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.runtime.threads import SystemThreads
 
 
 def content_not_synced() -> None:
-    """A file that is written anew (``write_atomic``) has its name before its content."""
+    """A rewritten file (``write_atomic``) gets its name before its content is flushed."""
     sync = os.fsync
 
     def folders_only(descriptor: int) -> None:
@@ -23,12 +23,12 @@ def content_not_synced() -> None:
 
 
 def folders_not_synced() -> None:
-    """A file that is made is not found again."""
+    """The name of a new file is not flushed."""
     system._sync_folder = lambda path: None
 
 
 def last_segment_only() -> None:
-    """A flush over two log files leaves the end of the first one behind."""
+    """A flush over two log files leaves out the end of the first one."""
     flush = SystemThreads.sync
 
     def sync(

@@ -1,4 +1,4 @@
-"""A disk that forgets at a kill keeps what was flushed, and loses all the rest."""
+"""A forgetful disk keeps flushed data at a kill, and loses the rest."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_writes_stay_up_to_the_last_flush_of_their_file(after: Forget, disk: Pat
         "log.preallocate(100)\n"
         "log.pwrite(b'flushed', 0); log.sync(); log.pwrite(b'LOST', 3); other.pwrite(b'lost', 0)\n"
         "log.pwrite(b'lost', 50); other.pwrite(b'lost too', 2)\n"
-        # The process itself sees all of it.
+        # The process itself sees all its writes.
         "assert bytes(log.view()[:7]) == b'fluLOST' and bytes(other.view()[:10]) == b'lolost too'"
     )
     assert content(disk) == {"log": b"flushed" + bytes(93), "other": b""}
@@ -95,7 +95,7 @@ def test_a_file_is_cut_off_grown_and_appended_to_in_vain(after: Forget, disk: Pa
     [
         ("", {"x": b"old"}),
         ("os.fsync(file)", {"x": b"old"}),
-        # A name that the disk has, and no content: what a write_atomic without its fsync leaves.
+        # A file with a name and no content, as write_atomic without its fsync leaves it.
         ("_sync_folder('.')", {"x": b""}),
         ("os.fsync(file); _sync_folder('.')", {"x": b"new"}),
         ("files.sync_all('.')", {"x": b"new"}),
@@ -117,7 +117,7 @@ def test_names_stay_up_to_the_flush_of_their_folder(after: Forget, disk: Path) -
     after(
         "os.mkdir('made'); os.unlink('gone'); _sync_folder('.'); os.unlink('back')\n"
         "shutil.rmtree('tree'); os.mkdir('lost'); open('lost/file', 'w').write('4')\n"
-        # In a folder that is flushed itself, but not its name.
+        # A file in a folder that was flushed, but whose own name was not.
         "files.write_atomic('lost/table', b'5')"
     )
     assert content(disk) == {"back": b"1", "tree/below/file": b"3"}

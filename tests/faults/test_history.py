@@ -29,7 +29,8 @@ def test_lost_is_what_was_acknowledged_and_never_came() -> None:
 
 def test_what_a_slow_group_passed_over_is_found() -> None:
     backlog = [sent(AUDIT, number, 0, stored=number != 7) for number in range(200)]
-    # The first group is not far yet, the second one left out two, of which one was never acknowledged.
+    # The first group has not read far yet. The second one skipped two messages, of which one was never
+    # acknowledged.
     receipts = [got("backlog", number, 1) for number in range(40)]
     receipts += [got("restarting", number, 1) for number in range(150) if number not in {7, 30, 120}]
     history = History(sends=backlog, receipts=receipts)

@@ -13,7 +13,7 @@ from benchmarks.servers import ServerError
 KILLS = int(os.environ.get("ORBITMQ_KILLS", "10"))
 # With a disk that is lost each time all of the log is copied back: so often is enough.
 LOST_DISKS = max(2, KILLS // 10)
-# Of a loss of power half as many: each is a kill too. Four are one of every kind.
+# Half as many losses of power, as each is a kill too. Four make one of every kind.
 LOST_POWER = max(4, KILLS // 2)
 RATE = 5000
 SEED = 1
@@ -33,7 +33,7 @@ def test_what_was_acknowledged_is_there(mode: str, tmp_path: Path) -> None:
 @pytest.mark.faults
 @pytest.mark.parametrize("bug", ["content_not_synced", "folders_not_synced", "last_segment_only"])
 def test_a_missing_flush_is_found(bug: str, tmp_path: Path) -> None:
-    """Either something that was acknowledged is lost, or the broker does not start with what it finds."""
+    """Either an acknowledged message is lost, or the broker does not start with the files it finds."""
     try:
         tally = asyncio.run(run("power", 4, RATE, SEED, tmp_path, planted=f"tests.faults.planted:{bug}"))
     except ServerError as error:

@@ -1,8 +1,8 @@
 """RocketMQ's own proxy in front of our name server and broker, with RocketMQ's gRPC client at it.
 
-With several brokers that client stands still for a while, in front of RocketMQ's as well as of ours: it asks
-the queues of one broker after the other, waits its whole time at each that is empty, and the proxy pops at
-that broker alone. So there is one broker here, and no call may take longer than it may wait.
+There is one broker here, and no call may take longer than its wait. With several brokers that client stalls,
+with RocketMQ's brokers as with ours: it asks the queues of one broker after the other and waits its whole
+time at an empty one, since the proxy pops at that broker alone.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SOURCES = (JAVA_SOURCES.parent / "grpc" / "Grpc.java", JAVA_SOURCES / "Facts.jav
 
 
 def proxy_jars() -> str:
-    """The class path of the proxy. Errors as with `classpath`."""
+    """The class path of the proxy; raises as `classpath` does."""
     return classpath(f"proxy-{PEER_VERSION}", POM, f"-Drocketmq.version={PEER_VERSION}", "-Pproxy")
 
 
 def client_jars() -> str:
-    """The class path of the gRPC client. Errors as with `classpath`."""
+    """The class path of the gRPC client; raises as `classpath` does."""
     return classpath("grpc-client", SOURCES[0].parent / "pom.xml")
 
 
@@ -85,7 +85,7 @@ def proxy(folder: Path, name_server: str) -> Iterator[str]:
 def client(folder: Path, **options: object) -> Iterator[JavaProgram]:
     """The program Grpc, compiled against the gRPC client."""
     classes = folder / "classes"
-    # Facts names a class of the other client.
+    # Facts.java uses a class of the other client.
     path = f"{client_jars()}:{proxy_jars()}"
     command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", path, "-d", str(classes), *map(str, SOURCES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -76,7 +76,7 @@ async def ended(load: Load, tasks: list[asyncio.Task[None]]) -> None:
     load.stopped = True
     await tasks[0]
     await load.until_received(set(load.sent), 60)
-    # The members live on: they know themselves what they have handled, whoever leads.
+    # The members live on and know which messages they have handled, whichever broker leads.
     assert load.again == dict.fromkeys(load.again, 0)
     for task in tasks:
         task.cancel()

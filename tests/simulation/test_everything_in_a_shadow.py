@@ -1,4 +1,4 @@
-"""Bugs that are planted where a rule of the checkers (excuses.py) could excuse them are found."""
+"""The checkers find bugs that are planted where one of their rules (excuses.py) could excuse them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from orbitmq.testing.simulation.plan import Fault, Kind, Plan
 from orbitmq.testing.simulation.run import simulate
 from orbitmq.testing.simulation.traffic import REMADE
 
-# Long before what matters, at the broker that is looked at.
+# Long before the planted bug, at the same broker.
 LONG_AGO = Fault(0.5, 0.3, Kind.RESET, "broker-b")
 AWAY = Fault(10.0, 9.0, Kind.KILL, "broker-a")
 
@@ -162,7 +162,7 @@ def test_queues_of_a_slave_that_end_elsewhere_are_found_after_a_power_loss_in_an
 
 @pytest.fixture
 def changed_on_the_way(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """What is delivered when its time has come lacks something."""
+    """A delayed message lacks a property, or the end of its body, when it is delivered."""
     hand, lacks = Outlet.hand, request.param
 
     def changed(self: Outlet, message: NewMessage, properties: Mapping[str, str]) -> Handed:

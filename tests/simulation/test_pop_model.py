@@ -187,7 +187,7 @@ async def test_pop_keeps_its_promises(orbitmq_world: World, orbitmq_seed: int) -
                 each.cancel()
             await world.sleep(3 * LONGEST_S)
             careful.cancel()
-    # What the broker takes for done is what the members did: no message is between both.
+    # The broker counts exactly the members' messages as done: no message is in between.
     async with world.admin() as admin:
         assert [lag for lag in await admin.groups.lag("billing") if lag.lag] == []
 

@@ -68,7 +68,7 @@ def recovering(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 def first_answer(port: int) -> Command:
-    """The answer to a request as soon as the port accepts one."""
+    """The answer to the first request that the port accepts."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
@@ -87,5 +87,5 @@ def test_it_refuses_at_once_and_obeys_a_signal(recovering: tuple[subprocess.Pope
     process.send_signal(signal.SIGTERM)
     printed, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
-    # It says when it serves: so it stopped before.
+    # The broker prints a line when it serves; without the line it stopped before.
     assert printed == ""

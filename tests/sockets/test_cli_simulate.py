@@ -105,7 +105,7 @@ def test_a_rule_that_covers_much_or_is_never_needed_fails(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the checkers excuse is printed; the limits are for the seeds that CI runs."""
+    """The excuses of the checkers are printed; their limits are made for the seeds that CI runs."""
     monkeypatch.setattr(
         simulate, "run_seeds", lambda seeds, *_: (verdict(seed, hidden, covered) for seed in seeds)
     )

@@ -73,8 +73,8 @@ def test_no_send_fails_and_nothing_is_missing_while_one_broker_lives(tmp_path: P
                         break
                     await asyncio.sleep(0.02)
                 assert not wanted - set(traffic.got)
-                # The member loses the queues of a broker that is out of the routes, and gets them back with
-                # what it had committed. Of a broker that only froze, nothing comes again.
+                # The member loses the queues of a broker that is out of the routes, and gets them back at its
+                # commits. After a mere freeze no message comes again.
                 again = {message_id for message_id, times in traffic.got.items() if times > 1}
                 homes = {message_id: name for _, name, message_id in traffic.sent}
                 assert {homes[message_id] for message_id in again} <= {"broker-a"}

@@ -100,7 +100,7 @@ def test_handlers_in_threads_settle_their_messages(name_server: str) -> None:
 
 @pytest.mark.behaviour("CR-29")
 def test_a_blocking_consumer_subscribes_when_the_handler_is_known(name_server: str) -> None:
-    """What came between was sent back: its handler was not known yet."""
+    """Messages that came between were sent back: their handler was not known yet."""
     sent(name_server, "early", 3)
     sent(name_server, "later", 3)
     got: dict[bytes, int] = {}

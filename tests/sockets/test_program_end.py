@@ -1,4 +1,4 @@
-"""Programs that end without closing their clients: what they submitted is sent, or its number is told."""
+"""Programs that end without closing their clients: submitted messages are sent, or their number is logged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 def run(text: str, name_server: str, topic: str, **environment: str) -> tuple[int, str]:
-    """The exit code of a program, and what it wrote to standard error."""
+    """The exit code and the standard error of a program."""
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text), name_server, topic],
         capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False,

@@ -71,7 +71,7 @@ class Server:
 
     def close(self) -> None:
         for opened in (self._listener, *self._open):
-            # A socket that a thread waits at stays open when it is only closed.
+            # close() alone does not end a socket on which another thread waits.
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
             opened.close()
@@ -90,7 +90,7 @@ class Cluster:
         self.routes_asked = 0
         self.broker_a = Server(self._offset, idle_s)
         self.unanswered = 0
-        """How often broker-b was asked while it was silent."""
+        """The number of requests to broker-b while it was silent."""
         self.broker_b = Server(self._offset_unless_silent, idle_s)
         self.name_server = Server(self._route, idle_s)
 
@@ -256,7 +256,7 @@ def test_a_pattern_finds_no_retry_dead_letter_or_system_topic(cluster_of: Callab
 
 
 def rows_of(stream: Stream, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[MessageQueue, int]]:
-    """What the tasks of a batch read."""
+    """The rows that the tasks of a batch read."""
     options = stream._options
     found = []
     for task in stream.tasks(start, end):
@@ -273,7 +273,7 @@ def rows_of(stream: Stream, start: dict[str, Any], end: dict[str, Any]) -> list[
 def test_known_routes_serve_without_name_servers(
     cluster_of: Callable[..., Cluster], outage: str, topics: dict[str, str]
 ) -> None:
-    """Each is another name server: none, one that does not answer, one that was started anew."""
+    """Name servers of three kinds: none, one that does not answer, one that was restarted."""
     cluster = cluster_of()
     stream = cluster.stream(offsetTimeout="200ms", requestTimeout="300ms", **topics)
     at = stream.latest(stream.initial())

@@ -1,4 +1,4 @@
-"""What the driver finds wrong with the topic of a sink before a task begins."""
+"""Mistakes about a sink's topic that the driver finds before a task begins."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_a_driver_found_is_noted_for_the_next_one(
 
     routes = look(str(tmp_path))
     if not column:
-        # Started anew, the name servers know other brokers first.
+        # After a restart the name servers know other brokers first.
         none_of_its_own(cluster)
         cluster.deleted = False
         assert look(str(tmp_path)) == routes

@@ -1,6 +1,6 @@
-"""Spark's own servers out of the installed PySpark: a standalone cluster, and a Spark Connect server.
+"""Spark's own servers from the installed PySpark: a standalone cluster, and a Spark Connect server.
 
-All on 127.0.0.1. Their Python is that of the tests, and they end with the test.
+All servers listen on 127.0.0.1, use the Python of the tests, and end with the test.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Server:
-    """One of Spark's servers as a process; what it says is in a file.
+    """One of Spark's servers as a process; its output is in a file.
 
     Args:
-        command: of ``bin`` in PySpark, and its arguments.
-        ready: what it says when it serves.
-        memory: of its heap.
+        command: a command of PySpark's folder ``bin``, and its arguments.
+        ready: the text of its output that says that it serves.
+        memory: the size of its heap.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Server:
         return self.process.pid
 
     def serves(self) -> Server:
-        """Wait until it does."""
+        """Wait until the server serves."""
         end = time.monotonic() + START_LIMIT_S
         while self._ready not in self.said.read_text(errors="replace"):
             if self.process.poll() is not None or time.monotonic() > end:
@@ -146,7 +146,7 @@ class StandaloneCluster:
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """The processes that a process started, and theirs: id and command line."""
+    """All descendants of a process: id and command line."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Mistakes that the driver sees: one sentence, with the command that helps, and no task is tried for it."""
+"""Mistakes that the driver finds: one sentence, with the command that helps, and no task runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def failed(spark: SparkSession, action: Callable[[], Any]) -> tuple[str, int, int]:
-    """What the user reads, how many jobs Spark ran for it, and how many of its tasks failed."""
+    """The error that the user reads, the number of Spark's jobs, and the number of failed tasks."""
     group = "mistake"
     activate(spark)
     spark.sparkContext.setJobGroup(group, group)
@@ -78,7 +78,7 @@ def failed(spark: SparkSession, action: Callable[[], Any]) -> tuple[str, int, in
 
 
 def sentence(text: str) -> str:
-    """The line with the cause."""
+    """The line of the error with the cause."""
     (line,) = {line for line in text.splitlines() if line.startswith("orbitmq.")}
     return line.partition(": ")[2]
 

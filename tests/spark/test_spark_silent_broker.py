@@ -160,7 +160,7 @@ def test_a_stream_goes_on_without_the_only_broker_of_a_topic(
 def test_a_stream_from_topic_to_topic_goes_on_without_name_servers(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Three time-outs long; also when the name server is back and knows no broker yet."""
+    """The name server is away for three time-outs; later it is back and knows no broker yet."""
     cluster.send("kept", range(20))
     cluster.send("copied", range(-1, 0))
     activate(spark)

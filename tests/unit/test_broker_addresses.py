@@ -1,4 +1,4 @@
-"""brokerIP1 and its like: names, long and short IPv6, with brackets or without."""
+"""brokerIP1, brokerIP2 and bindAddress: names, long and short IPv6, with or without brackets."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_settings_shown_can_be_read_again() -> None:
     assert (again, warnings) == (config, [])
 
 
-# Those that RocketMQ 5.4 and 5.5 have and 5.3 had not.
+# The keys that RocketMQ 5.4 and 5.5 have and 5.3 had not.
 NEW_KEYS = """
 checkCommitLogOffsetOnRecover combineCQUseRocksdbForLmq commitLogRecoverMaxNum enableLiteEventMode
 enableLitePopLog enableLmqQuota indexFileReadEnable indexFileWriteEnable indexRocksDBEnable

@@ -463,7 +463,7 @@ class Numbers:
 
 @pytest.mark.parametrize("orbitmq_seed", range(6))
 async def test_what_comes_first_is_on_disk_first(runtime: SimulatedRuntime, orbitmq_seed: int) -> None:
-    """A number that a table took over from one before it, at any loss of power; also by way of another."""
+    """A number copied from an earlier table is on the disk after that table, at any loss of power."""
     dice = random.Random(orbitmq_seed)
     machine = PowerMachine(runtime.machine("10.0.0.9"))
     seen: list[int] = []

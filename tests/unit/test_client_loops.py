@@ -1,4 +1,4 @@
-"""A client works in the event loop that it was started in; in another one it says so instead of hanging."""
+"""A client works only in the event loop that it was started in; in another one it raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orbitmq.runtime.system import system_runtime
 
 pytestmark = pytest.mark.behaviour("CR-30")
 
-# Nobody listens there.
+# No server listens on this port.
 NOWHERE = "127.0.0.1:1"
 QUEUE = MessageQueue("t", "a", 0)
 

@@ -1,4 +1,4 @@
-"""The file of a broadcast member's progress has one owner on a machine, whatever process that is in."""
+"""The file of a broadcast member's progress has one owner on a machine, also across processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every option of every client has a range, and what is outside is refused before anything is sent."""
+"""Every option of every client has a range, and a value outside is refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def numbers(options: Any) -> list[str]:
 
 
 def ranges_of(name: str) -> list[str]:
-    """The names in the table under which an option stands."""
+    """The names of an option in the table of ranges."""
     return [key for key in RANGES if key == name or key.startswith(f"{name} of ")]
 
 
@@ -88,7 +88,7 @@ def test_numbers_of_nested_options_are_refused_alike(nested: Any) -> None:
 def test_a_compression_level_is_refused_when_the_producer_is_made(
     kind: CompressionType, level: int, limits: str
 ) -> None:
-    """Level 10 of zlib was a bare zlib.error at the first large message."""
+    """Before, level 10 of zlib raised zlib.error at the first large message."""
     with pytest.raises(ValidationError, match=f"compression_level of {kind.name} must be {limits}"):
         orbitmq.Producer("group", compression=kind, compression_level=level)
 
@@ -140,7 +140,7 @@ def test_a_subscription_of_another_kind_is_refused(name: str, namespace: str) ->
 async def test_options_of_connections_beside_a_shared_client_are_refused(
     runtime: SimulatedRuntime, name: str
 ) -> None:
-    """The client won over other name servers in silence: messages went to the wrong cluster."""
+    """Before, other name servers were ignored silently: messages went to the wrong cluster."""
     client = ClientInstance(runtime, "one:9876;two:9876")
     kind = getattr(orbitmq, name)
     kind("group", client=client)

@@ -1,4 +1,4 @@
-"""Numbers and times out of text: what int() or fromisoformat() would read otherwise, or break at."""
+"""Numbers and times parsed from text that int() or fromisoformat() would misread or fail at."""
 
 from __future__ import annotations
 

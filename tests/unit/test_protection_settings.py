@@ -1,4 +1,4 @@
-"""Settings that ask for TLS or access control: refused, as long as there is none."""
+"""Settings that ask for TLS or access control are refused, as there is neither yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An acting master knows where a topic is: asked once in half a minute, and of that topic only."""
+"""An acting master asks for a topic's route twice a minute at most, and for that topic only."""
 
 from __future__ import annotations
 

@@ -566,7 +566,7 @@ async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
 async def test_what_a_slave_did_is_older_than_what_its_master_changed_before_it_was_made(
     runtime: SimulatedRuntime,
 ) -> None:
-    """The master serves while it makes, in slices, what the slave that acted tells it."""
+    """The master serves while it makes, in slices, the changes received from the slave that acted."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         slave.become(Role.ACTING_MASTER)

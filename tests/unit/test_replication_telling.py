@@ -107,7 +107,7 @@ def test_nothing_is_kept_of_changes_when_all_is_told() -> None:
 async def test_whole_tables_are_told_in_slices(
     runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frame at a time: encoding all frames that a link may owe held up the event loop for 0.1 s."""
+    """One frame is encoded at a time: encoding all frames of a link held up the event loop for 0.1 s."""
     async with Pair(runtime) as pair:
         count = MAX_ENTRIES * (WINDOW + 2)
         for number in range(count):

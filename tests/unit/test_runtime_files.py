@@ -225,7 +225,7 @@ def test_what_is_made_in_a_folder_that_is_not_synced_is_made_anew(
 
 
 class Disk:
-    """What reaches the disk, in order: the names under which files and folders are synced and moved."""
+    """The syncs and renames of files and folders, in order."""
 
     def __init__(self, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[str] = []
@@ -258,7 +258,7 @@ class Disk:
 def test_each_change_of_a_file_or_a_name_is_synced_before_the_call_returns(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a power cut takes a table, a checkpoint or a renamed file that the caller counts on."""
+    """Without these syncs a power cut could lose a table, a checkpoint or a renamed file."""
     files = system_runtime().files
     for folder in ("a", "b"):
         files.make_dirs(f"{root}/{folder}")

@@ -77,7 +77,7 @@ def test_one_loop_after_the_other(thread: FlushThread, tmp_path: Path) -> None:
 def test_a_flush_of_several_files_brings_each_of_them_to_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flush over the end of a log file: the end of the one and the beginning of the next."""
+    """A flush over the end of a log file covers the end of that file and the begin of the next."""
     runtime, synced = system_runtime(), list[int]()
 
     def sync(self: FlushThread, descriptors: Sequence[int], done: Done) -> None:

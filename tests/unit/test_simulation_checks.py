@@ -37,7 +37,7 @@ from orbitmq.testing.simulation.watch import again, behind
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
 QUEUE = MessageQueue("plain", "broker-b", 0)
 RETRY = retry_topic("push")
-# One that fails at its first handling, and one that does not.
+# One message that fails at its first handling, and one that does not.
 FAILS, WORKS = (
     next(b"plain-%d" % n for n in range(100) if fails_first(b"plain-%d" % n) is fails)
     for fails in (True, False)

@@ -1,4 +1,4 @@
-"""What the checkers leave out is counted, by rule and cause."""
+"""The checkers' excuses are counted, by rule and cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single bits that changed in the files of a store: told, and never read as another message."""
+"""Single changed bits in the files of a store are logged, and never read as another message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUE_FILE = f"{ROOT}/consumequeue/a/0/{0:020d}"
 LOG_FILE = f"{ROOT}/commitlog/{0:020d}"
 COUNT = 50
 MIDDLE = 20  # the offset whose entry or record is damaged
-# All records have one size, so that a changed place in the log is that of another record as often as can be.
+# All records have one size, so that a changed place in the log is most often the place of another record.
 RECORD_BYTES = 256
 
 
@@ -53,7 +53,7 @@ def flip(files: MemoryFiles, path: str, bit: int) -> None:
 
 
 def read(store: MessageStore) -> dict[int, bytes]:
-    """What a consumer gets of topic a: bodies by offset, damaged records left out."""
+    """The messages of topic a that a consumer gets: bodies by offset, without damaged records."""
     found: dict[int, bytes] = {}
     offset = 0
     while offset < store.max_offset("a", 0):
@@ -123,7 +123,7 @@ async def test_an_entry_that_leads_to_another_message_stores_none_again(
 ) -> None:
     runtime = simulated_runtime(1)
     await filled(runtime)
-    # The place of the record of topic b beside it: so far they differ in one bit.
+    # The place of the neighbouring record of topic b, which differs in one bit.
     flip(runtime.files, QUEUE_FILE, MIDDLE * 160 + 8 * 6)
     store = await opened(runtime)
     assert record_of(store, "a", 0, MIDDLE) is None

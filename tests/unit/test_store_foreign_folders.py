@@ -1,4 +1,4 @@
-"""Folders of a RocketMQ broker that keeps data in a form that is not read here."""
+"""Folders of a RocketMQ broker in a form that OrbitMQ cannot read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.runtime.simulated import simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
-# A file of the folder, the folder that is named, and a word of the way out.
+# A file of the folder, the folder that the error names, and words of its advice.
 FOREIGN = [
     ("config/topics/CURRENT", "config/topics", "rocksDBConfigToJson -p"),
     ("config/subscriptionGroups/000009.sst", "config/subscriptionGroups", "subscriptionGroup.json"),

@@ -180,7 +180,7 @@ def damage(files: MemoryFiles, path: str, how: str) -> None:
 
 
 HOW = ("removed", "empty", "zeroed", "cut", "longer", "first entry")
-# Which of how many files, how it was damaged, whether positions tell how far the queue reaches. Without them
+# The damaged file of how many files, the kind of damage, and whether there are positions. Without positions
 # the queue begins with its first file and ends with its last one.
 DAMAGES = [(which, how, True) for which in ((0, 1), (0, 3), (1, 3), (2, 3)) for how in HOW]
 DAMAGES += [((0, 3), "zeroed", False), ((0, 3), "first entry", False)]
@@ -243,7 +243,7 @@ async def test_files_that_cleaning_removed_behind_the_last_positions_are_not_mis
     assert store.min_offset("a", 0) > 100
     low = store.min_offset("a", 0)
     await store.stop()
-    # As a kill before the next checkpoint leaves it.
+    # The state after a kill before the next checkpoint.
     for name, data in kept.items():
         runtime.files.write_atomic(f"{ROOT}/{name}", data)
     runtime.files.write_atomic(f"{ROOT}/checkpoint", checkpoint)

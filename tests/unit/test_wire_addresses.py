@@ -1,4 +1,4 @@
-"""Addresses have one parser: what one server, client or tool takes or refuses, all do."""
+"""Addresses have one parser: all servers, clients and tools accept and refuse the same."""
 
 from __future__ import annotations
 
