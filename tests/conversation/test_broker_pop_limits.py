@@ -334,7 +334,7 @@ async def test_a_reset_moves_a_group_that_pops(broker: Broker, peer: BrokerPeer)
 async def test_a_client_whose_clock_is_wrong_gets_messages_too(
     broker: Broker, peer: BrokerPeer, behind_ms: int
 ) -> None:
-    """Half a second was enough to get none, for ever (found by seed 335)."""
+    """Half a second was enough to get none, for ever."""
     await peer.sent(b"one")
     assert (await pop(peer, born_time=peer.now() - behind_ms)).bodies == [b"one"]
     began = peer.now()
@@ -349,7 +349,7 @@ async def test_a_client_whose_clock_is_wrong_gets_messages_too(
 async def test_a_clock_that_is_set_while_a_client_pops_and_asks_for_notices(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """Notices wait longer than pops, so a step of 0.7 s was late for pops only, and for ever (seed 116)."""
+    """Notices wait longer than pops, so a step of 0.7 s was late for pops only, and for ever."""
     behind_ms = 700
     ask: dict[str, str | int] = {"topic": "T", "queueId": -1, "consumerGroup": "cg", "pollTime": 20_000}
     await peer.sent(b"before")

@@ -254,7 +254,7 @@ async def test_a_sender_is_told_that_its_message_is_not_even_in_the_log(
 @pytest.mark.broker(recall_message_enable=True)
 @pytest.mark.behaviour("TW-11")
 async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: World) -> None:
-    """A slave that acts then delivers the message (seed 356 with recalls)."""
+    """A slave that acts then delivers the message."""
     world = quorum
     slave = world.following_slave()
     await world.warm()

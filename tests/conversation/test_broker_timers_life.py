@@ -153,7 +153,7 @@ async def test_a_recall_counts_while_an_earlier_message_of_its_second_waits(
 async def test_a_recall_counts_for_a_message_that_was_stored_again_behind_it(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """The last one that was delivered of their second was stored behind the recall, too (seed 598)."""
+    """The last one that was delivered of their second was stored behind the recall, too."""
     await peer.send(b"first")
     await peer.create("U")
     wanted = [("T", b"delivered"), ("U", b"waits"), ("T", b"recalled")]
@@ -181,7 +181,7 @@ async def test_a_recall_counts_for_a_message_that_was_stored_again_behind_it(
 async def test_a_recall_counts_when_its_message_is_late_for_all_its_waits(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """It was stored again, and came when its own second was over and its recall forgotten (seed 5012)."""
+    """It was stored again, and came when its own second was over and its recall forgotten."""
     await peer.send(b"first")
     handles = []
     for body in (b"recalled", b"wanted"):
@@ -201,7 +201,7 @@ async def test_a_recall_counts_when_its_message_is_late_for_all_its_waits(
 async def test_a_master_without_the_right_to_lead_takes_nothing_back(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """Its slave may act, and have handed the message to another group (seed 5012)."""
+    """Its slave may act, and have handed the message to another group."""
     await peer.send(b"first")
     _, handle = await put_for_one_second(broker, peer, ("T", b"later"))
     role = broker.services.role

@@ -57,7 +57,7 @@ async def test_though_the_broker_is_too_busy_to_say_where_the_queue_ends(world: 
 
 @pytest.mark.behaviour("MO-07")
 async def test_though_a_slave_that_is_behind_is_in_the_route_by_then(world: Any) -> None:
-    """In order who grants the lock says where the queue ends (seed 24149)."""
+    """In order who grants the lock says where the queue ends."""
     handler, broker = Busy(b"4"), world.brokers["b"]
     async with AsyncExitStack() as stack:
         async with progress_while_away(world, handler, ordered=True) as consumer:

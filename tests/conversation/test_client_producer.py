@@ -245,7 +245,7 @@ async def test_a_producer_must_run(world: Any) -> None:
 
 @pytest.mark.behaviour("MO-18")
 async def test_a_broker_whose_connection_ended_is_greeted_again_at_once(world: Any) -> None:
-    """It forgets who is not connected, and asked nobody how a transaction ended for up to 30 s (seed 301)."""
+    """It forgets who is not connected, and asked nobody how a transaction ended for up to 30 s."""
     async with producer_of(world) as producer:
         await producer.send(Message("t", b"x"))
         await world.runtime.clock.sleep(0.1)

@@ -472,7 +472,7 @@ async def test_a_silent_broker_holds_up_no_message_of_another(orbitmq_world: Wor
 async def test_what_comes_late_in_order_is_not_asked_for_again(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same attempt went on to fill up: it got them again, under other receipts (seed 21298)."""
+    """The same attempt went on to fill up: it got them again, under other receipts."""
     world = orbitmq_world
     silent, other = await topic_at_both(world)
     async with world.simple_consumer(invisible_s=8, ordered=True) as consumer:

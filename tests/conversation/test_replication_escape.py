@@ -186,7 +186,7 @@ async def test_without_another_master_messages_wait_with_growing_pauses(
 @pytest.mark.behaviour("ES-10")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
 async def test_what_waits_is_all_tried_when_a_master_comes_back(orbitmq_world: World) -> None:
-    """What is stored out of its order would come again when its own master returns meanwhile (seed 1587)."""
+    """What is stored out of its order would come again when its own master returns meanwhile."""
     world = orbitmq_world
     topic(world, "orders")
     bodies = put(world, "orders", 20, 1)

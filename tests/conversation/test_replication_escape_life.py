@@ -577,7 +577,7 @@ async def test_an_acting_master_that_is_killed_goes_on_where_it_was(orbitmq_worl
 
 @pytest.mark.behaviour("PO-44")
 async def test_a_master_that_is_lost_as_soon_as_it_is_back_does_nothing_again(orbitmq_world: World) -> None:
-    """Its slave acts no more, and no log of theirs has what went to another group (seed 18623)."""
+    """Its slave acts no more, and no log of theirs has what went to another group."""
     world = orbitmq_world
     await ready(world, "orders")
     async with committing(world) as asked:

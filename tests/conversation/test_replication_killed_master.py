@@ -115,7 +115,7 @@ async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_n
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
 @pytest.mark.parametrize("acts", [False, True])
 async def test_a_reset_that_the_killed_master_has_told_is_over(orbitmq_world: World, acts: bool) -> None:
-    """It came again when no slave had acted, and the group went back once more (seed 303)."""
+    """It came again when no slave had acted, and the group went back once more."""
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:

@@ -172,7 +172,7 @@ async def test_a_renewal_that_too_few_grant_takes_nothing_away(orbitmq_world: Wo
 async def test_strict_locks_of_a_master_that_began_anew_alone_wait_for_those_it_forgot(
     orbitmq_world: World,
 ) -> None:
-    """Its slave took the empty table for its own: both granted what a client still had (seed 5035)."""
+    """Its slave took the empty table for its own: both granted what a client still had."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -394,7 +394,7 @@ async def with_a_group(world: World, watch: Watch) -> None:
 @loose
 @pytest.mark.behaviour("LK-11")
 async def test_a_master_waits_that_returns_to_a_slave_without_the_locks(orbitmq_world: World) -> None:
-    """The slave began anew, was not told anything yet, and the master is lost too (found by seed 10559)."""
+    """The slave began anew, was not told anything yet, and the master is lost too."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -456,7 +456,7 @@ async def test_a_master_that_serves_before_it_has_asked_takes_locks_of_its_slave
     orbitmq_world: World,
 ) -> None:
     """A name server that just began showed no slave, and none came in the time for it: it served fenced, and
-    told its slave, whom the link brought, of no locks (seed 215). The slave tells what it knows first."""
+    told its slave, whom the link brought, of no locks. The slave tells what it knows first."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)

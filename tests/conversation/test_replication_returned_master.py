@@ -1,4 +1,4 @@
-"""A master is lost twice: what proved the first loss proves nothing of the second (seeds 27082, 30370)."""
+"""A master is lost twice: what proved the first loss proves nothing of the second."""
 
 from __future__ import annotations
 

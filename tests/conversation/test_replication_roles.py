@@ -103,7 +103,7 @@ async def test_a_master_that_hears_no_name_server_makes_way(orbitmq_world: World
 async def test_a_master_that_returns_while_the_name_server_is_down_leads_beside_nobody(
     orbitmq_world: World, watch: Watch
 ) -> None:
-    """A port that refuses told it that nobody is there, while its slave acted (found by seed 410)."""
+    """A port that refuses told it that nobody is there, while its slave acted."""
     world = orbitmq_world
     await online(world, watch)
     world.crash(MASTER)

@@ -157,7 +157,7 @@ async def test_a_master_that_leads_takes_the_tables_of_a_slave_that_led_since(or
 async def test_a_master_with_an_empty_disk_leads_beside_no_slave_that_is_not_shown(
     orbitmq_world: World, began_anew: bool
 ) -> None:
-    """It took itself for new, and led at once beside its acting slave (found by seed 3000)."""
+    """It took itself for new, and led at once beside its acting slave."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -346,7 +346,7 @@ QUORUM = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "allAckInSyncState
 async def test_a_master_that_crashed_takes_nothing_before_its_slave_can_be_shown(
     orbitmq_world: World,
 ) -> None:
-    """What its slave alone had was set aside, behind what it took 20 ms after its return (seed 43751)."""
+    """What its slave alone had was set aside, behind what it took 20 ms after its return."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)

@@ -106,7 +106,7 @@ def test_a_slave_follows_its_master_and_serves_also_without() -> None:
 
 @pytest.mark.behaviour("PO-20")
 def test_a_consent_that_got_old_on_the_way_is_asked_for_again() -> None:
-    """A slave that had started anew meanwhile acted, and its master led beside it (found by seed 361)."""
+    """A slave that had started anew meanwhile acted, and its master led beside it."""
     way = Way()
     way.goes((Step.COMPARE, Outcome(True, log_end=100)), (Step.ANNOUNCE, AGREES))
     way.goes(*NO_LINK)

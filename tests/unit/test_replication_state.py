@@ -731,7 +731,7 @@ async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
 
 @pytest.mark.behaviour("PO-27")
 async def test_a_slave_that_came_again_is_asked_on_its_new_link(runtime: SimulatedRuntime) -> None:
-    """A cut had left our half of the old one, and nobody answered there (found by seed 753)."""
+    """A cut had left our half of the old one, and nobody answered there."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         slave.tables.topics.update(TopicConfig("made meanwhile"))

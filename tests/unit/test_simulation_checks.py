@@ -212,7 +212,7 @@ def test_another_copy_may_not(retried: tuple[bytes, ...]) -> None:
     ("now", "end", "broken"),
     [
         (108, 108, False),
-        (106, 106, False),  # the queue lost its end (seed 7689), and there is nothing more to commit
+        (106, 106, False),  # the queue lost its end, and there is nothing more to commit
         (106, 107, True),
         (106, 200, True),
         (0, 108, True),
@@ -688,7 +688,7 @@ def test_a_slave_that_loses_power_may_forget_some_seconds(
 
 
 def test_a_master_that_is_killed_knows_what_its_slave_was_told() -> None:
-    """Also when the slave did not act (seed 303)."""
+    """Also when the slave did not act."""
     plan = replace(PLAN, faults=(Fault(8.0, 0.5, Kind.KILL, "broker-b"),))
     made = History(VirtualClock())
     made.roles = [(8.6, "broker-b", Role.MASTER)]
@@ -788,7 +788,7 @@ def test_permissions_may_be_forgotten_with_the_only_disk_that_has_them(given_s: 
 @pytest.mark.parametrize(
     ("place", "acked_s", "answered", "broken"),
     [
-        (600, None, False, False),  # seed 5866: it came when the network let it through again
+        (600, None, False, False),  # it came when the network let it through again
         (500, None, False, True),  # it was in the log before the topic was deleted
         (600, 1.1, True, True),  # a producer was told that it is in the old topic
         (600, None, True, True),  # and so when its disk or its slave was too slow

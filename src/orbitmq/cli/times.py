@@ -19,7 +19,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Between:
-    """Options of the commands that take what was stored within some time.
+    """Options of the commands that take messages stored within some time.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def begun() -> bool:
 
 @atexit.register
 def end() -> None:
-    """Close what is open, all side by side, and log what does not close in time."""
+    """Close all clients side by side, and log those that do not close in time."""
     _begun.set()
     closing: dict[concurrent.futures.Future[Any], str] = {}
     while _closing:

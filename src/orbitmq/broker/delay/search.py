@@ -51,8 +51,8 @@ class DeliverySearch:
     async def run(self) -> None:
         """Move the progress of each level behind the newest of its messages that is found delivered.
 
-        On the device first: progress that outlives what it was found in loses that message (seed 7002). And
-        what a disk refuses for now is in no file that could be read.
+        The log is flushed first: a message would be lost if its progress outlived the log record that proves
+        its delivery. Records that the disk refuses for now are in no file that could be read.
         """
         await self._store.written()
         await self._store.flush()

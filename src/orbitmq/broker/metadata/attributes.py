@@ -169,7 +169,7 @@ def not_acted_on(known: Mapping[str, Attribute], attributes: Mapping[str, str]) 
 
 
 def tell_not_acted_on(known: Mapping[str, Attribute], of: str, attributes: Mapping[str, str]) -> None:
-    """Log what :func:`not_acted_on` finds."""
+    """Log the attributes of :func:`not_acted_on`."""
     if idle := not_acted_on(known, attributes):
         log.warning("%s: %s is kept, and not acted on here", of, ", ".join(idle))
 

@@ -353,7 +353,7 @@ class Persistence:
     # -- start -----------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Give every table what is on disk: its file, and the journal's changes that are newer.
+        """Load every table from the disk: its file, and the journal's newer changes.
 
         Raises:
             TableError: there is a file, but neither it nor its backup can be read, or its content is refused.

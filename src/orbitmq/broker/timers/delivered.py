@@ -63,8 +63,8 @@ class DeliveredTimers:
         Those may be due long before: the progress of a master may be of a time when it led with an empty log,
         which has come back since.
 
-        It is on the device then: progress that outlives what it was found in loses that message (seed 7002).
-        And what a disk refuses for now is in no file that could be read.
+        The log is flushed first: a message would be lost if its progress outlived the log record that proves
+        its delivery. Records that the disk refuses for now are in no file that could be read.
         """
         store, done = self._store, Done()
         await store.written()

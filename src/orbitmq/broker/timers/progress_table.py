@@ -77,7 +77,7 @@ class ProgressTable:
 
     @version.setter
     def version(self, version: DataVersion) -> None:
-        self._read_file()  # it could not be compared with this version any more (seed 3446)
+        self._read_file()  # with the new version the file could not be compared any more
         self._version = version
 
     def tables_read(self) -> None:

@@ -172,7 +172,7 @@ class Telemetry:
         links: Sequence[Any] = (),
         count: int = 1,
     ) -> Iterator[tuple[Span, dict[str, str]]]:
-        """A span around one message, or the first of so many, and the attributes of its metrics.
+        """A span around one message, or around the first of a batch, and the attributes of its metrics.
 
         The span is current inside.
         """

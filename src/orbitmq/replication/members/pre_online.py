@@ -152,7 +152,7 @@ class PreOnline:
             if member.at in (Step.LINK, Step.TAKE) and not member.given_up:
                 member.rounds += 1
                 if member.rounds < MAX_TRIES:
-                    member.at = Step.ANNOUNCE  # a process that began anew was told nothing (seed 6112)
+                    member.at = Step.ANNOUNCE  # a restarted process has not received the announcement
                     return
             else:
                 member.tries += 1

@@ -12,7 +12,7 @@ _KEY = "term"
 
 
 class Acted:
-    """Kept on the disk: a slave may stop, or be killed, before its master is back (seed 4593).
+    """The term in which a slave acted. It is on the disk: the slave may end before its master is back.
 
     Attributes:
         term: the last term in which it acted since it followed its master; 0: there is none. That of its

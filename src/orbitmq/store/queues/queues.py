@@ -221,11 +221,11 @@ class Queues:
     def load_folder(
         self, topic: str, border: int, *, cut: bool, is_stored: IsStored, files: QueueFiles
     ) -> str | None:
-        """Find out from its files how far each queue of a topic reaches with records below ``border``; which
-        file lacks what is between the ends of its queue, ``None``: none does.
+        """Find out from its files how far each queue of a topic reaches with records below ``border``.
+        Returns the file that lacks entries between the ends of its queue, or ``None``.
 
         Args:
-            cut: remove what is behind.
+            cut: remove the entries behind.
             is_stored: whether the log has the record that an entry names.
 
         Raises:

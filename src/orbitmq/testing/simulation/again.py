@@ -132,9 +132,9 @@ def _rolls(plan: Plan, sent: Sent) -> bool:
 
 
 def _came_back(history: History, home: str, records: list[Stored]) -> bool:
-    """Whether what a slave had brought to the other group waited there when a slave of that one acted.
+    """Whether a message brought to the other group by a slave waited there when a slave of that group acted.
 
-    It goes on to its home then (seed 20030).
+    That slave brings the message back to its home group.
     """
     acts = [(at_s, group_of(name)) for at_s, name, role in history.roles if role is Role.ACTING_MASTER]
     brought_s = min((at_s for at_s, group in acts if group == home), default=inf)
@@ -229,7 +229,7 @@ def _known(sent: Sent) -> list[tuple[float, str]]:
 
 
 def _not_shown(plan: Plan, at_s: float) -> bool:
-    """Whether a name server may not have shown a broker then that had not registered again (seed 7177)."""
+    """Whether a name server may have lacked a broker at this time, as it had not registered again."""
     return any(
         fault.kind is Kind.NAME_SERVER and fault.at_s <= at_s <= fault.end_s + REGISTERED_S
         for fault in plan.faults

@@ -59,7 +59,7 @@ class Count:
 RULES: Mapping[str, Rule] = {
     # checks.lost, of the messages that were acknowledged
     "lost": Rule(0.01, "the mode lets a master forget it, and its group's log began without it"),
-    "expired unread": Rule(0.02, "faults left no time to read it, or took from its queue what was before it"),
+    "expired unread": Rule(0.02, "faults left no time to read it, or took earlier messages from its queue"),
     # checks.missed, of the messages that are stored, for each group
     "skipped": Rule(0.01, "the group had read to behind this offset when the queue lost its end"),
     "copy forgotten": Rule(0.03, "it failed, and the log that had its second copy lost its end"),
@@ -93,7 +93,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "answer lost": Rule(
         0.002,
-        "an acting slave did not hear that the other group had it",
+        "an acting slave did not get the answer of the other group",
         seldom="the link has to break within the milliseconds of a hand-over",
     ),
     # once.handled_again, of the messages that push groups got

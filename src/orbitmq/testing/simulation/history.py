@@ -229,7 +229,7 @@ class History:
         remade: when an operator deleted a topic and made it again.
         settings: the settings changed by an operator, as the masters have them at the end.
         stored: at the end, by topic.
-        retried: at the end, what is in the retry topics of groups that pull, by group.
+        retried: the messages in the retry topics of groups that pull, at the end, by group.
         dead: the dead letters at the end, by group.
         roles: which broker took which role when.
         takeovers: when a slave began to act.

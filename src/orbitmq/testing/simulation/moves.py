@@ -104,7 +104,7 @@ def _told_twice(plan: Plan, history: History, move: Moved, record: Stored, got: 
 
 
 def _dealt_s(history: History, one: Delivered) -> float:
-    """When a member got what it handled then: one that pops may have had it for a while (seed 33863)."""
+    """When a member got a message that it handled: a popped one may have been with it for a while."""
     return max(
         (
             each.at_s
@@ -199,9 +199,9 @@ def gone_with_a_topic(
 
 
 def _has_seen_none(plan: Plan, history: History, group: str, broker: str, queue_id: int) -> bool:
-    """Whether who has the queue of a topic that was made again had no message of the old one.
+    """Whether the member with a queue of a topic that was made again had got no message of the old topic.
 
-    A member that began behind the last of them cannot tell that the queue is another one.
+    A member that began behind the last of these messages cannot notice that the queue is a new one.
     """
     if group in history.popping:
         return False

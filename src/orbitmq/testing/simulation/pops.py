@@ -132,7 +132,7 @@ def may_be_unknown(
     asked: bool = False,
     synced: bool = False,
 ) -> str:
-    """Why a broker may not know until ``until_s`` what one of its group knew at ``known_s``.
+    """Why a broker may lack, until ``until_s``, something that another one of its group knew at ``known_s``.
 
     Another broker of the group led by then, or had restarted, and a fault had kept the knowledge from it.
 

@@ -15,8 +15,8 @@ class Reign:
     Args:
         group: one of which one member at a time has a queue, by its lock. In a group without locks two may
             have it for a while after a fault, and the last commit wins.
-        end_of: tells where a queue of a topic ends. Who has read what a fault then took from the queue
-            commits an offset behind that, and goes on at the end (seeds 3335, 3710).
+        end_of: tells where a queue of a topic ends. A member that has read messages which a fault then took
+            from the queue commits an offset behind the end, and goes on at the end.
     """
 
     def __init__(

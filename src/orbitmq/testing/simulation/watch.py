@@ -153,7 +153,7 @@ class Watch:
             return
         store = broker.services.store
         if not store.max_commit_log_offset:
-            return  # a slave with a new disk that nobody could give the log acts with nothing (seed 1183)
+            return  # a slave with a new disk that got no log acts with an empty one
         for topic, queue_id in ((topic, queue_id) for topic in LASTING for queue_id in range(QUEUES)):
             place = (group, topic, queue_id)
             begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -244,7 +244,7 @@ class Watch:
 
 
 def again(before: int, count: int) -> bool:
-    """Whether a slave sets something aside once more; there is less after its disk was lost (seed 3726)."""
+    """Whether a slave sets a part of its log aside once more; there is less after its disk was lost."""
     return 0 < before < count
 
 
