@@ -17,7 +17,7 @@ from orbitmq.broker.change_feed import (
 from orbitmq.broker.delay.search import deliveries_backwards
 from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut
 from orbitmq.broker.extension import Attachment, Host
-from orbitmq.broker.role import Role
+from orbitmq.broker.role import LEADING
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
@@ -115,7 +115,7 @@ def attach(host: Host) -> Attachment:
         client,
         s.feed,
         s.topics,
-        takes=lambda: not s.role.takes_messages and s.role.role is not Role.ACTING_MASTER,
+        takes=lambda: s.role.role not in LEADING,
     )
     copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)
     tables = TravellingTables(peers, exchange, codes)
