@@ -16,7 +16,7 @@ OURS = "OrbitMQ"
 PAIRS = (OURS, "OrbitMQ with Apache's clients", "Apache 5.5.0 with OrbitMQ's clients")
 KILLED = {
     "sync-flush": "a master with SYNC_FLUSH",
-    "power": "the same, and its disk has only what was flushed",
+    "power": "the same, and its disk keeps only flushed data",
     "quorum": "master or slave of a strict quorum of 2, its disk removed",
     "async": "an asynchronous master with a slave, its disk removed",
 }
@@ -60,7 +60,7 @@ def summary() -> str:
     lines = [
         f"The record has {len(found)} faults, taken {' to '.join(dict.fromkeys((days[0], days[-1])))}.",
         f"{len(goals) - len(missed)} of {len(goals)} goals were met"
-        + (f"; {len(unjudged)} of these runs had none yet." if unjudged else "."),
+        + (f"; {len(unjudged)} runs had no goals yet." if unjudged else "."),
     ]
     if missed:
         lines.append("Missed: " + "; ".join(missed) + ".")

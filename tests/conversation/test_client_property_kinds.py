@@ -1,4 +1,4 @@
-"""Properties that are no strings: every door refuses them with one error, and sends nothing."""
+"""Properties that are not strings: every kind of send refuses them with the same error and sends nothing."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_so_it_is_on_asyncios_own_loop_with_servers_that_have_names(cluster: Run
 
 @pytest.mark.behaviour("AS-15")
 def test_what_cannot_be_sent_is_told_with_its_number() -> None:
-    # It never answers: so none of them fails before the end of the program, where it could be looked at.
+    # The server never answers, so no message fails before the end of the program.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         code, told = run(SYNC.format(options="timeout_ms=4000", last="pass"), address, "t")
