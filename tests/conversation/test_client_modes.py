@@ -631,3 +631,20 @@ async def test_polling_gives_what_cannot_be_read_in_its_place(world: Any) -> Non
         consumer.assign([QUEUE])
         messages = await consumer.poll()
     assert [isinstance(m, UnreadableMessage) for m in messages] == [False, True, True, False]
+
+
+async def test_a_broadcast_member_whose_start_is_cancelled_keeps_no_file(world: Any) -> None:
+    """At whatever await it is cancelled: the next member with that file is not refused."""
+
+    def member() -> Consumer:
+        return consumer_of(world, broadcast=True, offsets_folder="/home/me")
+
+    for turns in range(10):
+        starting = asyncio.ensure_future(member().start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        async with member():
+            pass

@@ -40,4 +40,4 @@ def test_a_file_of_another_process_is_refused_until_that_has_ended(tmp_path: Pat
             other.kill()
             other.wait()
     asyncio.run(offsets.load())
-    offsets.close()
+    asyncio.run(offsets.close())

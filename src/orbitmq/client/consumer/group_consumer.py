@@ -206,7 +206,7 @@ class GroupConsumer(InBlock):
         await self._settling.ended(self._settings.close_timeout_s)
         await self._queues.close()
         if isinstance(self._offsets, LocalOffsets):
-            self._offsets.close()
+            await self._offsets.close()
         if self._popped is not None:
             await self._popped.close(self._settings.close_timeout_s)
         await self._client.unregister_consumer(self.group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -250,7 +251,8 @@ class LocalOffsets(_Known):
         super().__init__()
         self._runtime = runtime
         self._path = path
-        self._release: Callable[[], None] | None = None
+        # Of the file; gives what releases it, if anything.
+        self._lock: asyncio.Future[Callable[[], None] | None] | None = None
         # A write that nobody waits for any more may end behind a later one.
         self._writing = runtime.threads.mutex()
         self._begun = 0
@@ -262,8 +264,14 @@ class LocalOffsets(_Known):
         Raises:
             ClientStateError: another member, in this process or another one, keeps its progress in the file.
         """
-        if self._release is None:
-            self._release = await self._locked()
+        if self._lock is None:
+            self._lock = asyncio.ensure_future(self._locked())
+        try:
+            # Cancelled here, it is taken all the same, and released by close().
+            await asyncio.shield(self._lock)
+        except ClientStateError:
+            self._lock = None
+            raise
         # Java's client keeps the last version beside the file, and has a moment with only that one.
         for path in (self._path, self._path + ".bak"):
             try:
@@ -334,11 +342,14 @@ class LocalOffsets(_Known):
             self._changed |= changed  # as consumers close: the write may not have begun
             raise
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """The file may be another member's now."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        with contextlib.suppress(ClientStateError):  # another member has it
+            if (release := await lock) is not None:
+                release()
 
     def _write(self, data: bytes, number: int) -> None:
         with self._writing:
