@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import consumer_of, until
 
-from orbitmq import AssignedConsumer, BrokerError, ConsumeFrom, MessageQueue, OrbitError, PullConsumer
+from orbitmq import (
+    AssignedConsumer,
+    BrokerError,
+    ClientStateError,
+    ConsumeFrom,
+    Consumer,
+    MessageQueue,
+    OrbitError,
+    PullConsumer,
+)
 from orbitmq.message.properties import encode_properties
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -124,3 +133,18 @@ async def test_commits_that_nobody_asked_for_are_logged_and_made_again(
         await until(world, lambda: "offset 5 of t/a/0 is not committed yet" in caplog.text, 30)
         await broker.start()
         await until(world, lambda: broker.offsets.get(("cg", "t", 0)) == 5, 120)
+
+
+@pytest.mark.behaviour("MO-25")
+@pytest.mark.parametrize("kind", [Consumer, PullConsumer, AssignedConsumer])
+async def test_a_consumer_that_does_not_run_commits_nothing_and_says_so(world: Any, kind: Any) -> None:
+    broker = filled(world)
+    consumer = kind("cg", name_servers=world.name_servers, runtime=world.runtime)
+    with pytest.raises(ClientStateError, match="not running"):
+        await consumer.commit()
+    await consumer.start()
+    await consumer.commit()
+    await consumer.close()
+    with pytest.raises(ClientStateError, match="not running"):
+        await consumer.commit()
+    assert not broker.requests(COMMIT)

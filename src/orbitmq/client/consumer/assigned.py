@@ -302,8 +302,10 @@ class AssignedConsumer(InBlock):
         """Commit these offsets, or the positions of all assigned queues, and wait for the brokers.
 
         Raises:
+            ClientStateError: not running: nothing can be committed yet, or any more.
             OrbitError: as :meth:`committed`; the offsets of other queues may be committed.
         """
+        self._life.check_here()
         if offsets is None:
             known = self._assigned.items()
             offsets = {queue: state.position for queue, state in known if state.position is not None}

@@ -303,10 +303,11 @@ class GroupConsumer(InBlock):
         """Commit what is done, now. Failures of the commits every 5 s and at close are only logged.
 
         Raises:
+            ClientStateError: not running: nothing can be committed yet, or any more.
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. In
                 broadcasting: the file cannot be written. The next commit tries it again.
         """
-        self._life.check_loop()
+        self._life.check_here()
         await self._offsets.commit()
 
     def assignment(self) -> list[MessageQueue]:

@@ -138,10 +138,11 @@ class PullConsumer(GroupConsumer):
         """Mark the messages of :meth:`poll` as done and commit that now.
 
         Raises:
+            ClientStateError: not running: nothing can be committed yet, or any more.
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. The
                 next call tries it again.
         """
-        self._life.check_loop()
+        self._life.check_here()
         await self._finish_given()
         # Their offsets count once a broker has back what is to come again.
         await self._settling.quiet()
