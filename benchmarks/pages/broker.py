@@ -77,18 +77,18 @@ def _connections() -> list[str]:
 
 def readme() -> str:
     """The front page's table."""
+    popped = [_pop_us(side, idle=False) for side in ("OrbitMQ", "Apache 5.5.0")]
     rows = [
-        _load("send 128 B, each on disk before it is answered: rate, broker CPU", "send 128 B, 16 x 16 SYNC"),
-        _load("pull of 32 messages: rate, broker CPU", "pull of 32 x 128 B, 16 x 4"),
-        _pop(),
+        _load("send 128 B, on disk before the answer: rate, broker CPU of one", "send 128 B, 16 x 16 SYNC"),
+        _load("pull of 32 messages: rate, broker CPU of one pull", "pull of 32 x 128 B, 16 x 4"),
+        ["pop and acknowledge: broker CPU of one message", *(f"{number(us)} us" for us in popped)],
         _of_process("memory, idle and loaded", _memory),
         _connections(),
         _of_process("ready after start", lambda process: f"{number(process['ready_s'])} s"),
         _recovery(),
     ]
-    return (
-        table(["the same load, in turn", *SIDES], rows) + f"\n\n`make bench-peer`: {taken(record('peer'))}."
-    )
+    source = f"`make bench-peer`: {taken(record('peer'))}; pop: {record('pop')['machine']['taken'][:10]}."
+    return table(["the same load, in turn", *SIDES], rows) + f"\n\n{source}"
 
 
 def _latencies(one: dict[str, Any]) -> str:
