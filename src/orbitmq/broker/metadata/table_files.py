@@ -413,11 +413,14 @@ class Persistence:
                 content = fastjson.loads(_BARE_KEY.sub(rb'\1"\2":', data))
             except ValueError as error:
                 damaged = f"{candidate}: {error}"
-                log.warning("table file is damaged, its backup is used: %s", damaged)
+                log.warning("table file is damaged, its backup is tried: %s", damaged)
                 continue
             if isinstance(content, dict):
                 return data, content
             damaged = f"{candidate}: expected an object"
         if damaged:
-            raise TableError(f"{damaged}; there is no readable backup")
+            raise TableError(
+                f"{damaged}; there is no readable backup: bring a copy of the file back, or on a slave empty "
+                "the store's folder (docs/operations.md, Damaged files)"
+            )
         return None, None
