@@ -26,7 +26,7 @@ from orbitmq.store import NewMessage
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Room for what a delivery adds: TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS and TIMER_ROLL_TIMES with their values.
+# Room for what deliveries add: TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS.
 _ADDED_BYTES = 128
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 RECALL_TAG = "_RECALL_TAG_"
@@ -157,7 +157,8 @@ def _illegal(config: BrokerConfig, problem: str) -> RemotingError:
 def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     """What a record of the timer topic says, ``None`` when it is no timer message.
 
-    A relative delay began when the message was stored. Whatever the clock did then: ``due_ms`` is in the
+    A relative delay began when the message was stored first; once it is stored again, TIMER_DELIVER_MS says
+    when it ends (:func:`rolled`). Whatever the clock did then: ``due_ms`` is in the
     second of its slot, and not before the time that was asked for. The precision has no say: that of today,
     or of this broker, may not be that with which the slot was chosen.
     """
@@ -172,6 +173,8 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
         # With the topic or without it: TimerMessageStore.buildDeleteKey of 5.4, and that of 5.5.
         named = deletes if deletes.startswith(f"{topic}+") else f"{topic}+{deletes}"
         return Timer(out_ms, out_ms + 1, topic, unique_id, named)
+    if names.TIMER_ROLL_TIMES in properties and names.TIMER_DELIVER_MS in properties:
+        properties = {names.TIMER_DELIVER_MS: properties[names.TIMER_DELIVER_MS]}
     try:
         wanted = asked_ms(properties, record.store_timestamp)
     except (RemotingError, ValueError):
@@ -195,6 +198,9 @@ def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_
     """The message once more for the timer topic: what waits long moves to the young end of the log."""
     changed = dict(properties)
     times = whole_number(changed.get(names.TIMER_ROLL_TIMES, ""), INT32 - 1) or 0
+    timer = timer_of(record, properties)
+    if timer is not None and timer.deletes is None:
+        changed[names.TIMER_DELIVER_MS] = str(timer.due_ms)
     changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
     changed[names.TIMER_ROLL_TIMES] = str(times + 1)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
