@@ -230,6 +230,10 @@ class Pulls:
                 return DRAIN
             status = self._copy(pull, expression, slot, offset, highest, max_count, max_bytes, codes_count)
             if status == READ_NEED_ENTRIES:
+                if self.lookup.read_next > offset:
+                    # No message of the mapped file passes. A second look would begin in that file, which is
+                    # not mapped any more once the next one is. The handler goes on where this look ended.
+                    return ORDINARY
                 self.need_slot = slot
                 return NEED_INDEX
             if status != READ_FOUND:

@@ -108,7 +108,8 @@ class Reader:
                 self._output = bytearray(self._lookup.entry_size)
             else:
                 return status
-        return status
+        # So many files without a message that passes: the reader goes on at the next file.
+        return table.READ_NO_MATCH if status == table.READ_NEED_ENTRIES else status
 
     def entry(self, slot: int, offset: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of a visible offset."""
