@@ -17,6 +17,7 @@ from pathlib import Path
 import pyspark
 
 from orbitmq.runtime.ports import free_ports, release
+from orbitmq.spark.read.partitions import CORES_VARIABLE, FILTERS_VARIABLE
 
 HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -26,6 +27,9 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 START_LIMIT_S = 180
 _PR_SET_PDEATHSIG = 1
+
+# A session of this process puts these into its environment, for its own workers.
+OF_A_SESSION = (CORES_VARIABLE, FILTERS_VARIABLE, "ORBITMQ_SPARK_PYTHON")
 
 
 class Server:
@@ -43,7 +47,7 @@ class Server:
         self.said = folder / f"{name}.log"
         self._name, self._ready = name, ready
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in OF_A_SESSION},
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_LOCAL_DIRS": str(folder / "local"),
