@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.resources import files
 
 import pytest
 
 pyspark = pytest.importorskip("pyspark")
 
 from orbitmq.spark import session  # noqa: E402
+from orbitmq.spark.read.partitions import CORES_VARIABLE, FILTERS_VARIABLE  # noqa: E402
 
-WRAPPER = str(files("orbitmq.spark") / "python.sh")
+WRAPPER = session.WRAPPER
 
 
 def test_the_archives_of_spark_itself_are_left_out_and_nothing_else() -> None:
@@ -92,3 +92,25 @@ def test_only_local_sessions_with_the_installed_pyspark_do_without(monkeypatch: 
     assert session._python(is_local=True) == WRAPPER
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     assert session._python(is_local=True) == sys.executable
+
+
+@pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "SPARK_LOCAL_IP"])
+def test_a_cluster_takes_nothing_from_a_local_session_of_the_same_process(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_set_by_a_session", {})
+    for other in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_HOME", CORES_VARIABLE, FILTERS_VARIABLE):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv("ORBITMQ_SPARK_PYTHON", "")
+    session._set_environment("local[2]", {})
+    local = {"PYSPARK_PYTHON": WRAPPER, "SPARK_LOCAL_IP": "127.0.0.1"}
+    assert {name: os.environ[name] for name in local} == local
+    assert os.environ[CORES_VARIABLE] == "2"
+    session._set_environment("spark://master:7077", {})
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert not {"SPARK_LOCAL_IP", CORES_VARIABLE} & set(os.environ)
+    session._set_environment("local[2]", {})
+    assert {name: os.environ[name] for name in local} == local
+    monkeypatch.setenv(name, "the user's")
+    session._set_environment("spark://master:7077", {})
+    assert os.environ[name] == "the user's"

@@ -32,6 +32,11 @@ DEFAULTS = {
     "spark.log.level": "ERROR",
 }
 
+# Starts the Python processes of a local session.
+WRAPPER = str(files("orbitmq.spark") / "python.sh")
+# The variables of the environment that the last session of this process set, and their values.
+_set_by_a_session: dict[str, str] = {}
+
 
 def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSession:
     """A session, new or the running one.
@@ -45,20 +50,11 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
         conf: further settings, dots written as double underscores (``spark__sql__shuffle__partitions=2``);
             they win over the defaults here.
     """
-    is_local = master is not None and master.startswith("local")
-    # Spark would start its workers with the python3 of the PATH, which may not have this package.
-    os.environ.setdefault("PYSPARK_PYTHON", _python(is_local=is_local))
+    given = {name.replace("__", "."): str(value) for name, value in conf.items()}
+    _set_environment(master, given)
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    if is_local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    given = {name.replace("__", "."): str(value) for name, value in conf.items()}
-    cores = cores_of(master or "", given)
-    if cores:
-        # Inherited by Spark's JVM and from there by its Python processes.
-        os.environ[CORES_VARIABLE] = str(cores)
-    os.environ[FILTERS_VARIABLE] = str((DEFAULTS | given)[FILTERS_SETTING]).lower()
     quiet = f"-Dlog4j2.configurationFile={files('orbitmq.spark') / 'log4j2.properties'}"
     for name, value in (DEFAULTS | {"spark.driver.extraJavaOptions": quiet} | given).items():
         builder = builder.config(name, value)
@@ -66,15 +62,38 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
     return made
 
 
+def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
+    """Set the variables that Spark's JVM inherits, and its Python processes from there.
+
+    What the user has set stays. What an earlier session has set does not: it may have been a local one.
+    """
+    is_local = master is not None and master.startswith("local")
+    cores = cores_of(master or "", conf)
+    wanted = {
+        # Spark would start its workers with the python3 of the PATH, which may not have this package.
+        "PYSPARK_PYTHON": _python(is_local=is_local),
+        "SPARK_LOCAL_IP": "127.0.0.1" if is_local else "",
+        CORES_VARIABLE: str(cores or ""),
+        FILTERS_VARIABLE: str({**DEFAULTS, **conf}[FILTERS_SETTING]).lower(),
+    }
+    for name, value in wanted.items():
+        found = os.environ.get(name)
+        if found not in (_set_by_a_session.get(name), WRAPPER) and not name.startswith("ORBITMQ_"):
+            continue
+        _set_by_a_session.pop(name, None)
+        os.environ.pop(name, None)
+        if value:
+            os.environ[name] = _set_by_a_session[name] = value
+
+
 def _python(*, is_local: bool) -> str:
     """What Spark starts its Python processes with: on this machine they need no archive of PySpark."""
-    wrapper = str(files("orbitmq.spark") / "python.sh")
     installed = os.path.dirname(pyspark.__file__)
     is_installed = os.path.isdir(installed) and os.environ.get("SPARK_HOME", installed) == installed
-    if not (is_local and is_installed and os.access(wrapper, os.X_OK)):
+    if not (is_local and is_installed and os.access(WRAPPER, os.X_OK)):
         return sys.executable
     os.environ["ORBITMQ_SPARK_PYTHON"] = sys.executable
-    return wrapper
+    return WRAPPER
 
 
 def cores_of(master: str, conf: Mapping[str, str]) -> int:
