@@ -10,6 +10,7 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark")
 
+from orbitmq.errors import ClientStateError  # noqa: E402
 from orbitmq.spark import session  # noqa: E402
 from orbitmq.spark.read.partitions import CORES_VARIABLE, FILTERS_VARIABLE  # noqa: E402
 
@@ -111,6 +112,10 @@ def test_a_cluster_takes_nothing_from_a_local_session_of_the_same_process(
     assert not {"SPARK_LOCAL_IP", CORES_VARIABLE} & set(os.environ)
     session._set_environment("local[2]", {})
     assert {name: os.environ[name] for name in local} == local
+    with monkeypatch.context() as running:
+        running.setattr(session.SparkContext, "_gateway", "a JVM")
+        with pytest.raises(ClientStateError, match="in a process of its own"):
+            session._set_environment("spark://master:7077", {})
     monkeypatch.setenv(name, "the user's")
     session._set_environment("spark://master:7077", {})
     assert os.environ[name] == "the user's"

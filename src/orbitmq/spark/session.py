@@ -10,10 +10,12 @@ from importlib.resources import files
 from typing import Any
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 # A PySpark that is too old is refused here, in one line.
 import orbitmq.spark.versions  # noqa: F401
+from orbitmq.errors import ClientStateError
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.read.partitions import CORES_VARIABLE, FILTERS_VARIABLE
 
@@ -49,6 +51,10 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
         master: as in Spark, such as ``local[2]``; by default what ``spark-submit`` says, else ``local[*]``.
         conf: further settings, dots written as double underscores (``spark__sql__shuffle__partitions=2``);
             they win over the defaults here.
+
+    Raises:
+        ClientStateError: the session is for a cluster, and this process had a local one. Its JVM runs on, and
+            keeps the environment from which Spark starts its Python processes.
     """
     given = {name.replace("__", "."): str(value) for name, value in conf.items()}
     _set_environment(master, given)
@@ -68,6 +74,14 @@ def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
     What the user has set stays. What an earlier session has set does not: it may have been a local one.
     """
     is_local = master is not None and master.startswith("local")
+    if (
+        not is_local
+        and SparkContext._gateway is not None
+        and _set_by_a_session.get("PYSPARK_PYTHON") == WRAPPER
+    ):
+        raise ClientStateError(
+            "this process had a local Spark session: start the session of a cluster in a process of its own"
+        )
     cores = cores_of(master or "", conf)
     wanted = {
         # Spark would start its workers with the python3 of the PATH, which may not have this package.
