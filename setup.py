@@ -7,6 +7,7 @@ functions, and they share Cython's own helpers in one more binary, ``orbitmq._cy
 - ``python setup.py build_ext --inplace`` builds for development, only what changed and what depends on it
   (``--force``: all of it). What cannot be compiled leaves the package uncompiled, with one warning line.
 - A wheel that cannot be compiled fails. ``ORBITMQ_PURE=1`` asks for an uncompiled one.
+- On other systems than Linux, where only clients run, nothing is compiled.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def hot_modules() -> list[Path]:
 
 
 def extensions() -> list[Extension]:
-    if os.environ.get("ORBITMQ_PURE") == "1":
+    if os.environ.get("ORBITMQ_PURE") == "1" or sys.platform != "linux":
         return []
     sources = {
         ".".join(path.relative_to(SOURCE).with_suffix("").parts): [str(path)] for path in hot_modules()
@@ -71,7 +72,8 @@ class BuildAllOrNone(build_ext):
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.parallel = self.parallel or len(os.sched_getaffinity(0))
+        if sys.platform == "linux":
+            self.parallel = self.parallel or len(os.sched_getaffinity(0))
 
     def run(self) -> None:
         development = self.inplace

@@ -24,7 +24,13 @@ from typing import IO
 
 from benchmarks.servers import ROOT, Ours, Server, broker_properties, child_settings, write_properties
 
-MODULES = ("uvloop", "orbitmq.cli.serve", "orbitmq.cluster.brokers", "orbitmq.runtime.system")
+MODULES = (
+    "uvloop",
+    "orbitmq.cli.serve",
+    "orbitmq.cluster.brokers",
+    "orbitmq.runtime.store_files",
+    "orbitmq.runtime.system",
+)
 
 
 class Forked:

@@ -15,7 +15,7 @@ import uvloop
 from orbitmq.runtime.file_sending import FileSender, send_at_once
 from orbitmq.runtime.seam import Segment
 from orbitmq.runtime.sockets import SocketStream
-from orbitmq.runtime.system import SystemSegment
+from orbitmq.runtime.store_files import SystemSegment
 
 LOOPS = pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
 LIMIT_S = 20.0

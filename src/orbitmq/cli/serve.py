@@ -12,7 +12,6 @@ import contextlib
 import gc
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -268,6 +267,9 @@ def _say(line: str) -> None:
 
 
 def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
+    from orbitmq.runtime.system import require_linux
+
+    require_linux()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for name in EVENTS:
         logging.getLogger(name).setLevel(logging.INFO)
@@ -288,6 +290,8 @@ def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
 
 def _allow_open_files() -> None:
     """Take as many open files as the system grants, as a JVM does: a shell's 1024 are 500 files of a log."""
+    import resource
+
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -61,6 +61,9 @@ def up(
     json
         Print one line of JSON when the cluster serves.
     """
+    from orbitmq.runtime.system import require_linux
+
+    require_linux()
     with ExitStack() as stack:
         if dir is None:
             root = stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-"))

@@ -111,7 +111,8 @@ def send_at_once(transport: asyncio.Transport, parts: list[Buffer]) -> bytes:
     held = cast("_TransportSocket | None", transport.get_extra_info("socket"))
     sent = 0
     # The number of a transport that is closing may soon be another's.
-    if held is not None and not transport.get_write_buffer_size() and not transport.is_closing():
+    direct = held is not None and not transport.get_write_buffer_size() and not transport.is_closing()
+    if held is not None and direct and hasattr(os, "writev"):  # Windows lacks it
         with contextlib.suppress(OSError):  # full, or broken: the transport will find that too
             sent = os.writev(held.fileno(), parts)
     rest = []

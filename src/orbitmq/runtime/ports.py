@@ -7,7 +7,6 @@ pytest does in several processes, would else meet "address already in use" now a
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 import random
@@ -19,8 +18,6 @@ from orbitmq.errors import OrbitError
 # Below the range from which the system takes ports for outgoing connections.
 _RANGE = (20_000, 32_000)
 _MAX_TRIED = 1000
-# One file for all processes of a user, so not in TMPDIR. A claim is a lock on the byte of a port's number.
-_FILE = f"/tmp/orbitmq-ports-{os.getuid()}"  # noqa: S108 - empty, only locked
 _claimed: set[int] = set()
 
 
@@ -65,6 +62,8 @@ def claim(ports: range) -> bool:
     """
     if not _claimed.isdisjoint(ports):
         return False
+    import fcntl
+
     try:
         file = _claims(os.getpid())
     except OSError:
@@ -81,6 +80,8 @@ def claim(ports: range) -> bool:
 
 def release(ports: Iterable[int]) -> None:
     """Others may have these ports again."""
+    import fcntl
+
     for port in _claimed.intersection(ports):
         with contextlib.suppress(OSError):
             fcntl.lockf(_claims(os.getpid()), fcntl.LOCK_UN, 1, port)
@@ -89,5 +90,9 @@ def release(ports: Iterable[int]) -> None:
 
 @functools.cache
 def _claims(_process: int) -> int:
-    """The file of claims, opened once in a process: closing it would end all of them."""
-    return os.open(_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """The file of claims, opened once in a process: closing it would end all of them.
+
+    One file for all processes of a user, so not in TMPDIR. A claim is a lock on the byte of a port's number.
+    """
+    path = f"/tmp/orbitmq-ports-{os.getuid()}"  # noqa: S108 - empty, only locked
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
+import functools
 import os
 import signal
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from orbitmq.errors import OrbitError
+from orbitmq.runtime.system import require_linux
 
 _TAIL_LINES = 200
 _MAX_LINE_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 _SOURCE = str(Path(__file__).resolve().parents[2])
 
 
@@ -49,7 +50,10 @@ class ChildProcess:
 
         Raises:
             ProcessError: the program cannot be started.
+            StartError: this system is not Linux.
         """
+        require_linux()
+        _libc()  # loaded here: between fork and exec the child must not import
         try:
             process = await asyncio.create_subprocess_exec(
                 *arguments,
@@ -137,10 +141,17 @@ class ChildProcess:
             self._tail.append(line.decode(errors="replace").rstrip())
 
 
+@functools.cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
 def _end_with_parent() -> None:
     """Runs in the child before the program: no cluster outlives the process that started it.
 
     A group of its own keeps the terminal's Ctrl-C away: who started the child stops it, in the right order.
     """
     os.setpgid(0, 0)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -56,9 +56,10 @@ class SocketStream:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send_unpaced(self._socket)
         self._socket.setblocking(False)
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
+        self._poll = select.poll() if hasattr(select, "poll") else None
         self._watches_room = False
+        if self._poll is not None:
+            self._poll.register(self._socket, select.POLLIN)
 
     def send(self, data: Buffer, *, more: bool = False) -> int:
         try:
@@ -76,6 +77,8 @@ class SocketStream:
         return count
 
     def wait(self, *, to_send: bool, timeout_s: float) -> bool:
+        if self._poll is None:  # Windows, whose select takes sockets of any number
+            return any(select.select([self._socket], [self._socket] if to_send else [], [], timeout_s))
         if to_send is not self._watches_room:
             self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
             self._watches_room = to_send

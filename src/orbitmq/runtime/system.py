@@ -1,34 +1,45 @@
-"""The real machine behind the seam: system clock, disk, sockets and a thread pool (Linux)."""
+"""The real machine behind the seam: system clock, disk, sockets and a thread pool.
+
+Clients run on every system, so nothing here needs Linux when it is imported, nor in what a client calls. What
+only servers call is loaded with the first such call, and refused on other systems.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import errno
-import fcntl
-import mmap
 import os
 import random
 import shutil
 import socket
-import struct
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
 
+from orbitmq.errors import StartError
 from orbitmq.runtime.paths import expanded
-from orbitmq.runtime.seam import Buffer, Listener, Runtime, Segment
+from orbitmq.runtime.seam import Listener, Runtime, Segment
 from orbitmq.runtime.threads import SystemThreads
 
-# One fallocate call holds the inode lock for as long as it runs, so a big file is allocated piece by piece.
-ALLOCATION_STEP_BYTES = 16 * 1024 * 1024
-
 LISTEN_BACKLOG = 1024
-# struct flock: type, whence, start, length, process id (0 for a lock of an open file).
-_FLOCK = struct.Struct("hhqqi4x")
-# One call for thousands of files (Linux); Python has no name for it.
-_syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+# Where servers run: they use its file locks, memory maps and sendfile.
+SERVER_SYSTEMS = frozenset({"linux"})
+# Files that servers started from here must not inherit; on Windows none are, and read as they are.
+OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def require_linux() -> None:
+    """Refuse to run a server elsewhere.
+
+    Raises:
+        StartError: this system is not Linux.
+    """
+    if sys.platform not in SERVER_SYSTEMS:
+        raise StartError(
+            f"name servers and brokers need Linux, this system is {sys.platform}: "
+            "run them on Linux or in a container; clients, admin and the simulated broker of tests run here"
+        )
 
 
 class SystemClock:
@@ -55,7 +66,7 @@ class SystemHost:
 
     @property
     def name(self) -> str:
-        return os.uname().nodename
+        return socket.gethostname()
 
     @property
     def pid(self) -> int:
@@ -67,99 +78,14 @@ class SystemHost:
 
     @property
     def cores(self) -> int:
-        return len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
 
     @property
     def memory_bytes(self) -> int:
+        require_linux()
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-class SystemSegment:
-    """A file written with ``pwrite`` and read through a shared, read-only map."""
-
-    def __init__(self, path: str, size_bytes: int, *, create: bool) -> None:
-        self._path = path
-        self._size_bytes = size_bytes
-        self._allocated = 0
-        self._view: memoryview | None = None
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o644)
-        try:
-            if os.fstat(self._fd).st_size < size_bytes:
-                os.ftruncate(self._fd, size_bytes)
-        except OSError:
-            os.close(self._fd)
-            raise
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
-
-    def pwrite(self, data: Buffer, offset: int) -> None:
-        length = len(data)
-        if offset < 0 or offset + length > self._size_bytes:
-            raise ValueError(
-                f"{length} bytes at {offset} do not fit {self._path} of {self._size_bytes} bytes"
-            )
-        written = os.pwrite(self._fd, data, offset)
-        if written != length:
-            self._pwrite_rest(data, offset, written)
-
-    def _pwrite_rest(self, data: Buffer, offset: int, written: int) -> None:
-        rest = memoryview(data)
-        while written < len(rest):
-            written += os.pwrite(self._fd, rest[written:], offset + written)
-
-    def view(self) -> memoryview:
-        if self._view is None:
-            if self._size_bytes == 0:
-                self._view = memoryview(b"")
-            else:
-                self._view = memoryview(
-                    mmap.mmap(self._fd, self._size_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-                )
-        return self._view
-
-    def preallocate(self, up_to: int) -> None:
-        up_to = min(up_to, self._size_bytes)
-        while self._allocated < up_to:
-            step = min(ALLOCATION_STEP_BYTES, self._size_bytes - self._allocated)
-            os.posix_fallocate(self._fd, self._allocated, step)
-            self._allocated += step
-
-    def read_ahead(self, start: int, end: int) -> None:
-        os.posix_fadvise(self.descriptor, start, end - start, os.POSIX_FADV_WILLNEED)
-
-    def data_end(self, start: int) -> int:
-        at = start
-        while at < self._size_bytes:
-            try:
-                data = os.lseek(self.descriptor, at, os.SEEK_DATA)
-                at = os.lseek(self.descriptor, data, os.SEEK_HOLE)
-            except OSError as error:
-                # ENXIO: only a hole is left. Any other: the file system does not tell.
-                return at if error.errno == errno.ENXIO else self._size_bytes
-        return at
-
-    def sync(self) -> None:
-        os.fdatasync(self.descriptor)
-
-    @property
-    def descriptor(self) -> int:
-        if self._fd < 0:
-            raise OSError(errno.EBADF, "the segment is closed", self._path)
-        return self._fd
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        # The map goes away with the last view of it; unmapping under a reader would crash the process.
-        self._view = None
 
 
 class SystemFiles:
@@ -202,11 +128,9 @@ class SystemFiles:
             return file.read()
 
     def read_at(self, path: str, offset: int, count: int) -> bytes:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(fd, count, offset)
-        finally:
-            os.close(fd)
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(count)
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         folder = os.path.dirname(os.path.abspath(path))
@@ -249,6 +173,9 @@ class SystemFiles:
     def open_segment(
         self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
     ) -> Segment:
+        require_linux()
+        from orbitmq.runtime.store_files import SystemSegment
+
         folder = os.path.dirname(os.path.abspath(path))
         new = create and not os.path.exists(path)
         if new and durable:
@@ -272,67 +199,35 @@ class SystemFiles:
         return segment
 
     def sync_all(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if _syncfs is None:
-                os.sync()
-            elif _syncfs(fd) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), path)
-        finally:
-            os.close(fd)
+        require_linux()
+        from orbitmq.runtime.store_files import sync_all
+
+        sync_all(path)
 
     def lock(self, path: str) -> Callable[[], None]:
+        from orbitmq.runtime.file_lock import FileLock
+
         self.make_dirs(os.path.dirname(os.path.abspath(path)))
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            # One that a JVM's lock of this byte excludes too, unlike flock; and it belongs to this open file,
-            # so that a second store of the same process is kept out.
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-            # For who looks; a full disk refuses even that.
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, str(os.getpid()).encode(), 0)
-        except OSError as error:
-            os.close(fd)
-            if isinstance(error, BlockingIOError):
-                raise BlockingIOError(error.errno, "another process holds the lock", path) from None
-            raise
-        return _Release(fd)
+        return FileLock(path)
 
     def disk_used_ratio(self, path: str) -> float:
-        stat = _file_system(path)
-        used = stat.f_blocks - stat.f_bfree
-        # As `df`: blocks reserved for root count neither as used nor as free.
-        whole = used + stat.f_bavail
-        return used / whole if whole else 1.0
+        require_linux()
+        from orbitmq.runtime.store_files import disk_used_ratio
+
+        return disk_used_ratio(path)
 
     def disk_bytes(self, path: str) -> tuple[int, int]:
-        stat = _file_system(path)
-        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+        require_linux()
+        from orbitmq.runtime.store_files import disk_bytes
 
-
-class _Release:
-    """Gives a lock back, once."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def __call__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-def _file_system(path: str) -> os.statvfs_result:
-    folder = os.path.abspath(path)
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    return os.statvfs(folder)
+        return disk_bytes(path)
 
 
 def _sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Bring the names in a folder to the device; nothing where a folder cannot be opened (Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | OPEN_FLAGS)
     try:
         os.fsync(fd)
     finally:
@@ -364,6 +259,7 @@ class SystemNetwork:
         return str(found[0][4][0])
 
     async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
+        require_linux()
         loop = asyncio.get_running_loop()
         server = await loop.create_server(factory, host or None, port, backlog=LISTEN_BACKLOG)
         return SystemListener(server)

@@ -7,11 +7,13 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from orbitmq.runtime.flush_thread import FlushThread
 from orbitmq.runtime.seam import Segment
 from orbitmq.runtime.tasks import as_exception
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.flush_thread import FlushThread
 
 T = TypeVar("T")
 
@@ -67,6 +69,9 @@ class SystemThreads:
             if self._closed:
                 raise RuntimeError("the runtime's threads are closed")
             if self._flush_thread is None:
+                # Only servers flush, and the thread needs Linux.
+                from orbitmq.runtime.flush_thread import FlushThread
+
                 self._flush_thread = FlushThread()
         self._flush_thread.sync(descriptors, done)
 

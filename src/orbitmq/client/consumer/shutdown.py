@@ -25,7 +25,7 @@ async def closing_on_signals(close: Callable[[], Awaitable[None]], *, wanted: bo
     """Inside, the first signal calls ``close``, a second one cancels the block; left when it is closed.
 
     Raises:
-        ClientStateError: not in the main thread, or the event loop cannot tell of signals.
+        ClientStateError: not in the main thread.
     """
     if not wanted:
         yield
@@ -42,21 +42,46 @@ async def closing_on_signals(close: Callable[[], Awaitable[None]], *, wanted: bo
         log.info("a signal asks to stop; running handlers may end, a second signal cancels them")
         closing.append(asyncio.ensure_future(close()))
 
-    try:
-        for number in SIGNALS:
-            loop.add_signal_handler(number, stop)
-    # NotImplementedError: an event loop without signals (Windows). ValueError, RuntimeError: another thread.
-    except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise ClientStateError(
-            f"stop_on_signals works in the main thread of a process only: {error}"
-        ) from error
-    try:
+    with _signals_call(loop, stop):
         yield
         if closing:
             await closing[0]
+
+
+@contextmanager
+def _signals_call(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[None]:
+    """Inside, each signal calls ``stop`` on the loop.
+
+    Raises:
+        ClientStateError: not in the main thread.
+    """
+    try:
+        for number in SIGNALS:
+            loop.add_signal_handler(number, stop)
+    except NotImplementedError:  # an event loop without signals (Windows)
+        with _handlers(lambda *_: loop.call_soon_threadsafe(stop)):
+            yield
+        return
+    except (RuntimeError, ValueError) as error:
+        raise ClientStateError(f"{NOT_HERE}: {error}") from error
+    try:
+        yield
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _handlers(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    try:
+        before = {number: signal.signal(number, handler) for number in SIGNALS}
+    except ValueError as error:
+        raise ClientStateError(f"{NOT_HERE}: {error}") from error
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 @contextmanager
@@ -75,12 +100,5 @@ def first_signal_calls(stop: Callable[[], T]) -> Iterator[list[T]]:
             raise KeyboardInterrupt
         stopped.append(stop())
 
-    try:
-        before = {number: signal.signal(number, asked) for number in SIGNALS}
-    except ValueError as error:
-        raise ClientStateError(f"{NOT_HERE}: {error}") from error
-    try:
+    with _handlers(asked):
         yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
