@@ -31,7 +31,7 @@ for version in "$@"; do
     # The newest has the tests that need more than a cluster brings; without SHORT every version has all tests.
     more=
     if [ "$version" = "$newest" ]; then
-        more="tests/spark/test_spark_commands.py tests/spark/test_spark_template.py
+        more="tests/spark/test_spark_commands.py
             tests/spark/test_spark_object_store.py tests/unit/test_spark_tables.py
             tests/spark/test_spark_connect.py tests/spark/test_spark_jobs.py::test_an_archive_is_also_a_table"
     fi
@@ -39,12 +39,11 @@ for version in "$@"; do
         more="tests/spark tests/unit/test_spark_jobs.py tests/unit/test_spark_tables.py
             --ignore=tests/spark/test_spark_format.py"
     if [ -n "$more" ]; then
-        # Jobs use Spark's functions over pandas, which every cluster has. Pipelines begin with Spark 4.1.
-        case $version in 4.0) pipelines= ;; *) pipelines="pyspark[pipelines]==$found" ;; esac
+        # Jobs use Spark's functions over pandas, which every cluster has.
         ORBITMQ_TEST_SPARK=1
         "$venv/bin/python" -m pip install -q --disable-pip-version-check 'pandas>=2.2,<3' 'moto[server]>=5' \
-            'deltalake>=1' 'pyiceberg[sql-sqlite]>=0.9' "pyspark[connect]==$found" $pipelines || {
-            echo "test-spark: without pipelines, tables, an object store or Spark Connect for $found"
+            'deltalake>=1' 'pyiceberg[sql-sqlite]>=0.9' "pyspark[connect]==$found" || {
+            echo "test-spark: without tables, an object store or Spark Connect for $found"
             ORBITMQ_TEST_SPARK=
             [ -z "${ORBITMQ_CI:-}" ] || failed="$failed $found (in part)"
         }

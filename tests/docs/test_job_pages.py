@@ -20,10 +20,7 @@ COMMANDS_OF = {
     "compact": ["compact"],
     "replay": ["replay"],
     "audit": ["audit"],
-    "dead-letters": ["dlq", "redrive", "retry"],
-    "lag": ["lag"],
-    "trace": ["trace"],
-    "pipeline": ["template"],
+    "dead-letters": ["dlq", "redrive"],
 }
 COMMON = {"--name-servers", "-n", "--json", "--master"}
 

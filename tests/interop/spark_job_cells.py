@@ -1,4 +1,4 @@
-"""The Spark jobs against any broker: archive, audit, replay, dead letters, retries, lag and trace."""
+"""The Spark jobs against any broker: archive, audit, replay, dead letters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.interop.world import Place, World, check, equal
 
 from orbitmq import ConsumeFrom
 from orbitmq.spark import jobs
-from orbitmq.spark.jobs import tracing
 from orbitmq.sync import Consumer
 from orbitmq.wire.bodies.redrive import RedriveRequest
 
@@ -75,36 +74,7 @@ def dead_letters(world: World, place: Place) -> None:
     equal(numbers(table(place.ns, topic)), sorted([*range(LETTERS), 1, 3, 5, 7]), "the topic")
 
 
-def retries(world: World, place: Place) -> None:
-    """What waits for another try, the lag of its group, and the latencies in the message trace."""
-    topic, group = new_topic(world, place, "job_traced"), world.fresh("job_tracing")
-    send(place.ns, topic, range(8))
-
-    def handle(message: Any, n: int) -> None:
-        if n < 2:
-            message.retry()
-        else:
-            message.ack()
-
-    consumed(place, topic, group, handle, 8)
-    deadline = time.monotonic() + VISIBLE_S
-    while len(waiting := jobs.retries(spark(), group, place.ns).collect()) < 2:
-        check(time.monotonic() < deadline, f"{waiting} waits")
-        time.sleep(1)
-    equal(sorted(int(row["text"]) for row in waiting), [0, 1], "what waits")
-    folder = str(world.folder / world.fresh("job-lag"))
-    jobs.record_lag(folder, place.ns, groups=[group], times=1)
-    history = jobs.lag_history(spark(), folder).where(f"topic = '{topic}'").collect()
-    equal(sum(row["committed"] for row in history), 8, "committed")
-    equal(sum(row["lag"] for row in history), 0, "lag")
-    report = tracing.trace_report(spark(), name_servers=place.ns)
-    # Who sent has no trace here, which is where a record of a delivery has its topic from.
-    handled = [row for row in report.rows if (row[0], row[3]) == ("handle", group)]
-    check(handled and sum(row[4] for row in handled) >= 8, f"the trace has {report.rows}")
-
-
 PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
     "spark job archive": archive,
     "spark job dead letters": dead_letters,
-    "spark job retries": retries,
 }

@@ -191,22 +191,6 @@ def test_who_follows_gets_the_others_and_then_all(orbitmq: Command, cluster: Fro
         follow.send_signal(signal.SIGINT)
 
 
-def test_a_table_of_lags_says_of_whom_they_are(orbitmq: Command, cluster: Frozen) -> None:
-    pytest.importorskip("pyarrow")
-    words = ["spark", "lag", "lags", "--groups", "billing", "-n", cluster.name_server]
-    last_line = orbitmq(*words, code=1, out=True).splitlines()[-1]
-    assert (
-        last_line
-        == "3 messages behind in 1 group; measured 1 time, in lags; something was missing 1 time of 1"
-    )
-    told, reason = orbitmq.errors.splitlines(keepends=True)
-    assert told == "1: 3 messages behind in 1 group, without those of broker-b\n"
-    assert reason == cluster.line("").replace("; ", "")
-    cluster.thaw()
-    wait_until_it_answers(orbitmq)
-    assert "6 messages behind in 1 group; measured 2 times" in orbitmq(*words)
-
-
 def test_what_is_made_is_made_where_it_can_be(orbitmq: Command, cluster: Frozen) -> None:
     made = orbitmq("topic", "create", "new", "--queues", "2", code=1, out=True)
     assert made == "new: 2 queues (read+write) on each of broker-a\n"

@@ -46,11 +46,11 @@ def shop(store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """A cluster with orders that were billed, some of them not, and the folder of who keeps the books."""
     monkeypatch.chdir(tmp_path)
     fs.FileSystem.from_uri("s3://bucket?allow_bucket_creation=true")[0].create_dir("bucket")
-    with running_cluster(str(tmp_path / "cluster"), settings={"traceTopicEnable": "true"}) as cluster:
+    with running_cluster(str(tmp_path / "cluster")) as cluster:
         monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
         for topic in ("orders", "orders-again", "orders-test", "payments"):
             assert main(["topic", "create", topic, "-q", "2"]) == 0
-        with Producer("shop", name_servers=cluster.name_server, trace=True) as producer:
+        with Producer("shop", name_servers=cluster.name_server) as producer:
             sent = []
             for number in range(ORDERS):
                 if number == ORDERS - LATER:
@@ -63,7 +63,7 @@ def shop(store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (tmp_path / "promised.txt").write_text("\n".join([*sent, "0" * 32]))
         pq.write_table(pa.table({"message_id": sent}), tmp_path / "sent.parquet")
         with Consumer(
-            "billing", name_servers=cluster.name_server, consume_from=ConsumeFrom.FIRST, trace=True
+            "billing", name_servers=cluster.name_server, consume_from=ConsumeFrom.FIRST
         ) as consumer:
             consumer.subscribe("orders")
             for done, message in enumerate(consumer.messages(auto_ack=False), 1):
@@ -76,7 +76,6 @@ def shop(store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                         message.ack()
                 if done == ORDERS:
                     break
-        assert main(["spark", "archive", "RMQ_SYS_TRACE_TOPIC", str(tmp_path / "data/trace-archive")]) == 0
         yield
 
 
@@ -84,7 +83,6 @@ def here(line: str, folder: Path) -> str:
     """The same command in the folder of a test, now, and ended by itself."""
     now = datetime.now(UTC)
     line = line.replace("/data/", f"{folder}/data/").replace("/var/lib/", f"{folder}/lib/")
-    line = line.replace("--every 30s", "--every 1s").replace("s --continuous", "s --times 2")
     days = iter([now - timedelta(days=1), now + timedelta(days=1)])
     return re.sub(r"\b2026-\d\d-\d\d\b", lambda _: next(days).strftime(TIME), line)
 
@@ -94,9 +92,9 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path, capsys: pytest
     order = ["spark-jobs.md", *pages()]
     lines = [line for wanted in order for page, line in documented() if page == wanted]
     expected = outputs(order)
-    assert len(lines) > 30
+    assert len(lines) > 20
     assert set(expected) <= set(lines)
-    assert len(expected) > 10
+    assert len(expected) >= 10
     for line in lines:
         if "s3://" in line and "--checkpoint" not in line:
             continue  # Spark itself needs a file system for the store

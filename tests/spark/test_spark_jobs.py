@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,7 +29,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark import jobs, versions
 from orbitmq.spark.cluster.brokers import Brokers, min_offset
 from orbitmq.spark.errors import JobError
-from orbitmq.spark.jobs import auditing, dead_letter_tables, kept_properties, tracing
+from orbitmq.spark.jobs import auditing, dead_letter_tables, kept_properties
 from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import running_cluster
@@ -51,8 +51,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    settings = {"traceTopicEnable": "true"}
-    with running_cluster(str(tmp_path_factory.mktemp("cluster")), brokers=2, settings=settings) as running:
+    with running_cluster(str(tmp_path_factory.mktemp("cluster")), brokers=2) as running:
         yield running
 
 
@@ -70,8 +69,8 @@ def spark() -> Iterator[SparkSession]:
     made.stop()
 
 
-def send(cluster: RunningCluster, topic: str, bodies: range, **options: Any) -> None:
-    with Producer("jobs", name_servers=cluster.name_server, **options) as producer:
+def send(cluster: RunningCluster, topic: str, bodies: range) -> None:
+    with Producer("jobs", name_servers=cluster.name_server) as producer:
         for number in bodies:
             tag = ("red", "blue")[number % 2]
             message = Message(topic, json.dumps({"n": number}), tags=tag, keys=f"k{number}")
@@ -394,40 +393,3 @@ def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
     assert sorted(json.loads(bytes(row["body"]))["n"] for row in again.collect()) == list(range(12))
     with pytest.raises(JobError, match="no dead letter that --where chooses"):
         jobs.redrive(spark, "billing", servers, sql="reason = 'none'")
-
-
-def test_latencies_and_retries_come_out_of_system_topics(
-    spark: SparkSession, cluster: RunningCluster, tmp_path: Path
-) -> None:
-    servers = cluster.name_server
-    send(cluster, "traced", range(8), trace=True)
-    with Consumer("tracing", name_servers=servers, consume_from=ConsumeFrom.FIRST, trace=True) as consumer:
-        consumer.subscribe("traced")
-        left = 8
-        for message in consumer:
-            if json.loads(message.body)["n"] < 2:
-                message.retry()
-            else:
-                message.ack()
-            left -= 1
-            if not left:
-                break
-    report = tracing.trace_report(spark, name_servers=servers)
-    assert all(value == round(value, 1) for row in report.rows for value in row if isinstance(value, float))
-    found = {(row[0], row[1], row[3]): row[4] for row in report.rows if row[1] == "traced"}
-    sends = sum(row[4] for row in report.rows if row[:2] == ("send", "traced"))
-    assert sends == 8
-    assert {
-        ("send", "traced", "jobs"),
-        ("wait", "traced", "tracing"),
-        ("handle", "traced", "tracing"),
-    } <= set(found)
-    waiting = jobs.retries(spark, "tracing", servers).collect()
-    assert sorted(json.loads(row["text"])["n"] for row in waiting) == [0, 1]
-    assert {row["origin_topic"] for row in waiting} == {"traced"}
-
-    lags = str(tmp_path / "lag")
-    assert main(["spark", "lag", lags, "-n", servers, "--groups", "tracing"]) == 0
-    history = jobs.lag_history(spark, lags).where("topic = 'traced'").collect()
-    assert {row["group"] for row in history} == {"tracing"}
-    assert all(row["committed"] + row["lag"] == row["end"] for row in history)

@@ -139,7 +139,9 @@ def test_errors_become_one_line(error: Exception, line: str, code: int) -> None:
     assert exit_code == code
 
 
-@pytest.mark.parametrize("words", [["trace"], ["dlq", "billing"], ["audit", "orders", "--from", "1h"]])
+@pytest.mark.parametrize(
+    "words", [["replay", "orders", "again"], ["dlq", "billing"], ["audit", "orders", "--from", "1h"]]
+)
 def test_a_job_without_spark_says_how_to_get_it(words: list[str]) -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None; from orbitmq.cli.main import main; "

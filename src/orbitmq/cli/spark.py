@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
-
 from orbitmq.cli.app import Common, make_app
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.spark_running import Spark, flag, named, run_job, show, span, teller
@@ -13,8 +11,7 @@ from orbitmq.cli.times import Between, rate_per_s
 
 app = make_app(
     "spark",
-    "Jobs on Spark: archive topics, replay, audit, look into dead letters, lag and trace. Each can be "
-    "killed and run again.",
+    "Jobs on Spark: archive topics, replay, audit, look into dead letters. Each can be killed and run again.",
     """
 orbitmq spark archive orders,payments /data/archive
 orbitmq spark archive orders /data/archive --verify
@@ -23,9 +20,6 @@ orbitmq spark replay /data/archive orders-again --where "tags = 'eu'" --rate 500
 orbitmq spark audit orders --archive /data/archive --group billing
 orbitmq spark dlq billing --by reason,origin_topic
 orbitmq spark redrive billing --where "reason like '%timeout%'" --dry-run
-orbitmq spark lag /data/lag --every 30s --times 10
-orbitmq spark trace
-orbitmq spark template orders ./orders-pipeline
 """,
 )
 
@@ -249,98 +243,3 @@ def audit(
         span=span(between),
     )
     return run_job("audit", lambda s, tell: auditing.audit(s, job, tell=tell), spark, common)
-
-
-@app.command
-def lag(
-    folder: str,
-    /,
-    *,
-    groups: str = "",
-    every: str = "60s",
-    times: int = 1,
-    continuous: Annotated[bool, flag()] = False,
-    show_only: Annotated[bool, Parameter(name=["--show"], negative=())] = False,
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
-    """Write down how far all groups are behind, and show the history. Needs no Spark.
-
-    Parameters
-    ----------
-    folder
-        Of the table: Parquet files by day.
-    groups
-        Only these, separated by commas.
-    every
-        How often.
-    times
-        How many times.
-    continuous
-        Until interrupted.
-    show_only
-        Only show what is there.
-    """
-    from orbitmq.spark.jobs import lag_table, lags
-    from orbitmq.spark.option_values import duration_ms
-
-    if show_only:
-        return show(lag_table.lag_report(folder), common)
-    try:
-        every_s = duration_ms(every) / 1000
-    except ValueError as error:
-        raise UsageError(f"--every {every} {error}") from error
-    if times < 1:
-        raise UsageError(f"--times {times}: expected 1 or more")
-    with teller() as tell:
-        report = lags.record_lag(
-            folder,
-            common.addresses,
-            groups=named(groups),
-            every_s=every_s,
-            times=None if continuous else times,
-            tell=tell,
-        )
-    return show(report, common)
-
-
-@app.command
-def trace(
-    source: str = "RMQ_SYS_TRACE_TOPIC",
-    /,
-    *,
-    between: Between = Between(),  # noqa: B008 - immutable
-    spark: Spark = Spark(),  # noqa: B008 - immutable
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
-    """Latencies by topic, broker and group, out of the message trace.
-
-    Parameters
-    ----------
-    source
-        The trace topic, or the folder of an archive of it.
-    """
-    from orbitmq.spark.jobs.tracing import trace_report
-
-    wanted = span(between)
-    return run_job(
-        "trace",
-        lambda s, tell: trace_report(s, source, common.addresses, span=wanted, tell=tell),
-        spark,
-        common,
-    )
-
-
-@app.command
-def template(topic: str, folder: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
-    """Write a Spark Declarative Pipelines project over a topic, to begin with (Spark 4.1 or newer).
-
-    Parameters
-    ----------
-    topic
-        Which it reads.
-    folder
-        A new one.
-    """
-    from orbitmq.spark.jobs.template import write_template
-
-    return show(write_template(folder, topic, common.addresses), common)

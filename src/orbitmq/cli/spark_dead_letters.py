@@ -1,20 +1,12 @@
-"""``orbitmq spark dlq | retry | redrive``: what failed, as tables, and once more."""
+"""``orbitmq spark dlq | redrive``: dead letters counted by SQL, and sent again."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
 
 from orbitmq.cli.app import Common
 from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.spark import app
 from orbitmq.cli.spark_running import Spark, run_job, span
 from orbitmq.cli.times import Between
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @app.command
@@ -40,67 +32,14 @@ def dlq(
     where
         Only those that this SQL expression chooses.
     """
-    from orbitmq.spark.jobs import dead_letters
+    from orbitmq.spark.jobs import dead_letter_tables as tables
 
-    wanted = span(between)
-
-    def letters(session: SparkSession) -> DataFrame:
-        return dead_letters(session, group, common.addresses, span=wanted)
-
-    return _summarised("dlq", letters, by, "dead_since", where, spark, common)
-
-
-@app.command
-def retry(
-    group: str,
-    /,
-    *,
-    by: str = "state,origin_topic,deliveries",
-    where: str | None = None,
-    begin: Annotated[str, Parameter(name=["--from"])] = "3h",
-    spark: Spark = Spark(),  # noqa: B008 - immutable
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
-    """Count the messages that wait for another try of a group, and since when.
-
-    Parameters
-    ----------
-    group
-        Whose.
-    by
-        SQL expressions, separated by commas, over state, broker, queue_offset, waits_since, origin_topic,
-        deliveries, message_id, tags, keys, text (the body) and properties.
-    where
-        Only those that this SQL expression chooses.
-    begin
-        Delayed ones: only those that were delayed since then.
-    """
-    from orbitmq.spark.jobs import retries
-
-    wanted = span(Between(begin))
-
-    def waiting(session: SparkSession) -> DataFrame:
-        return retries(session, group, common.addresses, span=wanted)
-
-    return _summarised("retry", waiting, by, "waits_since", where, spark, common)
-
-
-def _summarised(
-    name: str,
-    frame: Callable[[SparkSession], DataFrame],
-    by: str,
-    since: str,
-    where: str | None,
-    spark: Spark,
-    common: Common,
-) -> int:
-    """Count the rows of ``frame(session)`` by the expressions ``by``."""
-    from orbitmq.spark.jobs.dead_letter_tables import summarised
-
-    keys = expressions(by)
+    keys, wanted = expressions(by), span(between)
     return run_job(
-        name,
-        lambda s, tell: summarised(s, frame(s), keys, since, sql=where, job=name, tell=tell),
+        "dlq",
+        lambda s, tell: tables.summarised(
+            s, tables.dead_letters(s, group, common.addresses, span=wanted), keys, sql=where, tell=tell
+        ),
         spark,
         common,
     )

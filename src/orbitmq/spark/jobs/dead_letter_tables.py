@@ -1,4 +1,4 @@
-"""The job ``dlq``: dead letters as a table, chosen with SQL and sent again; what waits for a retry."""
+"""The job ``dlq``: dead letters as a table, chosen with SQL and sent again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # Most ranges of offsets that a broker takes in one request (broker/dead_letters/forms.py).
 MAX_RANGES = 10_000
 POLL_S = 0.3
-WAITING, DELAYED = "ready", "delayed"
 
 
 def dead_letters(
@@ -68,51 +67,6 @@ def dead_letters(
     )
 
 
-def retries(
-    spark: SparkSession,
-    group: str,
-    name_servers: str = "127.0.0.1:9876",
-    *,
-    span: Span = ALL,
-) -> DataFrame:
-    """The messages that wait for another try of a group, with the columns of :func:`dead_letters` and
-    ``state``: ``ready``, it is in the retry topic behind what the group has consumed; ``delayed``, its time
-    has not come.
-
-    Args:
-        span: of the delayed ones; those of long ago were delivered.
-    """
-    topic = reserved.retry_topic(_checked(group))
-    with explained():
-        all_of_topic = topic_frame(spark, [topic], name_servers)
-        ready = topic_frame(
-            spark, [topic], name_servers, options={"startingOffsets": "group", "groupId": group}
-        )
-        scheduled = topic_frame(spark, [reserved.SCHEDULE_TOPIC], name_servers, span=span)
-        scheduled = scheduled.where(sf.col("properties")[property_names.REAL_TOPIC] == topic)
-        # A delayed message is copied into the retry topic when its time has come.
-        delivered = all_of_topic.select("message_id", "reconsume_times")
-        delayed = scheduled.join(delivered, ["message_id", "reconsume_times"], "left_anti")
-        both = ready.withColumn("state", sf.lit(WAITING)).unionByName(
-            delayed.select(*ready.columns).withColumn("state", sf.lit(DELAYED))
-        )
-        properties = sf.col("properties")
-        return with_text(both).select(
-            "state",
-            "broker",
-            "queue_offset",
-            sf.col("store_timestamp").alias("waits_since"),
-            properties[property_names.RETRY_TOPIC].alias("origin_topic"),
-            sf.col("reconsume_times").alias("deliveries"),
-            "message_id",
-            "tags",
-            "keys",
-            "text",
-            "body",
-            "properties",
-        )
-
-
 def _checked(group: str) -> str:
     fault = reserved.group_fault(group)
     if fault:
@@ -124,31 +78,28 @@ def summarised(
     spark: SparkSession,
     frame: DataFrame,
     by: Sequence[str],
-    since: str,
     *,
     sql: str | None = None,
     most: int = 50,
-    job: str = "dlq",
     tell: Tell = silent,
 ) -> Report:
-    """How many messages there are by expressions, the most first, and since when.
+    """How many dead letters there are by expressions, the most first, and since when.
 
     Args:
-        by: SQL expressions over the columns of ``frame``.
-        since: the column with the time.
+        frame: of :func:`dead_letters`.
+        by: SQL expressions over its columns.
         most: how many rows at most.
-        job: whose report it is.
     """
     with explained():
         chosen = where(frame, sql)
         keys = [sf.expr(one).cast("string").alias(f"_{place}") for place, one in enumerate(by)]
         grouped = chosen.groupBy(*keys).agg(
             sf.count(sf.lit(1)).alias("_n"),
-            sf.date_format(sf.min(since), "yyyy-MM-dd HH:mm:ss").alias("_from"),
-            sf.date_format(sf.max(since), "yyyy-MM-dd HH:mm:ss").alias("_to"),
+            sf.date_format(sf.min("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_from"),
+            sf.date_format(sf.max("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_to"),
         )
         rows = act(spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), tell)
-    report = Report(job, headings=(*by, "messages", "oldest", "newest"))
+    report = Report("dlq", headings=(*by, "messages", "oldest", "newest"))
     report.rows = [tuple("-" if value is None else value for value in row) for row in rows[:most]]
     total = sum(row["_n"] for row in rows)
     report.facts = {"messages": total, "kinds": len(report.rows), "complete": len(rows) <= most}

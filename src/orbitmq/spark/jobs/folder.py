@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from orbitmq.runtime.paths import absolute, expanded
 from orbitmq.spark.errors import JobError
-from orbitmq.spark.jobs.archive_names import OWN_FOLDER, SUFFIX, ArchiveFile, parse_path
+from orbitmq.spark.jobs.archive_names import OWN_FOLDER, ArchiveFile, parse_path
 from orbitmq.spark.locations import failure_text, pyarrow_uri
 
 T = TypeVar("T")
@@ -56,10 +56,6 @@ class Folder:
         """The files of an archive and their sizes."""
         found = {parse_path(path): size for path, size in self.files(below).items()}
         return {file: size for file, size in found.items() if file is not None}
-
-    def has_tables(self) -> bool:
-        """Whether there is a Parquet file that is not the folder's own."""
-        return any(path.endswith(SUFFIX) and not path.startswith(OWN_FOLDER) for path in self.files())
 
     def exists(self, path: str = "") -> bool:
         """Whether there is a file or folder."""
