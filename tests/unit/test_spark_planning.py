@@ -14,7 +14,6 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
 from orbitmq.spark.cluster.places import AtOffsets, AtTime, Start
 from orbitmq.spark.errors import OffsetError, OptionError
-from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import Reading, read_options, write_options
 from orbitmq.spark.read.partitions import MIN_ROWS_PER_TASK, QueueRange, TaskLimits, plan, task_count
 
@@ -41,7 +40,7 @@ def test_options_are_read_whatever_their_case() -> None:
     )
     assert options.topics == ("a", "b")
     assert options.name_servers == ("h1:9876", "h2:9876")
-    assert (options.max_rows, options.max_delay_ms, options.on_loss) == (500, 30_000, Loss.SKIP)
+    assert (options.max_rows, options.max_delay_ms, options.fail_on_loss) == (500, 30_000, False)
     assert options.starting is Start.LATEST
     assert options.batch_bytes == 2 << 20
 
@@ -77,7 +76,7 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"topic": "a", "nameServers": "h:99999"}, "not host:port"),
         ({"topic": "a", "maxRowsPerTrigger": "0"}, "not a whole number above 0"),
         ({"topic": "a", "maxTriggerDelay": "soon"}, "not a time"),
-        ({"topic": "a", "failOnDataLoss": "maybe"}, "is not true, false or rows"),
+        ({"topic": "a", "failOnDataLoss": "rows"}, "is neither true nor false"),
         ({"topic": "a", "sql": "a = 1", "tags": "b"}, "options tags and sql are both given"),
         ({"topic": "a", "valueFormat": "avro"}, "is not binary, string or json"),
         ({"topic": "a", "valueFormat": "json"}, "valueFormat=json needs valueSchema"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -24,7 +25,6 @@ from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
-from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read import cursor, pull
 from orbitmq.spark.read.arrow import BatchMaker
@@ -244,51 +244,53 @@ def test_a_refusal_is_an_error_at_once() -> None:
     ],
     ids=["expired", "holes"],
 )
-def test_loss_is_an_error_unless_it_is_accepted(brokers: Any, kept: Callable[[int], bool]) -> None:
+def test_loss_is_an_error_unless_it_is_accepted(
+    brokers: Any, kept: Callable[[int], bool], caplog: pytest.LogCaptureFixture
+) -> None:
     ranges = [QueueRange(QUEUES[0], 10, 200)]
     with pytest.raises(DataLossError, match="are not there any more"):
         read(brokers, ranges)
-    assert read(brokers, ranges, on_loss=Loss.SKIP) == expected(ranges, kept)
-    reader = RangeReader(brokers, ReadOptions(topics=("t",), on_loss=Loss.ROWS))
-    got = sum(b.num_rows for b in reader.batches(ranges, BatchMaker(message_schema(["queue_offset"]))))
-    missing = [offset for offset in range(10, 200) if not kept(offset)]
-    told = [o for gap in reader.gaps for o in range(gap.first, gap.first + gap.lost)]
-    assert (got, told, reader.tally.skipped) == (190 - len(missing), missing, len(missing))
+    assert read(brokers, ranges, fail_on_loss=False) == expected(ranges, kept)
+    told = [
+        map(int, re.findall(r"offsets (\d+) to (\d+) of .*, skipped", line)[0]) for line in caplog.messages
+    ]
+    missing = [offset for first, last in told for offset in range(first, last + 1)]
+    assert missing == [offset for offset in range(10, 200) if not kept(offset)]
 
 
 def test_a_masters_end_below_the_promised_one_is_loss() -> None:
     ranges = [QueueRange(QUEUES[0], 990, 1010)]
     with pytest.raises(DataLossError, match="offsets 1000 to 1009"):
         read(ScriptedBrokers(), ranges, offset_timeout_ms=60)
-    lenient = read(ScriptedBrokers(), ranges, offset_timeout_ms=60, on_loss=Loss.SKIP)
+    lenient = read(ScriptedBrokers(), ranges, offset_timeout_ms=60, fail_on_loss=False)
     assert lenient == expected([QueueRange(QUEUES[0], 990, 1000)])
 
 
 @pytest.mark.behaviour("SP-02")
-@pytest.mark.parametrize("on_loss", list(Loss))
-def test_a_slave_that_began_to_copy_later_proves_no_loss(on_loss: Loss) -> None:
+@pytest.mark.parametrize("fail_on_loss", [True, False])
+def test_a_slave_that_began_to_copy_later_proves_no_loss(fail_on_loss: bool) -> None:
     young = ScriptedBrokers(minimum=100)
     young.master = False
     with pytest.raises(UnreachableError, match=r"offset 0 of .*: it begins at 100 for 0.06 s"):
-        read(young, [QueueRange(QUEUES[0], 0, 200)], offset_timeout_ms=60, on_loss=on_loss)
+        read(young, [QueueRange(QUEUES[0], 0, 200)], offset_timeout_ms=60, fail_on_loss=fail_on_loss)
 
 
 @pytest.mark.behaviour("SP-02")
 def test_a_name_server_that_just_started_ends_no_task_that_asks_who_is_master() -> None:
     brokers = ScriptedBrokers(minimum=100)
     brokers.unknown = 1
-    rows = read(brokers, [QueueRange(QUEUES[0], 0, 200)], on_loss=Loss.SKIP)
+    rows = read(brokers, [QueueRange(QUEUES[0], 0, 200)], fail_on_loss=False)
     assert rows == expected([QueueRange(QUEUES[0], 100, 200)])
 
 
-@pytest.mark.parametrize("on_loss", list(Loss))
-def test_busy_or_behind_is_never_loss(on_loss: Loss) -> None:
+@pytest.mark.parametrize("fail_on_loss", [True, False])
+def test_busy_or_behind_is_never_loss(fail_on_loss: bool) -> None:
     behind = ScriptedBrokers()
     behind.master = False
     with pytest.raises(UnreachableError, match=r"offset 1000 of .*: it ends at 1000 for 0.06 s"):
         read(
             behind, [QueueRange(QUEUES[0], 990, 1010)],
-            offset_timeout_ms=60, on_loss=on_loss,
+            offset_timeout_ms=60, fail_on_loss=fail_on_loss,
         )  # fmt: skip
     busy = ScriptedBrokers()
     busy.failures = [ResponseCode.SYSTEM_BUSY] * 1000
@@ -296,7 +298,7 @@ def test_busy_or_behind_is_never_loss(on_loss: Loss) -> None:
         with pytest.raises(UnreachableError, match="it answers 2 scripted"):
             read(
                 busy, [QueueRange(QUEUES[0], 0, 10)],
-                offset_timeout_ms=60, on_loss=on_loss, is_stream=is_stream,
+                offset_timeout_ms=60, fail_on_loss=fail_on_loss, is_stream=is_stream,
             )  # fmt: skip
 
 

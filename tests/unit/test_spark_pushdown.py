@@ -17,7 +17,6 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.loss import Gap
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.read.pushdown import Pushed
 
@@ -62,7 +61,7 @@ _times = st.tuples(
 
 @given(st.lists(_numbers | _ids | _texts | _names | _times, max_size=4))
 def test_what_is_left_is_what_the_filters_ask_for(filters: list[tuple[str, str, Any]]) -> None:
-    pushed = Pushed(tags=True, nulls=False)
+    pushed = Pushed(tags=True)
     taken = [entry for entry in filters if pushed.take(*entry)]
     assert taken == filters
     left = [row(r.queue, offset) for r in pushed.ranges(RANGES) for offset in range(r.low, r.high)]
@@ -87,17 +86,17 @@ KINDS = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "U
 
 
 def test_tags_go_to_the_broker_once() -> None:
-    pushed = Pushed(tags=True, nulls=False)
+    pushed = Pushed(tags=True)
     assert pushed.take("In", "tags", ("red", "blue"))
     assert pushed.tags == "blue || red"
     assert not pushed.take("EqualTo", "tags", "red"), "a second set would be a second filter"
-    assert not Pushed(tags=False, nulls=False).take("EqualTo", "tags", "red"), "the broker filters already"
+    assert not Pushed(tags=False).take("EqualTo", "tags", "red"), "the broker filters already"
     for text in ("a || b", "*", "", " a"):
-        assert not Pushed(tags=True, nulls=False).take("EqualTo", "tags", text)
+        assert not Pushed(tags=True).take("EqualTo", "tags", text)
 
 
 def test_what_cannot_be_exact_is_left_to_spark() -> None:
-    pushed = Pushed(tags=True, nulls=False)
+    pushed = Pushed(tags=True)
     for entry in (
         ("GreaterThan", "topic", "a"),
         ("EqualTo", "body", b"x"),
@@ -110,22 +109,3 @@ def test_what_cannot_be_exact_is_left_to_spark() -> None:
         assert not pushed.take(*entry), entry
     assert pushed.take("IsNotNull", "queue_offset", None)
     assert list(pushed.ranges(RANGES)) == RANGES
-
-
-@pytest.mark.behaviour("SP-10")
-def test_rows_for_gaps_pass_the_filters_of_places() -> None:
-    gaps = [Gap(RANGES[0].queue, 5, 2), Gap(RANGES[0].queue, 50, 1), Gap(RANGES[-1].queue, 5, 2)]
-    pushed = Pushed(tags=True, nulls=True)
-    assert pushed.gaps(gaps) == gaps
-    assert pushed.take("EqualTo", "queue_id", RANGES[0].queue.queue_id)
-    assert pushed.take("EqualTo", "broker", RANGES[0].queue.broker_name)
-    assert pushed.take("LessThan", "queue_offset", 50)
-    assert pushed.gaps(gaps) == gaps[:1]
-
-
-def test_rows_for_gaps_have_a_place_and_nothing_else() -> None:
-    pushed = Pushed(tags=True, nulls=True)
-    assert pushed.take("GreaterThan", "queue_offset", 3)
-    assert not pushed.take("EqualTo", "tags", "red")
-    assert not pushed.take("GreaterThan", "store_timestamp", START)
-    assert not pushed.take("IsNotNull", "store_timestamp", None)

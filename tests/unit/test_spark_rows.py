@@ -37,12 +37,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark import versions
 from orbitmq.spark.errors import SchemaError, VersionError
-from orbitmq.spark.loss import Gap
 from orbitmq.spark.options import read_options
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.arrow_types import arrow_schema
@@ -169,25 +167,6 @@ def test_a_string_body_is_asked_for_by_the_format() -> None:
     schema = schema_of(read_options({"topic": "t", "valueFormat": "string", "columns": "body"}))
     assert isinstance(schema, StructType)
     assert shaped(schema) == [{"body": '{"id": 7}'}, {"body": "not json"}]
-
-
-def test_a_gap_is_a_row() -> None:
-    options = read_options({"topic": "t", "failOnDataLoss": "rows"})
-    schema = schema_of(options)
-    assert isinstance(schema, StructType)
-    check_schema(schema, extra=extra_columns(options))
-    shape = Shape(schema)
-    gaps = shape.gaps([Gap(MessageQueue("t", "broker-a", 3), 17, 4)])
-    assert gaps.schema.equals(arrow_schema(schema))
-    (row,) = gaps.to_pylist()
-    there = {name: value for name, value in row.items() if value is not None}
-    assert there == {"topic": "t", "broker": "broker-a", "queue_id": 3, "queue_offset": 17, "lost": 4}
-    assert {row["lost"] for row in shaped(schema)} == {None}
-    strict = StructType([StructField("lost", LongType()), StructField("body", BinaryType(), False)])
-    with pytest.raises(SchemaError, match="column body is NOT NULL, but there are rows without body"):
-        check_schema(strict, extra=extra_columns(options))
-    with pytest.raises(SchemaError, match="unknown \\['lost'\\]"):
-        check_schema(strict)
 
 
 def test_a_column_of_another_type_is_refused_by_name() -> None:

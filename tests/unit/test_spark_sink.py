@@ -706,7 +706,7 @@ def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
         assert brokers.bodies() == list(range(100, 110))
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 def test_half_messages_at_a_broker_that_is_away_end_no_query(
     brokers: ScriptedBrokers, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -36,12 +35,10 @@ from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
 from orbitmq.spark.jobs.archive_source import ArchiveReader
-from orbitmq.spark.loss import Gap
 from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read.partitions import CORES_VARIABLE
 from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.source import BatchReader
-from orbitmq.spark.read.stream_reader import StreamReader
 from orbitmq.spark.schema import message_schema
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -214,7 +211,7 @@ def test_a_queue_that_lost_its_end_is_loss(cluster: ScriptedCluster) -> None:
     assert rows_of(lenient.partitions(after, following)) == {A0: (90, 95)}
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 def test_an_archive_never_takes_an_offset_twice(cluster: ScriptedCluster) -> None:
     options = read_options({"topic": "t", "failOnDataLoss": "false"}, Reading.STREAM)
     stream = ArchiveReader(options, {})
@@ -403,33 +400,3 @@ def test_a_restart_with_an_expression_waits_for_its_name_servers(cluster: Script
     cluster.routes = [{"broker-a"}] * 1000
     with pytest.raises(UnreachableError, match=r"no broker serves t/broker-b/0"):
         reader(sql="price > 5").partitions(at(), end)
-
-
-def lossy_tasks(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-    return [gap for task in stream.partitions(start, end) for gap in task.gaps]
-
-
-def test_loss_can_be_rows(cluster: ScriptedCluster) -> None:
-    gone = reader(startingOffsets=Offsets({A1: 3}).text(), failOnDataLoss="rows")
-    assert places(gone.initialOffset())[A1] == 3, "the task that reads there finds the gap"
-    stream = reader(failOnDataLoss="rows")
-    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
-    cluster.last = {A0: 90, A1: 61}
-    after = stream.latestOffset(end, ReadAllAvailable())
-    assert lossy_tasks(stream, end, after) == [Gap(A0, 90, 10)]
-    assert rows_of(stream.partitions(end, after)) == {A1: (60, 61)}
-    assert stream.reportLatestOffset() is not None
-    assert (stream.reportLatestOffset() or {})["skipped"] == 10
-    assert lossy_tasks(reader(failOnDataLoss="false"), end, after) == []
-    # A replay of the first batch asks anew where the query begins, which is no loss.
-    late = reader(failOnDataLoss="rows", startingOffsets="latest")
-    assert lossy_tasks(late, late.initialOffset(), end) == []
-
-
-def test_a_batch_read_tells_an_end_before_its_begin_as_a_row(cluster: ScriptedCluster) -> None:
-    options = {"topic": "t", "startingOffsets": '{"t":{"broker-a":{"0":50}}}'}
-    ending = {"endingOffsets": '{"t":{"broker-a":{"0":40}}}', "failOnDataLoss": "rows"}
-    batch = BatchReader(read_options({**options, **ending}), message_schema(extra=["lost"]))
-    planned: list[Any] = list(batch.partitions())
-    assert [gap for task in planned for gap in task.gaps] == [Gap(A0, 40, 10)]
-    assert rows_of(planned) == {A1: (10, 60)}

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from orbitmq.message import numbers
 from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import group_fault, topic_fault
-from orbitmq.spark.loss import Loss
 from orbitmq.wire.addresses import AddressError, several
 
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h)?", re.IGNORECASE)
@@ -85,14 +84,6 @@ def boolean(value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
         raise ValueError("is neither true nor false")
     return value.strip().lower() == "true"
-
-
-def loss(value: str) -> Loss:
-    """``true``, ``false`` or ``rows``."""
-    try:
-        return Loss(value.strip().lower())
-    except ValueError:
-        raise ValueError("is not true, false or rows") from None
 
 
 def one_of(*words: str) -> Callable[[str], str]:

@@ -16,7 +16,6 @@ from orbitmq.spark import option_values as values_of
 from orbitmq.spark import spellings
 from orbitmq.spark.cluster.places import AtTime, Place, Start, offsets_of, queues_of, times_of
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.loss import Loss
 
 if TYPE_CHECKING:
     from orbitmq.spark.cluster.routes import QueueAddresses
@@ -69,7 +68,7 @@ class ReadOptions:
     max_delay_ms: int = 900_000
     max_rows_per_task: int | None = None
     max_bytes_per_task: int = _GIB // 4
-    on_loss: Loss = Loss.FAIL
+    fail_on_loss: bool = True
     on_bad_message: str = "fail"
     properties: str = "none"
     value_format: str = "binary"
@@ -156,7 +155,7 @@ _READ = (
     _Option("maxBytesPerTrigger", "max_bytes", values_of.size_bytes),
     _Option("minRowsPerTrigger", "min_rows", values_of.count),
     _Option("maxTriggerDelay", "max_delay_ms", values_of.duration_ms),
-    _Option("failOnDataLoss", "on_loss", values_of.loss),
+    _Option("failOnDataLoss", "fail_on_loss", values_of.boolean),
     _Option("onBadMessage", "on_bad_message", values_of.one_of("fail", "null", "raw")),
     _Option("properties", "properties", values_of.one_of("none", "map", "raw")),
     _Option("valueFormat", "value_format", values_of.one_of("binary", "string", "json")),

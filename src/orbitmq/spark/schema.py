@@ -18,21 +18,16 @@ from pyspark.sql.types import (
 
 from orbitmq.message import columns as names
 from orbitmq.spark.errors import SchemaError
-from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions
 
 BROKER = "broker"
 # Why a body could not be decompressed; only with another onBadMessage than fail.
 ERROR = "error"
-# How many messages are missing from the row's offset on; only with failOnDataLoss=rows.
-LOST = "lost"
 # The body as a value of valueSchema, and why it is none; only with valueFormat=json.
 VALUE, VALUE_ERROR = "value", "value_error"
 # Columns that are only there when somebody asks for them.
 _ON_REQUEST = (names.BODY_SIZE, names.PROPERTIES)
-_SOMETIMES_NULL = (names.TAGS, names.KEYS, ERROR, LOST, VALUE, VALUE_ERROR)
-# What the row of a gap has; all else is null there.
-PLACE = (names.TOPIC, BROKER, names.QUEUE_ID, names.QUEUE_OFFSET)
+_SOMETIMES_NULL = (names.TAGS, names.KEYS, ERROR, VALUE, VALUE_ERROR)
 
 _TYPES: dict[str, tuple[DataType, ...]] = {
     names.TOPIC: (StringType(),),
@@ -51,7 +46,6 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
 }
 _EXTRA: dict[str, tuple[DataType, ...]] = {
     ERROR: (StringType(),),
-    LOST: (LongType(),),
     VALUE: (),  # as valueSchema says
     VALUE_ERROR: (StringType(),),
 }
@@ -66,7 +60,6 @@ def extra_columns(options: ReadOptions) -> tuple[str, ...]:
     """The columns that only some options bring."""
     extra = (
         (ERROR, options.on_bad_message != "fail"),
-        (LOST, options.on_loss is Loss.ROWS),
         (VALUE, options.value_format == "json"),
         (VALUE_ERROR, options.value_format == "json"),
     )
@@ -152,7 +145,7 @@ def check_schema(schema: StructType, *, extra: Collection[str] = ()) -> None:
                 f"column {field.name} has type {field.dataType.simpleString()}, must be {wanted}"
             )
         sometimes_null = name in _SOMETIMES_NULL or (name == names.BODY and ERROR in extra)
-        if not field.nullable and (sometimes_null or (LOST in extra and name not in PLACE)):
+        if not field.nullable and sometimes_null:
             raise SchemaError(f"column {field.name} is NOT NULL, but there are rows without {field.name}")
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets, backlog
-from orbitmq.spark.loss import Gap
 from orbitmq.spark.read.partitions import QueueRange
 
 
@@ -69,14 +68,3 @@ def batch_ranges(
         known = end.begins.get(queue, start.get(queue))
         low = known if known is not None else min((first or {}).get(queue, 0), end[queue])
         yield QueueRange(queue, low, end[queue])
-
-
-def lost_ends(start: Offsets, end: Offsets) -> list[Gap]:
-    """The queues that lost their end before this batch: it begins there before the end of the one before."""
-    if start.is_first:
-        return []  # asked for anew by a replay; the batch begins where its end says
-    return [
-        Gap(queue, begin, start[queue] - begin)
-        for queue, begin in end.begins.items()
-        if begin < start.get(queue, 0)
-    ]

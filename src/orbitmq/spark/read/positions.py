@@ -15,7 +15,6 @@ from orbitmq.spark.cluster.offsets import Offsets, begin_of
 from orbitmq.spark.cluster.places import EARLIEST_OFFSET, LATEST_OFFSET, AtOffsets, AtTime, Place, Start
 from orbitmq.spark.cluster.times import TimeSearch
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
-from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.filters import FilterCheck
 from orbitmq.spark.read.partitions import QueueRange
@@ -329,8 +328,6 @@ class Positions:
         if first <= offset <= last:
             return offset
         if offset < first:
-            if self.options.on_loss is Loss.ROWS:
-                return offset  # the task that reads there finds the gap
             if not self.is_told_by_master(queue):
                 raise UnreachableError(
                     f"a slave has not got offset {offset} of {queue}, it begins at {first}"
@@ -351,27 +348,25 @@ class Positions:
         Raises:
             DataLossError: with ``failOnDataLoss``.
         """
-        if self.options.on_loss is Loss.FAIL:
+        if self.options.fail_on_loss:
             raise DataLossError(f"{text}; failOnDataLoss=false goes on with what is there")
         self.skipped += count
         log.warning("%s", text)
 
-    def checked_ends(self, start: Offsets, end: Offsets) -> tuple[Offsets, list[Gap]]:
-        """``end`` of a batch query, never before ``start``, and what is missing in between.
+    def checked_ends(self, start: Offsets, end: Offsets) -> Offsets:
+        """``end`` of a batch query, never before ``start``.
 
         Raises:
             DataLossError: a queue ends before it begins and ``failOnDataLoss`` is on.
         """
         table: dict[MessageQueue, int] = {}
-        gaps: list[Gap] = []
         for queue, offset in end.items():
             begin = begin_of(start, end, queue)
             if offset < begin:
                 text = f"{queue} ends at {offset}, before the begin of the read at {begin}"
                 self.lost(text, begin - offset)
-                gaps.append(Gap(queue, offset, begin - offset))
             table[queue] = max(offset, begin)
-        return Offsets(table), gaps
+        return Offsets(table)
 
     def unknown_firsts(self, start: Offsets, end: Offsets) -> Mapping[MessageQueue, int]:
         """The first messages of queues of which neither place tells the begin.

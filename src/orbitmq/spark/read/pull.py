@@ -21,7 +21,6 @@ from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.cluster.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patience, is_busy
 from orbitmq.spark.cluster.connections import Conversation
 from orbitmq.spark.errors import DataLossError, UnreachableError
-from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.cursor import PULL_BYTES, Cursor, Part, PartSize
@@ -115,14 +114,12 @@ class RangeReader:
 
     Attributes:
         tally: what was done so far.
-        gaps: what was found missing so far.
     """
 
     def __init__(self, brokers: Brokers, options: ReadOptions) -> None:
         self._brokers = brokers
         self._options = options
         self.tally = Tally()
-        self.gaps: list[Gap] = []
         self._strict = not options.is_filtered
         self._patience = Patience(options.offset_timeout_ms)
         self._silence = Silence(brokers, options, self._patience)
@@ -376,11 +373,10 @@ class RangeReader:
     def _lost(self, cursor: Cursor, low: int, to: int) -> None:
         to = min(to, cursor.wanted.high)
         text = f"offsets {low} to {to - 1} of {cursor.wanted.queue} are not there any more"
-        if self._options.on_loss is Loss.FAIL:
-            raise DataLossError(f"{text}; failOnDataLoss=false skips them, rows gives a row for each gap")
+        if self._options.fail_on_loss:
+            raise DataLossError(f"{text}; failOnDataLoss=false skips them")
         log.warning("%s, skipped", text)
         self.tally.skipped += to - low
-        self.gaps.append(Gap(cursor.wanted.queue, low, to - low))
         cursor.skip(low, to)
 
 

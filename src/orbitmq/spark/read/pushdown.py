@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from orbitmq.message import columns as names
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.loss import Gap
 from orbitmq.spark.read.partitions import QueueRange
-from orbitmq.spark.schema import BROKER, PLACE
+from orbitmq.spark.schema import BROKER
 
+# Every message has them.
+_NEVER_NULL = (names.TOPIC, BROKER, names.QUEUE_ID, names.QUEUE_OFFSET, names.STORE_TIMESTAMP)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -55,19 +56,16 @@ class Pushed:
 
     Args:
         tags: whether tags may be; not with another filter at the broker.
-        nulls: whether there are rows with nothing but a place (failOnDataLoss=rows), of which no filter of
-            another column is true.
 
     Attributes:
         tags: what brokers filter by, as in ``"a || b"``; ``None``: nothing was taken over.
         times: when the messages were stored, in milliseconds since 1970.
     """
 
-    def __init__(self, *, tags: bool, nulls: bool) -> None:
+    def __init__(self, *, tags: bool) -> None:
         self.tags: str | None = None
         self.times = Span()
-        self._may_take_tags = tags and not nulls
-        self._nulls = nulls
+        self._may_take_tags = tags
         self._texts: dict[str, frozenset[str]] = {}
         self._ids: frozenset[int] | None = None
         self._spans = {names.QUEUE_ID: Span(), names.QUEUE_OFFSET: Span()}
@@ -81,7 +79,7 @@ class Pushed:
         """
         column = column.lower()
         if kind == "IsNotNull":
-            return column in PLACE or (column == names.STORE_TIMESTAMP and not self._nulls)
+            return column in _NEVER_NULL
         if value is None:
             return False
         kind = "EqualTo" if kind == "EqualNullSafe" else kind
@@ -91,7 +89,7 @@ class Pushed:
             return self._take_tags(kind, value)
         if column in self._spans:
             return self._take_numbers(kind, column, value)
-        if column == names.STORE_TIMESTAMP and kind in _SPANS and not self._nulls:
+        if column == names.STORE_TIMESTAMP and kind in _SPANS:
             below_ms, more = divmod((value - _EPOCH) // _MICROSECOND, 1000)
             self.times = self.times.narrowed(*_SPANS[kind](below_ms, more > 0))
             return True
@@ -106,11 +104,6 @@ class Pushed:
                 high = item.high if offsets.high is None else min(item.high, offsets.high)
                 if low < high:
                     yield QueueRange(item.queue, low, high)
-
-    def gaps(self, gaps: Iterable[Gap]) -> list[Gap]:
-        """Those whose rows the filters leave."""
-        offsets = self._spans[names.QUEUE_OFFSET]
-        return [gap for gap in gaps if self._has(gap.queue) and gap.first in offsets]
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that were stored in time; a narrowed range may hold others."""

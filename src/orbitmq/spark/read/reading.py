@@ -14,7 +14,6 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.garbage import spare_modules
-from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.partitions import CORES_VARIABLE, QueueRange, TaskLimits, plan, task_count
@@ -29,16 +28,12 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 
     Attributes:
         ranges: of queues, in their order.
-        gaps: messages that the planner knows to be missing, for rows of their own.
         routes: the planner's routes of the queues, by topic: a task asks no name server.
     """
 
-    def __init__(
-        self, ranges: Sequence[QueueRange], gaps: Sequence[Gap], routes: Mapping[str, QueueAddresses]
-    ) -> None:
+    def __init__(self, ranges: Sequence[QueueRange], routes: Mapping[str, QueueAddresses]) -> None:
         super().__init__(None)
         self.ranges = tuple(ranges)
-        self.gaps = tuple(gaps)
         self.routes = dict(routes)
 
 
@@ -48,24 +43,15 @@ def cluster_cores() -> int:
     return whole_number(os.environ.get(CORES_VARIABLE, ""), INT32) or this_worker().host.cores
 
 
-def tasks(
-    positions: Positions, ranges: Sequence[QueueRange], count: int | None, gaps: Sequence[Gap] = ()
-) -> list[InputPartition]:
+def tasks(positions: Positions, ranges: Sequence[QueueRange], count: int | None) -> list[InputPartition]:
     """The tasks that read ``ranges``.
 
     Args:
         count: in how many tasks; ``None``: as many as suit.
-        gaps: given to the first task when there are rows for them.
     """
     positions.check_filter(ranges)
     planned = plan(ranges, count or tasks_for(positions, ranges))
-    told = tuple(gaps) if positions.options.on_loss is Loss.ROWS else ()
-    if told and not planned:
-        planned = [[]]
-    return [
-        TaskPartition(some, () if number else told, positions.brokers.routes_of(item.queue for item in some))
-        for number, some in enumerate(planned)
-    ]
+    return [TaskPartition(some, positions.brokers.routes_of(item.queue for item in some)) for some in planned]
 
 
 def tasks_for(positions: Positions, ranges: Sequence[QueueRange]) -> int:
@@ -89,9 +75,6 @@ def read_task(
     try:
         for batch in reader.batches(partition.ranges, maker):
             yield shape.finish(batch)
-        gaps = (*partition.gaps, *reader.gaps)
-        if gaps and options.on_loss is Loss.ROWS:
-            yield shape.gaps(gaps)
     finally:
         report(reader.tally)
         spare_modules()

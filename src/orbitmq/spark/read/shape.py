@@ -1,18 +1,14 @@
-"""From decoded messages to the rows that were asked for: values of bodies, rows for gaps."""
+"""From decoded messages to the rows that were asked for: values of bodies."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from orbitmq.message import columns as names
-from orbitmq.spark.loss import Gap
 from orbitmq.spark.read.arrow_types import arrow_schema
 from orbitmq.spark.read.values import ValueReader
-from orbitmq.spark.schema import BROKER, LOST, VALUE, VALUE_ERROR
+from orbitmq.spark.schema import VALUE, VALUE_ERROR
 
 
 class Shape:
@@ -28,7 +24,7 @@ class Shape:
     def __init__(self, schema: StructType) -> None:
         self._schema = arrow_schema(schema)
         by_name = {field.name.lower(): field for field in schema.fields}
-        stored = [field for name, field in by_name.items() if name not in (LOST, VALUE, VALUE_ERROR)]
+        stored = [field for name, field in by_name.items() if name not in (VALUE, VALUE_ERROR)]
         self._reader = ValueReader(by_name[VALUE].dataType) if VALUE in by_name else None
         if self._reader is not None and names.BODY not in by_name:
             stored.append(StructField(names.BODY, BinaryType(), True))
@@ -45,22 +41,7 @@ class Shape:
         if self._reader is not None:
             bodies = columns[names.BODY].cast(pa.binary()).to_pylist()
             columns[VALUE], columns[VALUE_ERROR] = self._reader.read(bodies)
-        columns[LOST] = pa.nulls(batch.num_rows, pa.int64())
         return self._rows(columns)
-
-    def gaps(self, gaps: Sequence[Gap]) -> pa.RecordBatch:
-        """A row for each gap: its place, how many messages are lost, all else null."""
-        found: dict[str, list[Any]] = {
-            names.TOPIC: [gap.queue.topic for gap in gaps],
-            BROKER: [gap.queue.broker_name for gap in gaps],
-            names.QUEUE_ID: [gap.queue.queue_id for gap in gaps],
-            names.QUEUE_OFFSET: [gap.first for gap in gaps],
-            LOST: [gap.lost for gap in gaps],
-        }
-        arrays = [
-            pa.array(found.get(field.name.lower(), [None] * len(gaps)), field.type) for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _rows(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orbitmq.spark.errors import plainly
-from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.batch_end import batch_ranges
 from orbitmq.spark.read.positions import Positions
@@ -26,18 +25,18 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._pushed = Pushed(tags=not options.is_filtered, nulls=options.on_loss is Loss.ROWS)
+        self._pushed = Pushed(tags=not options.is_filtered)
 
     @override
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
         positions = Positions(self._options)
         start = positions.start()
-        end, gaps = positions.checked_ends(start, positions.end())
+        end = positions.checked_ends(start, positions.end())
         ranges = list(self._pushed.ranges(batch_ranges(start, end, positions.unknown_firsts(start, end))))
         times = self._pushed.times
         narrowed = positions.narrowed(ranges, times.low, times.high)
-        return tasks(positions, narrowed, None, self._pushed.gaps(gaps))
+        return tasks(positions, narrowed, None)
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

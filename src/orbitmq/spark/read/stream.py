@@ -16,7 +16,7 @@ from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
 from orbitmq.spark.cluster.places import Start
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, lost_ends, next_end, shrunk_queues
+from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
 from orbitmq.spark.read.positions import Positions, Told
 from orbitmq.spark.read.reading import tasks, tasks_for
@@ -179,7 +179,7 @@ class Stream:
                 raise self._no_begin
             log.warning("the first batch is run again, its end says where it begins: %s", self._no_begin)
         ranges = list(batch_ranges(begin, until, self._positions.unknown_firsts(begin, until)))
-        return tasks(self._positions, ranges, until.tasks, lost_ends(begin, until))
+        return tasks(self._positions, ranges, until.tasks)
 
     def _tells_begin(self, until: Offsets) -> bool:
         """Whether the end of a first batch does without an answer of the brokers: it knows each topic (or
