@@ -121,7 +121,7 @@ def test_a_topic_that_nobody_knows_is_an_error_when_a_query_begins_and_not_when_
     assert [(item.low, item.high) for item in task.ranges] == [(0, 100)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.behaviour("SP-08")
+@pytest.mark.behaviour("SP-07")
 def test_a_run_does_not_end_because_the_cluster_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     spark = OlderSpark([Offsets({QUEUE: 0}).to_json()])
     answers: list[Any] = [UnreachableError("no name server"), Told(Offsets({QUEUE: 100}), {}, {})]

@@ -431,7 +431,7 @@ class BadBody(ScriptedBrokers):
 )
 def test_a_body_that_cannot_be_read_costs_one_row(how: str, body: bytes | None) -> None:
     options = ReadOptions(topics=("t",), on_bad_message=how)
-    maker = BatchMaker(message_schema(["body", "error"], extra=["error"]), bad_body=how)
+    maker = BatchMaker(message_schema(["body", "error"], error=True), bad_body=how)
     (batch,) = RangeReader(BadBody(), options).batches([QueueRange(QUEUES[1], 0, 3)], maker)
     assert batch.column(0).to_pylist() == [b"first", body, b"third"]
     first, error, third = batch.column(1).to_pylist()

@@ -103,7 +103,7 @@ def test_a_broker_that_the_name_servers_took_out_is_told_as_well(
     assert not caplog.messages, "who takes a broker out for good restarts the query"
 
 
-@pytest.mark.behaviour("SP-10")
+@pytest.mark.behaviour("SP-09")
 def test_a_queue_that_its_topic_lost_is_told(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -281,7 +281,7 @@ def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(
         reader().prepareForTriggerAvailableNow()
 
 
-@pytest.mark.behaviour("SP-10")
+@pytest.mark.behaviour("SP-09")
 def test_available_now_names_a_broker_that_nobody_shows(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -295,7 +295,7 @@ def test_available_now_names_a_broker_that_nobody_shows(
     assert caplog.messages == [told]
 
 
-@pytest.mark.behaviour("SP-08")
+@pytest.mark.behaviour("SP-07")
 def test_available_now_does_not_end_while_a_new_queue_is_silent(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -459,7 +459,7 @@ def test_a_row_that_cannot_be_sent_is_named(
     assert not brokers.sends
 
 
-@pytest.mark.behaviour("SP-07")
+@pytest.mark.behaviour("SP-06")
 @pytest.mark.parametrize(
     ("columns", "topic", "words"),
     [
@@ -496,7 +496,7 @@ def test_columns_that_are_not_messages_are_refused(
         check_columns(schema, topic)
 
 
-@pytest.mark.behaviour("SP-07")
+@pytest.mark.behaviour("SP-06")
 def test_a_send_fits_a_request(brokers: ScriptedBrokers) -> None:
     schema = StructType().add("body", StringType())
     StreamWriter(options(delivery=AT_LEAST_ONCE, batch_bytes=8 << 20), schema)
@@ -706,7 +706,7 @@ def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
         assert brokers.bodies() == list(range(100, 110))
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 def test_half_messages_at_a_broker_that_is_away_end_no_query(
     brokers: ScriptedBrokers, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -211,7 +211,7 @@ def test_a_queue_that_lost_its_end_is_loss(cluster: ScriptedCluster) -> None:
     assert rows_of(lenient.partitions(after, following)) == {A0: (90, 95)}
 
 
-@pytest.mark.behaviour("SP-11")
+@pytest.mark.behaviour("SP-10")
 def test_an_archive_never_takes_an_offset_twice(cluster: ScriptedCluster) -> None:
     options = read_options({"topic": "t", "failOnDataLoss": "false"}, Reading.STREAM)
     stream = ArchiveReader(options, {})

@@ -19,7 +19,7 @@ from orbitmq.spark import versions
 from orbitmq.spark.errors import VersionError, plainly
 from orbitmq.spark.options import Reading, ReadOptions, read_options, write_options
 from orbitmq.spark.read.partitions import FILTERS_VARIABLE
-from orbitmq.spark.schema import check_schema, extra_columns, schema_of
+from orbitmq.spark.schema import check_schema, schema_of
 
 if TYPE_CHECKING:
     from orbitmq.spark.read.source import BatchReader
@@ -48,7 +48,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     @override
     @plainly
-    def schema(self) -> StructType | str:
+    def schema(self) -> StructType:
         return schema_of(read_options(self._given))
 
     @override
@@ -97,7 +97,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     def _reading(self, reading: Reading, schema: StructType) -> ReadOptions:
         """The options, when the schema fits them: on the driver, before any task."""
         options = read_options(self._given, reading)
-        check_schema(schema, extra=extra_columns(options))
+        check_schema(schema, error=options.on_bad_message != "fail")
         return options
 
 

@@ -13,6 +13,8 @@ from orbitmq.wire.addresses import AddressError, several
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h)?", re.IGNORECASE)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _BYTES = re.compile(r"([0-9]{1,15})\s*([kmgt]?)b?", re.IGNORECASE)
+# What to do with a body of JSON.
+JSON_BODY = "read it with Spark's from_json(CAST(body AS STRING), 'id INT, price DOUBLE')"
 _EARLY_MS = 9_999_999
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -95,6 +97,13 @@ def one_of(*words: str) -> Callable[[str], str]:
         return value.strip().lower()
 
     return read
+
+
+def value_format(value: str) -> str:
+    """The type of the body."""
+    if value.strip().lower() == "json":
+        raise ValueError(f"is not binary or string: {JSON_BODY}")
+    return one_of("binary", "string")(value)
 
 
 def duration_ms(value: str) -> int:

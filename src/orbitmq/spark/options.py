@@ -43,8 +43,7 @@ class ReadOptions:
         assigned: only these queues; ``None``: all of the topics.
         sql: keep only messages whose properties this SQL92 expression matches; ``None``: no such filter.
         group_id: under which progress is published; ``None``: it is not.
-        value_format: ``binary`` or ``string``: the type of the body; ``json``: the body is also a value of
-            ``value_schema``, which is DDL such as ``id BIGINT, price DOUBLE``.
+        value_format: the type of the body: ``binary`` or ``string``.
         push_filters: whether a batch read takes Spark's filters; ``None``: as the session says.
         time_strategy: what a start at a time is when no message of a topic is so new: ``error``, ``latest``.
         plan_timeout_ms: as ``offset_timeout_ms``, for the planning of a query, before anything is read.
@@ -72,7 +71,6 @@ class ReadOptions:
     on_bad_message: str = "fail"
     properties: str = "none"
     value_format: str = "binary"
-    value_schema: str | None = None
     push_filters: bool | None = None
     parallelism: int | None = None
     batch_bytes: int = 4 << 20
@@ -158,8 +156,7 @@ _READ = (
     _Option("failOnDataLoss", "fail_on_loss", values_of.boolean),
     _Option("onBadMessage", "on_bad_message", values_of.one_of("fail", "null", "raw")),
     _Option("properties", "properties", values_of.one_of("none", "map", "raw")),
-    _Option("valueFormat", "value_format", values_of.one_of("binary", "string", "json")),
-    _Option("valueSchema", "value_schema", values_of.text),
+    _Option("valueFormat", "value_format", values_of.value_format),
     _Option("parallelism", "parallelism", values_of.count),
     _Option("maxRowsPerTask", "max_rows_per_task", values_of.count),
     _Option("maxBytesPerTask", "max_bytes_per_task", values_of.size_bytes),
@@ -283,15 +280,10 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
 
 
 def _check_values(made: ReadOptions) -> None:
-    """What filters and forms of the body exclude or need."""
+    """Which filters exclude each other."""
     if made.sql is not None and made.tags != "*":
         raise OptionError(
             "options tags and sql are both given: a broker filters by one (TAGS is a property too)"
-        )
-    if (made.value_format == "json") != (made.value_schema is not None):
-        raise OptionError(
-            "option valueFormat=json needs valueSchema, such as 'id BIGINT, price DOUBLE', "
-            "and valueSchema needs it"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql.types import (
     BinaryType,
@@ -23,11 +23,9 @@ from orbitmq.spark.options import ReadOptions
 BROKER = "broker"
 # Why a body could not be decompressed; only with another onBadMessage than fail.
 ERROR = "error"
-# The body as a value of valueSchema, and why it is none; only with valueFormat=json.
-VALUE, VALUE_ERROR = "value", "value_error"
 # Columns that are only there when somebody asks for them.
 _ON_REQUEST = (names.BODY_SIZE, names.PROPERTIES)
-_SOMETIMES_NULL = (names.TAGS, names.KEYS, ERROR, VALUE, VALUE_ERROR)
+_SOMETIMES_NULL = (names.TAGS, names.KEYS, ERROR)
 
 _TYPES: dict[str, tuple[DataType, ...]] = {
     names.TOPIC: (StringType(),),
@@ -43,41 +41,26 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     names.STORE_TIMESTAMP: (TimestampType(),),
     names.MESSAGE_ID: (StringType(),),
     names.RECONSUME_TIMES: (IntegerType(),),
-}
-_EXTRA: dict[str, tuple[DataType, ...]] = {
     ERROR: (StringType(),),
-    VALUE: (),  # as valueSchema says
-    VALUE_ERROR: (StringType(),),
 }
 
 
 def column_names() -> tuple[str, ...]:
     """Every column that a read may have."""
-    return (*_TYPES, *_EXTRA)
-
-
-def extra_columns(options: ReadOptions) -> tuple[str, ...]:
-    """The columns that only some options bring."""
-    extra = (
-        (ERROR, options.on_bad_message != "fail"),
-        (VALUE, options.value_format == "json"),
-        (VALUE_ERROR, options.value_format == "json"),
-    )
-    return tuple(name for name, there in extra if there)
+    return tuple(_TYPES)
 
 
 def message_schema(
     columns: Sequence[str] = (),
     *,
-    extra: Collection[str] = (),
+    error: bool = False,
     properties: str = "none",
     body: str = "binary",
 ) -> StructType:
     """The schema of a topic: the usual columns, or the named ones in their order.
 
     Args:
-        extra: of :func:`extra_columns`. A value takes the place of the body; its type is a struct without
-            fields here.
+        error: there is a column that says why a body could not be read.
         properties: ``none``; ``map``: there is a column ``properties`` too; ``raw``: as its stored bytes. To
             name the column is to ask for the map.
         body: ``string``: the body is a string.
@@ -93,58 +76,51 @@ def message_schema(
         types[names.PROPERTIES] = BinaryType()
     if body == "string":
         types[names.BODY] = StringType()
-    types |= {name: StructType() if name == VALUE else _EXTRA[name][0] for name in extra}
+    if not error:
+        del types[ERROR]
     usual = [name for name in types if name not in _ON_REQUEST]
-    if VALUE in extra:
-        usual.remove(names.BODY)
     if properties != "none":
         usual.append(names.PROPERTIES)
     wanted = [name.lower() for name in columns] or usual
     unknown = [name for name in wanted if name not in types]
     if unknown or len(set(wanted)) < len(wanted):
         raise SchemaError(f"columns {wanted}: unknown {unknown} or repeated; known: {', '.join(types)}")
-    if VALUE_ERROR in wanted and VALUE not in wanted:
-        raise SchemaError(f"column {VALUE_ERROR} tells about column {VALUE}, which is not read")
     return StructType([StructField(name, types[name], True) for name in wanted])
 
 
-def schema_of(options: ReadOptions) -> StructType | str:
-    """The schema of a read: as DDL when only Spark can tell the type of the value.
+def schema_of(options: ReadOptions) -> StructType:
+    """The schema of a read.
 
     Raises:
         SchemaError: the option columns names an unknown column, or one twice.
     """
-    body = "string" if options.value_format == "string" else "binary"
-    made = message_schema(
-        options.columns, extra=extra_columns(options), properties=options.properties, body=body
+    return message_schema(
+        options.columns,
+        error=options.on_bad_message != "fail",
+        properties=options.properties,
+        body=options.value_format,
     )
-    if options.value_schema is None:
-        return made
-    kinds = {field.name: field.dataType.simpleString() for field in made.fields}
-    kinds |= {VALUE: f"struct<{options.value_schema}>"} if VALUE in kinds else {}
-    return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
 
 
-def check_schema(schema: StructType, *, extra: Collection[str] = ()) -> None:
+def check_schema(schema: StructType, *, error: bool = False) -> None:
     """Accept a schema that the user gave: a subset of the columns, in any order, ``body`` also as string.
 
     Args:
-        extra: of :func:`extra_columns`.
+        error: as in :func:`message_schema`.
 
     Raises:
         SchemaError: a column is unknown or has another type than messages have.
     """
-    message_schema(schema.fieldNames(), extra=extra)
+    message_schema(schema.fieldNames(), error=error)
     for field in schema.fields:
         name = field.name.lower()
-        allowed = _TYPES.get(name) or _EXTRA[name]
-        fits = any(_same_type(field.dataType, kind) for kind in allowed)
-        if not fits and not (name == VALUE and isinstance(field.dataType, StructType)):
-            wanted = " or ".join(kind.simpleString() for kind in allowed) or "struct"
+        allowed = _TYPES[name]
+        if not any(_same_type(field.dataType, kind) for kind in allowed):
+            wanted = " or ".join(kind.simpleString() for kind in allowed)
             raise SchemaError(
                 f"column {field.name} has type {field.dataType.simpleString()}, must be {wanted}"
             )
-        sometimes_null = name in _SOMETIMES_NULL or (name == names.BODY and ERROR in extra)
+        sometimes_null = name in _SOMETIMES_NULL or (name == names.BODY and error)
         if not field.nullable and sometimes_null:
             raise SchemaError(f"column {field.name} is NOT NULL, but there are rows without {field.name}")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from orbitmq.spark import option_values
+
 # Kafka's name, lower case: ours.
 SAME_AS_KAFKA: Mapping[str, str] = {
     "subscribe": "topic",
@@ -21,13 +23,14 @@ _INSTEAD: Mapping[str, str] = {
     "kafka.bootstrap.servers": "use nameServers, the addresses of RocketMQ's name servers",
     "groupidprefix": "use groupId",
     "consumergroup": "use groupId",
+    "valueschema": option_values.JSON_BODY,
     "includeheaders": "use properties=map",
     "fetchoffset.numretries": "use offsetTimeout",
     "fetchoffset.retryintervalms": "use offsetTimeout",
     "kafkaconsumer.polltimeoutms": "use requestTimeout",
 }
 # The options of Spark's Kafka source that are not the same here.
-KAFKA_NAMES = (*SAME_AS_KAFKA, *(name for name in _INSTEAD if name != "consumergroup"))
+KAFKA_NAMES = (*SAME_AS_KAFKA, *(name for name in _INSTEAD if name not in ("consumergroup", "valueschema")))
 KAFKA_CLIENT = "kafka."
 
 

@@ -13,7 +13,7 @@ from orbitmq.message import columns as names
 from orbitmq.message.column_decoder import ColumnDecoder
 from orbitmq.message.columns import Columns, Pairs, Text
 from orbitmq.runtime.seam import Buffer
-from orbitmq.spark.read.arrow_types import arrow_schema
+from orbitmq.spark.arrow_types import arrow_schema
 from orbitmq.spark.schema import BROKER, ERROR, check_schema
 
 
@@ -28,7 +28,7 @@ class BatchMaker:
     """
 
     def __init__(self, schema: StructType, tags: str = "*", bad_body: str = names.FAIL) -> None:
-        check_schema(schema, extra=(ERROR,) if bad_body != names.FAIL else ())
+        check_schema(schema, error=bad_body != names.FAIL)
         self._schema = schema
         self._bad_body = bad_body
         self._tags = None if tags == "*" else pa.array([t.strip() for t in tags.split("||")], pa.string())

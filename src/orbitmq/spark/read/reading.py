@@ -20,7 +20,6 @@ from orbitmq.spark.read.partitions import CORES_VARIABLE, QueueRange, TaskLimits
 from orbitmq.spark.read.positions import Positions
 from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.read.reports import report
-from orbitmq.spark.read.shape import Shape
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
@@ -68,13 +67,11 @@ def read_task(
     """The messages of one task. Spark hands an empty partition when there is nothing to read."""
     if not isinstance(partition, TaskPartition):
         return
-    shape = Shape(schema)
-    maker = BatchMaker(shape.stored, options.tags, options.on_bad_message)
+    maker = BatchMaker(schema, options.tags, options.on_bad_message)
     brokers = Brokers(options.name_servers, options.request_timeout_ms, partition.routes)
     reader = RangeReader(brokers, options)
     try:
-        for batch in reader.batches(partition.ranges, maker):
-            yield shape.finish(batch)
+        yield from reader.batches(partition.ranges, maker)
     finally:
         report(reader.tally)
         spare_modules()

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import DataType, MapType, StructType, TimestampType
 from typing_extensions import override
 
-from orbitmq.spark.read.arrow_types import arrow_schema
+from orbitmq.spark.arrow_types import arrow_schema
 
 ROWS_PER_BATCH = 1_000
 
