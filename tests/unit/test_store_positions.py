@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.message.record import decode_record
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
@@ -212,6 +213,30 @@ async def test_queue_files_that_were_damaged_are_made_anew(
         assert store.get("b", 2, 0, 32).count == 1
         await store.stop()
     assert paths[number] in caplog.text
+
+
+@pytest.mark.behaviour("ST-16")
+@pytest.mark.parametrize("other", ["a/2/1", "a/2/2", "a/1/0", "b/2/0"])
+async def test_queue_files_that_changed_places_are_made_anew(
+    other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = simulated_runtime(1)
+    path, *_ = await damaged_store(runtime, 3)
+    folder, number = f"{ROOT}/consumequeue/{other}".rsplit("/", 1)
+    second = f"{folder}/{runtime.files.list_dir(folder)[int(number)]}"
+    contents = [runtime.files.read_bytes(each) for each in (second, path)]
+    for each, content in zip((path, second), contents, strict=True):
+        runtime.files.write_atomic(each, content)
+    store = await opened(runtime, "a", "b")
+    for topic, count in (("a", 250), ("b", 1)):
+        for queue in range(4):
+            offset = 0
+            while (found := store.get(topic, queue, offset, 32)).count:
+                assert decode_record(found.body).topic == topic
+                offset = found.next_offset
+            assert offset == count
+    assert "are made anew from the log" in caplog.text
+    await store.stop()
 
 
 @pytest.mark.behaviour("ST-16")

@@ -90,7 +90,7 @@ class MessageStore:
         self.queues = Queues(runtime, config, self.appender, self.lookup)
         self.schedule = self.log.schedule
         self.map_entries = self.queues.map_entries
-        self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
+        self._reader = Reader(self.queues, self._files, self.appender, self.lookup, self._codes, OUTPUT_BYTES)
         self.made = MadeTopics(self.queues, self.appender, self._reader, self.update_clock)
         self._writer = Writer(
             config, self.queues, self.log, self.appender, self.acceptance, self.update_clock, self._now_ms

@@ -207,7 +207,9 @@ class Job:
                 ResponseCode.TOPIC_NOT_EXIST, f"the dead letters of group {self.group} are gone"
             )
         records = [one for one in iter_records(found.body) if one.queue_offset < facts.end]
-        return records, min(max(found.next_offset, facts.position + 1), facts.end)
+        # The entry there may be being made anew: then it is read once more.
+        least = facts.position + (found.status is not GetStatus.MESSAGE_WAS_REMOVING)
+        return records, min(max(found.next_offset, least), facts.end)
 
     def _pass_over(self) -> None:
         """Go on at the next dead letter that the request names, when it names some."""

@@ -28,7 +28,7 @@ from orbitmq.message.record import iter_records
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import in_slices
-from orbitmq.store import MessageFilter, MessageStore, NewMessage
+from orbitmq.store import GetStatus, MessageFilter, MessageStore, NewMessage
 from orbitmq.wire.bodies.pop import AckMsg, BatchAckMsg, PopCheckPoint
 from orbitmq.wire.errors import RemotingError, WireError
 
@@ -159,7 +159,7 @@ class CheckPoints:
             for record in iter_records(found.body):
                 if decode_properties(record.properties).get(property_names.REAL_TOPIC) == self._topic:
                     return True
-            offset = max(found.next_offset, offset + 1)
+            offset = max(found.next_offset, offset + (found.status is not GetStatus.MESSAGE_WAS_REMOVING))
             await asyncio.sleep(0)
         return False
 

@@ -342,7 +342,9 @@ class Popping:
                 topic, queue_id, start, wanted, max_bytes=self._config.transfer_max_bytes, filter=filter
             )
             self._counters.note_get(result.status is GetStatus.FOUND, started)
-            if result.status is GetStatus.FOUND or result.next_offset in (start, result.max_offset):
+            if result.status is GetStatus.FOUND or result.next_offset == result.max_offset:
+                break
+            if result.next_offset == start and result.status is not GetStatus.MESSAGE_WAS_REMOVING:
                 break
             start = result.next_offset
         return result

@@ -63,7 +63,8 @@ class RolledCopies:
         if found.status is GetStatus.FOUND and _NAME in found.body:
             for record in iter_records(found.body):
                 self._note(record)
-        self._at = max(self._at + 1, found.next_offset)
+        least = self._at + (found.status is not GetStatus.MESSAGE_WAS_REMOVING)
+        self._at = max(least, found.next_offset)
 
     def _note(self, record: Record) -> None:
         properties = forms.properties_of(record)

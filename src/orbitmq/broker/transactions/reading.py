@@ -22,6 +22,8 @@ GROUP = reserved.TRANS_GROUP
 MARKS_PER_TURN = 64
 MARK_BYTES_PER_TURN = 1 << 16
 ORIGINS_PER_TURN = 128
+# An entry that leads to no record is passed over, or being made anew: there is more behind it.
+_GOES_ON = frozenset({GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING})
 
 
 class HalfQueue:
@@ -46,7 +48,7 @@ class HalfQueue:
         table, marks = HalfTable(half), MarkProgress(op)
         while True:
             found = self._store.get(OP, 0, op, MARKS_PER_TURN, max_bytes=MARK_BYTES_PER_TURN)
-            if found.status is not GetStatus.FOUND:
+            if found.status not in _GOES_ON:
                 return table, marks
             for record in iter_records(found.body):
                 offsets = forms.marked_offsets(record.body)
@@ -85,6 +87,8 @@ class HalfQueue:
     def half(self, offset: int) -> Record | None:
         """The half message at an offset, ``None``: its file is gone."""
         found = self._store.get(HALF, 0, offset, 1)
+        while found.status is GetStatus.MESSAGE_WAS_REMOVING and found.next_offset == offset:
+            found = self._store.get(HALF, 0, offset, 1)  # its entry is being made anew
         return decode_record(found.body) if found.status is GetStatus.FOUND else None
 
     def origin(self, offset: int) -> int:
@@ -111,7 +115,7 @@ class HalfQueue:
         """
         known = self._offsets.query(GROUP, HALF, 0) or 0
         lowest, op = known, self._mark_behind(log_end - 1, self._store.max_offset(OP, 0))
-        while (found := self._store.get(OP, 0, op, 1024, max_bytes=1 << 20)).status is GetStatus.FOUND:
+        while (found := self._store.get(OP, 0, op, 1024, max_bytes=1 << 20)).status in _GOES_ON:
             for record in iter_records(found.body):
                 lowest = min([lowest, *forms.marked_offsets(record.body)])
             op = found.next_offset

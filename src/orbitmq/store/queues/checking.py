@@ -1,7 +1,9 @@
 """Checks at a start that consume queue files hold the entries that the noted positions promise.
 
 A file may be gone, empty, cut or full of zeros: somebody deleted it, or a copy or a disk lost it. There are
-many queues, so the check looks only at the size of each file and at its first and last entry.
+many queues, so the check looks only at the size of each file and at its first and last entry. Places in the
+log rise from entry to entry, so that files which changed places with each other are seen, too. An entry
+between them is looked at when it is read (``mending.py``).
 """
 
 from __future__ import annotations
@@ -36,19 +38,26 @@ class QueueFiles:
 
     def first_fault(self, positions: QueuePositions) -> str | None:
         """The first file that lacks entries that the positions promise, and why; ``None``: there is none."""
-        rows = zip(positions.owners, positions.ids, positions.mins, positions.nexts, strict=True)
-        for owner, queue_id, low, following in rows:
+        columns = (positions.mins, positions.nexts, positions.places)
+        for owner, queue_id, low, following, place in zip(
+            positions.owners, positions.ids, *columns, strict=True
+        ):
             if low < following and positions.topics[owner]:
                 folder = f"{self.root}/{positions.topics[owner]}/{queue_id}"
-                if (fault := self.fault(folder, low, following)) is not None:
+                if (fault := self.fault(folder, low, following, place)) is not None:
                     return fault
         return None
 
-    def fault(self, folder: str, low: int, following: int) -> str | None:
-        """The first file of a queue that lacks entries of the offsets ``low`` to ``following`` - 1."""
+    def fault(self, folder: str, low: int, following: int, low_place: int = -1) -> str | None:
+        """The first file of a queue that lacks entries of the offsets ``low`` to ``following`` - 1.
+
+        Args:
+            low_place: the place in the log of the message at ``low``, -1: unknown.
+        """
         per_file = self.file_bytes // ENTRY_BYTES
         gone = ""
         any_there = False
+        before = -1
         for number in range(low // per_file, (following - 1) // per_file + 1):
             path = f"{folder}/{file_name(number * self.file_bytes)}"
             begin = number * per_file
@@ -66,9 +75,13 @@ class QueueFiles:
                 # Cleaning removes only files whose entries are all below the log's first file.
                 return f"{gone} is missing"
             any_there = True
-            for offset in {first, last}:
-                if not -1 < self._place(path, offset - begin) < self.log_end:
+            for offset in sorted({first, last}):
+                place = self._place(path, offset - begin)
+                if not -1 < place < self.log_end:
                     return f"{path} has no entry for offset {offset}"
+                if place <= before or (offset == low and place != low_place >= 0):
+                    return f"{path} has an entry for offset {offset} that is another one's"
+                before = place
         return None if any_there else f"{gone} is missing"
 
     def _place(self, path: str, entry: int) -> int:

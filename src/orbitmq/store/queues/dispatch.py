@@ -40,10 +40,9 @@ SCAN_TAIL_FULL = layout.SCAN_TAIL_FULL
 SCAN_NEEDS_CODE = layout.SCAN_NEEDS_CODE
 SCAN_AHEAD = layout.SCAN_AHEAD
 SCAN_BEHIND = layout.SCAN_BEHIND
-# Records of a transaction that is not committed are in no queue (MessageSysFlag).
-TRANSACTION_MASK = 0xC
-PREPARED = 0x4
-ROLLED_BACK = 0xC
+TRANSACTION_MASK = layout.TRANSACTION_MASK
+PREPARED = layout.PREPARED
+ROLLED_BACK = layout.ROLLED_BACK
 
 # A row of the table of queues: hash, place and length of the topic's name, queue id, slot, needs a code.
 R_HASH = 0

@@ -60,6 +60,11 @@ BAD_LENGTHS = 6  # the lengths of body, topic and properties do not add up to th
 BAD_CRC = 7  # the body is not the one that was stored
 BAD_HOLE = 8  # a part beside the body was never written
 
+# Records of a transaction that is not committed are in no queue (MessageSysFlag).
+TRANSACTION_MASK = 0xC
+PREPARED = 0x4
+ROLLED_BACK = 0xC
+
 MAGIC_V1 = record_layout.MAGIC_V1
 MAGIC_V2 = record_layout.MAGIC_V2
 RECORD_FIXED_BYTES = record_layout.FIXED_BYTES

@@ -297,6 +297,9 @@ class Lookup:
                     copy(out, out_at + self.read_bytes, self.log, self.within, size)
                     self.read_bytes = end
                     self.read_count += 1
+            elif self.sizes[i] < RECORD_FIXED_BYTES:
+                # An empty entry has no tags code either: it may be any message's.
+                return READ_BROKEN
             self.read_next += 1
             if self.read_count >= max_count:
                 break

@@ -62,6 +62,7 @@ class Queues:
     Attributes:
         topics: those that were set; only their queues are found by :meth:`slot`.
         dropped: how many topics were dropped: their slots are not to be used any more.
+        cuts: how often queues lost messages at their end or began anew: offsets are given once more since.
         moved: slots that :meth:`go_on_at` has moved, and to which offset: nothing on the disk says so yet.
     """
 
@@ -86,6 +87,7 @@ class Queues:
         self._doubtful: set[tuple[int, int]] = set()
         self._file_created = False
         self.dropped = 0
+        self.cuts = 0
         self.moved: dict[int, int] = {}
 
     # -- topics and slots ------------------------------------------------------------------------------
@@ -407,6 +409,17 @@ class Queues:
             self._lookup.set_entry_map(slot, view, first, count)
             return True
 
+    def mend(self, slot: int, offset: int, entry: bytes) -> None:
+        """Write one entry of the queue's file anew.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self._mutex:
+            if self.alive(slot) and offset < self._appender.get(slot, table.Q_SAVED):
+                queue = self._queue(slot)
+                self._note(slot, queue, queue.write(offset, entry))
+
     # -- changes of a queue's ends ---------------------------------------------------------------------
 
     def entry(self, slot: int, offset: int) -> tuple[int, int, int]:
@@ -425,6 +438,7 @@ class Queues:
 
     def restart(self, slot: int, offset: int) -> None:
         """Let the queue begin anew, empty, at ``offset``."""
+        self.cuts += 1
         with self._mutex:
             self._lookup.drop_entry_map(slot)
             queue = self._queue(slot)
@@ -494,6 +508,7 @@ class Queues:
 
     def truncate(self, slot: int, next_offset: int) -> None:
         """Forget the queue's entries from ``next_offset`` on."""
+        self.cuts += 1
         with self._mutex:
             self._lookup.drop_entry_map(slot)
             first = self._appender.get(slot, table.Q_SAVED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from orbitmq.store.filter import MessageFilter
 from orbitmq.store.log.appender import Appender
@@ -11,7 +12,9 @@ from orbitmq.store.log.records import RecordReader
 from orbitmq.store.model import GetResult, GetStatus
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
+from orbitmq.store.queues.mending import Mended, Mending
 from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.reput import TagsCodeOf
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +26,13 @@ class Reader:
     """The reading half of a store. Runs on the event loop; reads only what is written to the files."""
 
     def __init__(
-        self, queues: Queues, log: LogFiles, appender: Appender, lookup: Lookup, output_bytes: int
+        self,
+        queues: Queues,
+        log: LogFiles,
+        appender: Appender,
+        lookup: Lookup,
+        codes: Mapping[str, TagsCodeOf],
+        output_bytes: int,
     ) -> None:
         self._queues = queues
         self._log = log
@@ -31,6 +40,7 @@ class Reader:
         self._lookup = lookup
         self._output = bytearray(output_bytes)
         self._record = RecordReader()
+        self._mending = Mending(queues, log, appender, self._entry, codes)
         # The damage that was logged: slot and queue offset, or -1 and log offset.
         self._told: set[tuple[int, int]] = set()
 
@@ -52,8 +62,15 @@ class Reader:
         outside = _outside(offset, low, high)
         if outside is not None:
             return GetResult(outside[0], b"", 0, outside[1], low, high)
-        status = self._read(slot, offset, high, max_count, max_bytes, filter)
         lookup = self._lookup
+        status = self._read(slot, offset, high, max_count, max_bytes, filter)
+        if status not in (table.READ_FOUND, table.READ_NO_MATCH):
+            broken = max(lookup.read_next, offset)
+            mended = self._mend(slot, broken)
+            if mended is Mended.GOES_ON:
+                return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, broken, low, high)
+            if mended is Mended.MENDED:
+                status = self._read(slot, broken, high, max_count, max_bytes, filter)
         if status == table.READ_FOUND:
             body = bytes(memoryview(self._output)[: lookup.read_bytes])
             return GetResult(GetStatus.FOUND, body, lookup.read_count, lookup.read_next, low, high)
@@ -65,6 +82,18 @@ class Reader:
         following = broken + 1
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
+    def _mend(self, slot: int, offset: int) -> Mended:
+        """Look for the message of an entry that leads to none."""
+        if 0 <= self._appender.get(slot, table.Q_MIN_PLACE) < self._log.first:
+            return Mended.NOT_IN_LOG  # cleaning is about to shorten the queue
+        try:
+            return self._mending.go_on(slot, offset)
+        except OSError as error:
+            self._tell_damaged(
+                (slot, offset), f"{self._queues.entry_place(slot, offset)} cannot be written anew ({error})"
+            )
+            return Mended.GOES_ON
+
     def _tell_broken(self, slot: int, offset: int) -> None:
         """Log that the record of a queue offset cannot be read, unless cleaning has taken it."""
         entry = self._entry(slot, offset)
@@ -75,7 +104,8 @@ class Reader:
         self._tell_damaged(
             (slot, offset),
             f"{self._queues.entry_place(slot, offset)} says that the record is at {place} of the log, "
-            + (f"where {segment.path} has another one" if segment is not None else "where no file is"),
+            + (f"where {segment.path} has another one" if segment is not None else "where no file is")
+            + ", and the log has none for this entry: it is left out",
         )
 
     def _tell_damaged(self, what: tuple[int, int], text: str) -> None:
@@ -88,7 +118,7 @@ class Reader:
                 "more than %d records are damaged: no more are logged until the next start", MOST_TOLD
             )
             return
-        logger.error("%s: it is left out (docs/operations.md, Damaged files)", text)
+        logger.error("%s (docs/operations.md, Damaged files)", text)
 
     def _read(
         self, slot: int, offset: int, last: int, max_count: int, max_bytes: int, filter: MessageFilter
@@ -115,7 +145,12 @@ class Reader:
         """(physical offset, size, tags code) of a visible offset."""
         if not self._appender.get(slot, table.Q_MIN) <= offset < self._appender.get(slot, table.Q_VISIBLE):
             return None
-        return self._entry(slot, offset)
+        entry = self._entry(slot, offset)
+        if (entry is None or entry[1] < table.RECORD_FIXED_BYTES) and (
+            self._mend(slot, offset) is Mended.MENDED
+        ):
+            return self._entry(slot, offset)
+        return entry
 
     def _entry(self, slot: int, offset: int) -> tuple[int, int, int] | None:
         lookup = self._lookup
@@ -169,7 +204,8 @@ class Reader:
             path = segment.path if segment is not None else self._log.folder
             self._tell_damaged(
                 (-1, physical_offset),
-                f"{path}: the body of the record at {physical_offset} does not match its checksum",
+                f"{path}: the body of the record at {physical_offset} does not match its checksum: "
+                "it is left out",
             )
             return None
         return bytes(view[at : at + size])
