@@ -22,6 +22,7 @@ from benchmarks.remoting import Client
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
 
 from orbitmq.client import Producer
+from orbitmq.durations import instant
 from orbitmq.message.model import Message
 
 RATE, LOAD_S, AHEAD_S = 1_000, 10, 4.0
@@ -76,7 +77,7 @@ def _lateness(broker: Server, name_server: Server, topic: str, count: int, over_
 async def _spread(name_server: str, topic: str, count: int, over_s: float) -> dict[int, int]:
     """Send messages that are due evenly over some seconds, which begin when the last one is sent."""
     due: dict[int, int] = {}
-    async with Producer("bench", name_servers=name_server, timeout_ms=30_000) as producer:
+    async with Producer("bench", name_servers=name_server, timeout=30) as producer:
         # Sent at the rate of their delivery, or a burst as fast as it goes.
         begin_ms = round((time.time() + AHEAD_S) * 1000)
         limit = asyncio.Semaphore(SENDS_IN_FLIGHT)
@@ -85,7 +86,7 @@ async def _spread(name_server: str, topic: str, count: int, over_s: float) -> di
             async with limit:
                 due[number] = begin_ms + round(number * over_s * 1000 / count)
                 body = struct.pack(">i", number) + BODY
-                await producer.send(Message(topic, body, deliver_at_ms=due[number]))
+                await producer.send(Message(topic, body, deliver_at=instant(due[number])))
 
         started = time.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -99,12 +100,12 @@ async def _spread(name_server: str, topic: str, count: int, over_s: float) -> di
 
 async def _later(name_server: str, topic: str, count: int) -> None:
     """Messages that are due within the day that begins in an hour."""
-    async with Producer("bench", name_servers=name_server, timeout_ms=30_000) as producer:
+    async with Producer("bench", name_servers=name_server, timeout=30) as producer:
         for first in range(0, count, 1000):
             async with asyncio.TaskGroup() as group:
                 for number in range(first, min(count, first + 1000)):
                     delay_s = 3600 + number * 86_400 / count
-                    group.create_task(producer.send(Message(topic, BODY, delay_s=delay_s)))
+                    group.create_task(producer.send(Message(topic, BODY, delay=delay_s)))
 
 
 def _stored(client: Client, topic: str) -> Iterator[tuple[int, int]]:
@@ -137,8 +138,8 @@ def _until_timers_work(broker: Server, name_server: Server) -> float:
 
 
 async def _probe(name_server: str) -> None:
-    async with Producer("bench", name_servers=name_server, timeout_ms=5_000) as producer:
-        await producer.send(Message("probe", b"x", delay_s=0.1))
+    async with Producer("bench", name_servers=name_server, timeout=5) as producer:
+        await producer.send(Message("probe", b"x", delay=0.1))
 
 
 TITLES = {

@@ -21,6 +21,7 @@ from benchmarks.timers import BODY, SHORT_WAITING, WAITING
 from orbitmq import AssignedConsumer, Message, MessageQueue, Producer
 from orbitmq.admin import Admin
 from orbitmq.cluster.processes import ProcessCluster
+from orbitmq.durations import instant
 
 SETTINGS = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "flushDiskType": "ASYNC_FLUSH"}
 MASTER = "broker-a"
@@ -35,17 +36,17 @@ async def measure(folder: Path, waiting: int) -> dict[str, float]:
     async with cluster, Admin(cluster.name_server) as admin:
         for topic in (FAR, PROBE):
             await admin.create_topic(topic, queues=1)
-        async with Producer("bench", name_servers=cluster.name_server, timeout_ms=30_000) as producer:
+        async with Producer("bench", name_servers=cluster.name_server, timeout=30) as producer:
             queue = MessageQueue(FAR, MASTER, 0)
             for first in range(0, waiting, 1000):
                 async with asyncio.TaskGroup() as group:
                     for number in range(first, min(waiting, first + 1000)):
                         delay_s = 3600 + number * 86_400 / waiting
-                        group.create_task(producer.send(Message(FAR, BODY, delay_s=delay_s), queue=queue))
+                        group.create_task(producer.send(Message(FAR, BODY, delay=delay_s), queue=queue))
             begin_ms = round((time.time() + AHEAD_S) * 1000)
             due = {number: begin_ms + round(number * EVERY_S * 1000) for number in range(PROBES)}
             for number, at_ms in due.items():
-                probe = Message(PROBE, struct.pack(">i", number), deliver_at_ms=at_ms)
+                probe = Message(PROBE, struct.pack(">i", number), deliver_at=instant(at_ms))
                 await producer.send(probe, queue=MessageQueue(PROBE, MASTER, 0))
         await _caught_up(cluster)
         await asyncio.sleep(max(0.0, begin_ms / 1000 + AHEAD_S - time.time()))
@@ -84,7 +85,7 @@ async def _delivered(name_server: str, wanted: set[int]) -> dict[int, int]:
         reader.assign([queue])
         await reader.seek_to_begin(queue)
         while wanted - found.keys() and time.monotonic() < deadline:
-            for message in await reader.poll(100, timeout_ms=500):
+            for message in await reader.poll(100, timeout=0.5):
                 found[struct.unpack(">i", message.body)[0]] = message.store_timestamp_ms
     return found
 

@@ -192,7 +192,7 @@ class Run:
         for number in range(kills + 1):
             # A new one each time: the old one would look for the broker twice a second.
             async with Producer(
-                "kills", name_servers=self._place.name_server, retries=0, timeout_ms=2000
+                "kills", name_servers=self._place.name_server, retries=0, timeout=2
             ) as producer:
                 await self._until_taken(producer)
                 if number:

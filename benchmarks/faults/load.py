@@ -266,7 +266,7 @@ class Load:
     async def _timers(self, producer: Producer) -> None:
         async for number in self._paced("timer", 8):
             delay_s = round(self._random.uniform(3, LONGEST_DELAY_S), 3)
-            message = Message("timer", str(number), delay_s=delay_s)
+            message = Message("timer", str(number), delay=delay_s)
             await self._note("timer", number, producer.send(message), delay_s=delay_s)
 
     async def _transactions(self, producer: TransactionProducer) -> None:
@@ -316,7 +316,7 @@ class Load:
             f"{role}_group",
             name_servers=self._place.name_server,
             consume_from=ConsumeFrom.FIRST,
-            close_timeout_s=1,
+            close_timeout=1,
             **options,
         )
         consumer.subscribe(topic)
@@ -327,14 +327,14 @@ class Load:
             f"{role}_group",
             name_servers=self._place.name_server,
             consume_from=ConsumeFrom.FIRST,
-            invisible_s=INVISIBLE_S,
-            close_timeout_s=1,
+            invisible_for=INVISIBLE_S,
+            close_timeout=1,
         )
         consumer.subscribe(topic)
         async with consumer:
             while True:
                 try:
-                    messages = await consumer.receive(batch, wait_s=2)
+                    messages = await consumer.receive(batch, wait=2)
                     for message in messages:
                         self._received(role, message)
                         await asyncio.sleep(pause_s)

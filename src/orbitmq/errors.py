@@ -163,7 +163,7 @@ class Attempt:
         broker_name: the broker group tried.
         address: where it was reached, empty when its address was unknown.
         queue_id: the queue tried.
-        cost_ms: how long the try took.
+        took: seconds that the try took.
         code: the response code, or the client code (10001 connect, 10002 timeout, 10003 no such broker).
         cause: what happened, in words.
     """
@@ -171,13 +171,13 @@ class Attempt:
     broker_name: str
     address: str
     queue_id: int
-    cost_ms: float
+    took: float
     code: int
     cause: str
 
     def __str__(self) -> str:
         place = f"{self.broker_name}[{self.queue_id}] at {self.address or '?'}"
-        return f"{place}: {self.cause} ({self.cost_ms:.0f} ms)"
+        return f"{place}: {self.cause} ({self.took * 1000:.0f} ms)"
 
 
 class SendError(OrbitError):
@@ -189,7 +189,7 @@ class SendError(OrbitError):
         attempts: every try in order, with broker, cost and cause.
         code: response code of the last refusal, else the client code that RocketMQ's client would give.
         remark: the broker's words of the last refusal, else empty.
-        cost_ms: time from the call to this error.
+        took: seconds from the call to this error.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class SendError(OrbitError):
         attempts: Sequence[Attempt] = (),
         code: int = -1,
         remark: str = "",
-        cost_ms: float = 0.0,
+        took: float = 0.0,
     ) -> None:
         super().__init__(text)
         self.kind = kind
@@ -209,7 +209,7 @@ class SendError(OrbitError):
         self.attempts = tuple(attempts)
         self.code = code
         self.remark = remark
-        self.cost_ms = cost_ms
+        self.took = took
 
     @property
     def brokers_tried(self) -> list[str]:

@@ -128,7 +128,7 @@ async def test_what_is_in_flight_outlives_its_broker_beside_timer_messages(
     async with world.producer() as producer:
         for number in range(3):
             await producer.send(Message("orders", b"%d" % number), queue=queue)
-        await producer.send(Message("orders", b"later", delay_s=3600))
+        await producer.send(Message("orders", b"later", delay=3600))
     async with world.simple_consumer("billing") as consumer:
         consumer.subscribe("orders")
         messages = sorted(await taken(consumer, 3), key=lambda message: message.body)
@@ -147,13 +147,13 @@ async def test_what_is_in_flight_outlives_its_broker_beside_timer_messages(
         again = await taken(consumer, 2)
         assert sorted(message.body for message in again) == [b"0", b"1"]
         await consumer.ack_all(again)
-        assert await consumer.receive(8, wait_s=40) == []
+        assert await consumer.receive(8, wait=40) == []
 
 
 async def taken(consumer: SimpleConsumer, count: int) -> list[ReceivedMessage]:
     found: list[ReceivedMessage] = []
     while len(found) < count:
-        found += await consumer.receive(count, invisible_s=20)
+        found += await consumer.receive(count, invisible_for=20)
     return found
 
 
@@ -190,9 +190,9 @@ async def test_messages_in_flight_travel_to_a_slave(orbitmq_runtime: SimulatedRu
                 await producer.send(Message("orders", str(number)))
         async with world.simple_consumer("billing") as consumer:
             consumer.subscribe("orders")
-            messages = await consumer.receive(3, invisible_s=60)
+            messages = await consumer.receive(3, invisible_for=60)
             while len(messages) < 3:
-                messages += await consumer.receive(3, invisible_s=60)
+                messages += await consumer.receive(3, invisible_for=60)
             master, slave = (
                 world.brokers[name].part(PopRevive).state.in_flight for name in ("broker-a", "broker-a-1")
             )
@@ -233,7 +233,7 @@ async def test_what_the_acting_slave_saw_done_does_not_come_again_from_the_retur
         await world.start_broker("broker-a")
         await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
         assert len(world.brokers["broker-a"].part(PopRevive).state.in_flight) == 0
-        assert await consumer.receive(8, wait_s=40) == []
+        assert await consumer.receive(8, wait=40) == []
 
 
 @pytest.mark.behaviour("PE-02")
@@ -270,7 +270,7 @@ async def test_the_end_of_a_popped_redelivery_is_told_to_the_slave(orbitmq_world
         await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER)
         await world.start_broker("broker-a")
         await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
-        assert await consumer.receive(8, wait_s=90) == []
+        assert await consumer.receive(8, wait=90) == []
 
 
 @pytest.mark.behaviour("PE-09")
@@ -320,4 +320,4 @@ async def test_a_slave_passes_acknowledgements_on_to_its_master(
         [again] = await taken(consumer, 1)
         assert again.body == b"0"
         await consumer.ack(again)
-        assert await consumer.receive(8, wait_s=40) == []
+        assert await consumer.receive(8, wait=40) == []

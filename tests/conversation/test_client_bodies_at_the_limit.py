@@ -48,7 +48,7 @@ async def test_a_body_at_the_limit_takes_every_way(orbitmq_world: World) -> None
         await admin.create_topic("t", queues=1)
     state = LocalTransactionState.COMMIT
     async with world.transaction_producer("pg", check=lambda _: state) as producer:
-        for options in ({}, {"delay_level": 1}, {"delay_s": 1.5}):
+        for options in ({}, {"delay_level": 1}, {"delay": 1.5}):
             result = await producer.send(Message("t", body, properties=properties, **options))
             assert result.status is SendStatus.SEND_OK
         await producer.send_in_transaction(Message("t", body, properties=properties), lambda _: state)

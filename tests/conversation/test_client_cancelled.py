@@ -95,7 +95,7 @@ async def test_a_poll_that_is_cancelled_finishes_what_the_one_before_gave(world:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await consumer.poll()
-        await consumer.poll(timeout_ms=1000)
+        await consumer.poll(timeout=1)
         await consumer.commit()
         assert committed(broker) == 4
         await world.runtime.clock.sleep(1900)
@@ -113,7 +113,7 @@ async def test_polls_at_the_same_time_are_finished_by_the_next_one(world: Any) -
             broker.store("t", b"%d" % number)
         found = await asyncio.gather(*polls)
         assert sorted(message.body for (message,) in found) == [b"0", b"1", b"2"]
-        await consumer.poll(timeout_ms=100)
+        await consumer.poll(timeout=0.1)
         await consumer.commit()
         assert committed(broker) == 3
         await world.runtime.clock.sleep(1900)
@@ -127,7 +127,7 @@ async def test_in_order_a_message_of_a_loop_that_was_left_comes_again_after_the_
     """Nobody had it, and its queue waited for it until the consumer closed."""
     filled(world, 3)
     got: list[bytes] = []
-    async with consumer_of(world, ordered=True, consume_timeout_s=60) as consumer:
+    async with consumer_of(world, ordered=True, consume_timeout=60) as consumer:
         consumer.subscribe("t")
         async for message in consumer:
             got.append(message.body)
@@ -153,7 +153,7 @@ async def test_a_loop_that_waits_for_a_broker_ends_when_its_consumer_closes(worl
 
     broker.script = lambda command: never(command) if command.code == BACK else "default"
     got: list[bytes] = []
-    consumer = consumer_of(world, close_timeout_s=1)
+    consumer = consumer_of(world, close_timeout=1)
     await consumer.start()
     consumer.subscribe("t")
     looping = asyncio.ensure_future(work(consumer, got))

@@ -192,7 +192,7 @@ async def test_an_acknowledgement_that_a_close_gives_up_is_told(orbitmq_world: W
     world = orbitmq_world
     await four_queues(world)
     await send(world, 1)
-    consumer = world.simple_consumer("g", invisible_s=600, close_timeout_s=3)
+    consumer = world.simple_consumer("g", invisible_for=600, close_timeout=3)
     consumer.subscribe("T")
     async with consumer:
         (message,) = await consumer.receive(1)

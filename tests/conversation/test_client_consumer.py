@@ -14,6 +14,7 @@ from orbitmq.client.consumer.offsets import OffsetStore
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
+from orbitmq.durations import instant
 from orbitmq.errors import ClientStateError
 from orbitmq.message.properties import encode_properties, parse_properties
 from orbitmq.wire.codes import RequestCode
@@ -87,7 +88,7 @@ async def test_where_a_new_group_begins(world: Any, consume_from: ConsumeFrom, f
     for number in range(3):
         world.brokers["a"].store("t", b"%d" % number)
     seen = Collector()
-    async with running(consumer_of(world, consume_from=consume_from, consume_timestamp_ms=5), seen):
+    async with running(consumer_of(world, consume_from=consume_from, consume_timestamp=instant(5)), seen):
         await until(world, lambda: world.brokers["a"].requests(RequestCode.PULL_MESSAGE))
         await world.runtime.clock.sleep(0.2)
         world.brokers["a"].store("t", b"new")

@@ -68,7 +68,7 @@ async def test_who_keeps_the_offsets_elsewhere_reads_nothing_again(world: Any) -
         await until(world, lambda: SCRIPTED in consumer.assignment())
         await consumer.seek(SCRIPTED, 15)
         for turn in range(10):
-            got += [message.body for message in await consumer.poll(timeout_ms=3000)]
+            got += [message.body for message in await consumer.poll(timeout=3)]
             if turn == 4:
                 gone.append(True)
                 await world.runtime.clock.sleep(20)

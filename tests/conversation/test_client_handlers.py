@@ -111,7 +111,7 @@ async def test_batches_of_an_ordered_consumer_are_of_one_queue_in_order(world: A
             seen[queue_id].append(message.queue_offset)
             message.ack()
 
-    consumer = consumer_of(world, ordered=True, suspend_ms=20)
+    consumer = consumer_of(world, ordered=True, failure_pause=0.02)
     consumer.subscribe("t")
     await run_until(world, consumer, lambda: sum(map(len, seen.values())) == 200, handler=handler, batch=16)
     assert failures
@@ -363,7 +363,7 @@ async def test_a_queue_that_is_given_up_counts_no_longer(world: Any) -> None:
     async def handler(message: ReceivedMessage) -> None:
         await world.runtime.clock.sleep(100)
 
-    async with running(consumer_of(world, close_timeout_s=0.1), handler) as consumer:
+    async with running(consumer_of(world, close_timeout=0.1), handler) as consumer:
         await until(world, lambda: consumer._intake.total.size_bytes == 1000)
         await consumer._queues.drop(MessageQueue("t", "a", 0))
         assert consumer._intake.total.size_bytes == 0

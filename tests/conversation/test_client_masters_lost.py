@@ -91,7 +91,7 @@ async def test_producers_leave_a_group_without_a_master_and_return_within_a_seco
 @pytest.mark.behaviour("MO-01")
 async def test_without_another_group_there_is_nothing_to_write_to(world: Any) -> None:
     world.topics["t"] = {"a": 2}
-    async with slave_of(world) as slave, producer_of(world, retries=0, timeout_ms=1000) as producer:
+    async with slave_of(world) as slave, producer_of(world, retries=0, timeout=1) as producer:
         await producer.send(Message("t", b"x"))
         master_is_lost(world, slave)
         await world.brokers["a"].stop()
@@ -317,7 +317,7 @@ async def test_an_assigned_consumer_rests_too(world: Any) -> None:
     options: dict[str, Any] = {"name_servers": world.name_servers, "runtime": world.runtime}
     async with AssignedConsumer("g", consume_from=ConsumeFrom.FIRST, **options) as consumer:
         consumer.assign([QUEUE])
-        assert await consumer.poll(timeout_ms=10_000) == []
+        assert await consumer.poll(timeout=10) == []
         assert len(world.brokers["a"].requests(PULL)) <= 60
 
 

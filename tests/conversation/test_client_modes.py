@@ -48,7 +48,7 @@ async def test_a_failure_pauses_its_queue_and_no_other(world: Any, asked_ms: int
         if message.body == b"2" and message.reconsume_times < 2:
             raise RuntimeError("not yet")
 
-    async with running(consumer_of(world, ordered=True, suspend_ms=asked_ms), listener):
+    async with running(consumer_of(world, ordered=True, failure_pause=asked_ms / 1000), listener):
         await until(world, lambda: len(seen) == 8, 70)
     first = [entry for entry in seen if entry[0] == 0]
     assert [(body, times) for _, body, times, _ in first] == [
@@ -81,7 +81,7 @@ async def test_after_the_last_try_an_ordered_message_goes_to_the_retry_topic(wor
         if message.body == b"bad":
             raise RuntimeError("never")
 
-    consumer = consumer_of(world, ordered=True, max_reconsume_times=2, suspend_ms=10)
+    consumer = consumer_of(world, ordered=True, max_reconsume_times=2, failure_pause=0.01)
     async with running(consumer, listener):
         await until(world, lambda: b"good" in seen)
     assert seen[:4] == [b"bad", b"bad", b"bad", b"good"]
@@ -113,7 +113,7 @@ async def test_an_ordered_message_that_no_broker_takes_keeps_its_place(world: An
         if message.body == b"bad":
             raise RuntimeError("never")
 
-    consumer = consumer_of(world, ordered=True, max_reconsume_times=0, suspend_ms=100)
+    consumer = consumer_of(world, ordered=True, max_reconsume_times=0, failure_pause=0.1)
     async with running(consumer, listener):
         await until(world, lambda: len(seen) == 5)
         assert set(seen) == {b"bad"}
@@ -259,7 +259,7 @@ async def test_a_lost_queue_is_unlocked_when_its_work_ends_or_after_20_s(
         begun.append(world.runtime.clock.monotonic())
         await world.runtime.clock.sleep(work_s)
 
-    async with running(consumer_of(world, ordered=True, close_timeout_s=1), listener) as consumer:
+    async with running(consumer_of(world, ordered=True, close_timeout=1), listener) as consumer:
         await until(world, lambda: begun)
         consumer.unsubscribe("t")
         freed = await until(world, lambda: broker.requests(RequestCode.UNLOCK_BATCH_MQ), 30)
@@ -317,7 +317,7 @@ async def test_ordered_work_on_a_real_broker_survives_failures(runtime: Simulate
             name_servers=cluster.name_server,
             runtime=runtime,
             ordered=True,
-            suspend_ms=50,
+            failure_pause=0.05,
             consume_from=ConsumeFrom.FIRST,
         )
         consumer.subscribe("t")
@@ -353,7 +353,7 @@ async def test_what_an_ordered_group_gives_up_is_a_dead_letter_at_once_on_a_real
             if message.body == b"bad":
                 raise RuntimeError("never")
 
-        consumer = Consumer("cg", ordered=True, max_reconsume_times=2, suspend_ms=100, **options)
+        consumer = Consumer("cg", ordered=True, max_reconsume_times=2, failure_pause=0.1, **options)
         async with running(consumer, listener):
             while b"good" not in seen:
                 await runtime.clock.sleep(0.05)

@@ -100,7 +100,7 @@ async def test_every_shape_of_handler(orbitmq_world: World, shape: str) -> None:
     def settle(message: ReceivedMessage) -> None:
         got[message.body] += 1
         if message.body == b"3" and message.reconsume_times == 0:
-            assert message.retry(delay_s=20) is Settled.DONE
+            assert message.retry(delay=20) is Settled.DONE
         elif message.body == b"4":
             assert message.reject("broken") is Settled.DONE
         elif message.body == b"5":
@@ -168,7 +168,7 @@ async def test_a_message_is_ours_for_as_long_as_its_handler_runs_or_it_waits(orb
         got[message.body] += 1
         await world.sleep(150)
 
-    async with running(member(world, concurrency=1, pop_invisible_s=5), slow), running(member(world), slow):
+    async with running(member(world, concurrency=1, pop_invisible_for=5), slow), running(member(world), slow):
         await world.sleep(3 * 150 + 60)
     assert got == Counter({b"0": 1, b"1": 1, b"2": 1})
 
@@ -185,7 +185,7 @@ async def test_what_takes_too_long_comes_again(orbitmq_world: World) -> None:
             await world.sleep(200)
             assert message.ack() is Settled.GONE
 
-    async with running(member(world, consume_timeout_s=30), stuck):
+    async with running(member(world, consume_timeout=30), stuck):
         await world.sleep(300)
     assert got == [0, 1]
 
@@ -278,7 +278,7 @@ async def test_a_broker_that_is_away_for_longer_than_the_invisible_time(orbitmq_
         got[message.body] += 1
         await free.wait()
 
-    async with running(member(world, concurrency=1, pop_invisible_s=5), handle):
+    async with running(member(world, concurrency=1, pop_invisible_for=5), handle):
         await world.until(lambda: got)
         await world.stop_broker("broker-a")
         await world.sleep(60)
@@ -359,7 +359,7 @@ async def test_a_broker_that_crashes_while_the_group_is_switched(orbitmq_world: 
         await world.sleep(0.05)
         handled[message.body] += 1
 
-    async with running(member(world), handle), running(member(world, pop_invisible_s=10), handle):
+    async with running(member(world), handle), running(member(world, pop_invisible_for=10), handle):
         producing = asyncio.ensure_future(produce())
         for mode in (MessageRequestMode.POP, MessageRequestMode.PULL, MessageRequestMode.POP):
             await switch(world, mode)
@@ -411,7 +411,7 @@ async def test_a_handler_that_outlives_its_consumer_acknowledges_nothing(orbitmq
             await world.sleep(10)
             told.append(message.ack())
 
-    async with running(member(world, close_timeout_s=1, pop_invisible_s=5), handle):
+    async with running(member(world, close_timeout=1, pop_invisible_for=5), handle):
         await world.until(lambda: got)
     assert told == [Settled.GONE]
     async with running(member(world), handle):

@@ -30,7 +30,7 @@ async def test_a_consumer_that_commits_by_hand_gets_nothing_until_the_group_pull
     world = orbitmq_world
     await prepare(world, 4)
     async with poller(world, auto_commit=False) as consumer:
-        assert await consumer.poll(timeout_ms=30_000) == []
+        assert await consumer.poll(timeout=30) == []
         assert "to pop T, which this consumer cannot" in caplog.text
         await switch(world, MessageRequestMode.PULL)
         got = []
@@ -55,13 +55,13 @@ async def test_a_pull_consumer_gives_what_it_popped(orbitmq_world: World) -> Non
             for message in await consumer.poll(8):
                 got[message.body] += 1
                 if message.body == b"3" and got[b"3"] == 1:
-                    assert message.retry(delay_s=20) is Settled.DONE
+                    assert message.retry(delay=20) is Settled.DONE
         assert of_topic(consumer) == POPPED
         left_behind = await consumer.poll(4)
     # Those of the last poll are not done: another member gets them at once.
     async with poller(world) as consumer:
         for _ in range(8):
-            got.update(message.body for message in await consumer.poll(8, timeout_ms=5000))
+            got.update(message.body for message in await consumer.poll(8, timeout=5))
     assert set(got) == {b"%d" % number for number in range(40)}
     assert {body for body, count in got.items() if count > 1} <= {b"3"}
     assert all(got[message.body] == 1 for message in left_behind)
@@ -85,7 +85,7 @@ async def test_in_order_a_queue_is_with_one_member_and_goes_forward(orbitmq_worl
             raise RuntimeError("once")
         seen.setdefault(message.queue_id, []).append(message.queue_offset)
 
-    members = [member(world, ordered=True, suspend_ms=100) for _ in range(3)]
+    members = [member(world, ordered=True, failure_pause=0.1) for _ in range(3)]
     async with AsyncExitStack() as stack:
         for one in members:
             await stack.enter_async_context(running(one, handle))
@@ -109,7 +109,7 @@ async def test_in_order_after_a_message_whose_time_is_over_all_behind_it_come_ag
         if message.queue_offset == 2 and seen[message.queue_id].count(2) == 1:
             await world.sleep(30)
 
-    async with running(member(world, ordered=True, pop_invisible_s=5), handle):
+    async with running(member(world, ordered=True, pop_invisible_for=5), handle):
         await world.until(lambda: sum(map(len, seen.values())) == 12)
         await world.stop_broker("broker-a")
         await world.sleep(20)
@@ -136,7 +136,7 @@ async def test_in_order_a_queue_whose_time_is_over_before_a_handler_is_free_goes
         if first:
             await world.sleep(12)
 
-    async with running(member(world, ordered=True, pop_invisible_s=5, concurrency=1), handle):
+    async with running(member(world, ordered=True, pop_invisible_for=5, concurrency=1), handle):
         await world.until(lambda: seen)
         await world.sleep(1)
         await world.stop_broker("broker-a")
@@ -159,7 +159,7 @@ async def test_in_order_what_is_rejected_is_dead_and_its_queue_goes_on(orbitmq_w
         else:
             got.append(message.body)
 
-    async with running(member(world, ordered=True, suspend_ms=100, max_reconsume_times=2), handle):
+    async with running(member(world, ordered=True, failure_pause=0.1, max_reconsume_times=2), handle):
         await world.until(lambda: len(got) == 6, 30)
         await world.sleep(10)
     assert await dead(world) == [b"1", b"2"]

@@ -305,7 +305,7 @@ async def test_two_producers_share_one_client(world: Any) -> None:
 @pytest.mark.scripted("a", "b")
 async def test_auto_batch_collects_and_gives_each_its_own_result(world: Any) -> None:
     world.topics["t"] = {"a": 1, "b": 1}
-    async with producer_of(world, auto_batch=AutoBatch(linger_ms=5, max_messages=64)) as producer:
+    async with producer_of(world, auto_batch=AutoBatch(linger=0.005, max_messages=64)) as producer:
         sends = [producer.send(Message("t", b"%d" % number, tags="x")) for number in range(200)]
         alone = [
             Message("t", b"delayed", delay_level=3),
@@ -328,7 +328,7 @@ async def test_auto_batch_collects_and_gives_each_its_own_result(world: Any) -> 
 
 async def test_auto_batch_failures_reach_every_sender(world: Any) -> None:
     world.topics["t"] = {"a": 1}
-    async with producer_of(world, auto_batch=AutoBatch(linger_ms=0)) as producer:
+    async with producer_of(world, auto_batch=AutoBatch(linger=0)) as producer:
         await producer.send(Message("t", b"x"))
         await world.brokers["a"].stop()
         sends = [producer.send(Message("t", b"x")) for _ in range(5)]
@@ -338,7 +338,7 @@ async def test_auto_batch_failures_reach_every_sender(world: Any) -> None:
 
 async def test_closing_sends_what_waits(world: Any) -> None:
     world.topics["t"] = {"a": 1}
-    async with producer_of(world, auto_batch=AutoBatch(linger_ms=60_000)) as producer:
+    async with producer_of(world, auto_batch=AutoBatch(linger=60)) as producer:
         waiting = asyncio.create_task(producer.send(Message("t", b"x")))
         await asyncio.sleep(0)
     assert (await waiting).queue_offset == 0

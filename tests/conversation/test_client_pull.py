@@ -45,7 +45,7 @@ async def test_polls_give_each_queue_in_order_and_the_next_one_finishes_the_last
         consumer.subscribe("t")
         got: list[ReceivedMessage] = []
         while len(got) < 100:
-            batch = await consumer.poll(7, timeout_ms=1000)
+            batch = await consumer.poll(7, timeout=1)
             assert 0 < len(batch) <= 7
             got += batch
         for queue_id in range(2):
@@ -53,7 +53,7 @@ async def test_polls_give_each_queue_in_order_and_the_next_one_finishes_the_last
             assert offsets == list(range(50))
         await world.runtime.clock.sleep(6)
         assert committed(broker, 0) + committed(broker, 1) == 100 - len(batch)
-        assert await consumer.poll(timeout_ms=500) == []
+        assert await consumer.poll(timeout=0.5) == []
     assert (committed(broker, 0), committed(broker, 1)) == (50, 50)
 
 
@@ -63,10 +63,10 @@ async def test_a_poll_waits_and_gives_at_once_what_comes(world: Any) -> None:
     async with pull_consumer(world) as consumer:
         consumer.subscribe("t")
         begun = clock.monotonic()
-        assert await consumer.poll(timeout_ms=2000) == []
+        assert await consumer.poll(timeout=2) == []
         assert clock.monotonic() - begun == pytest.approx(2, abs=0.1)
         broker.store("t", b"7")
-        assert numbers(await consumer.poll(timeout_ms=2000)) == [7]
+        assert numbers(await consumer.poll(timeout=2)) == [7]
 
 
 async def test_members_share_the_queues(world: Any) -> None:
@@ -82,8 +82,8 @@ async def test_members_share_the_queues(world: Any) -> None:
             await one.commit()
             await until(world, lambda: len(two.assignment()) == len(one.assignment()) == 2)
             for _ in range(100):
-                got += numbers(await one.poll(20, timeout_ms=10))
-                got += numbers(await two.poll(20, timeout_ms=10))
+                got += numbers(await one.poll(20, timeout=0.01))
+                got += numbers(await two.poll(20, timeout=0.01))
     assert set(got) == set(range(400))
     assert len(got) == 400
 
@@ -159,7 +159,7 @@ async def test_positions_are_moved_and_told(world: Any) -> None:
         await consumer.seek_to_begin(QUEUE)
         assert numbers(await consumer.poll(3)) == [0, 1, 2]
         await consumer.seek_to_end(QUEUE)
-        assert await consumer.poll(timeout_ms=100) == []
+        assert await consumer.poll(timeout=0.1) == []
         assert await consumer.position(QUEUE) == 50
         with pytest.raises(ValidationError, match="offset must be 0 or more"):
             await consumer.seek(QUEUE, -1)
@@ -221,11 +221,11 @@ async def test_what_no_broker_takes_back_comes_again_here(world: Any, pause_s: f
     )
     async with pull_consumer(world) as consumer:
         consumer.subscribe("t")
-        got = await consumer.poll(timeout_ms=5000)
+        got = await consumer.poll(timeout=5)
         assert numbers(got) == [0, 1, 2]
         assert got[1].retry() is Settled.DONE
         await world.runtime.clock.sleep(pause_s)
-        again = [each for _ in range(4) for each in await consumer.poll(timeout_ms=5000)]
+        again = [each for _ in range(4) for each in await consumer.poll(timeout=5)]
     assert numbers(again)[0] == 1
 
 
@@ -244,7 +244,7 @@ async def test_a_paused_topic_is_not_polled(world: Any) -> None:
     async with pull_consumer(world) as consumer:
         consumer.subscribe("t")
         consumer.pause("t")
-        assert await consumer.poll(timeout_ms=3000) == []
+        assert await consumer.poll(timeout=3) == []
         assert broker.requests(LITE) == []
         assert consumer.assignment() == [QUEUE]
         consumer.resume("t")
@@ -267,7 +267,7 @@ async def test_other_brokers_see_a_lite_pull_consumer(world: Any) -> None:
     broker = filled(world, 3)
     async with pull_consumer(world) as consumer:
         consumer.subscribe("t", "a || b")
-        await consumer.poll(timeout_ms=100)
+        await consumer.poll(timeout=0.1)
         (data,) = broker.heartbeats.values()
     assert data.consumer_data_set[0].consume_type.value == "CONSUME_ACTIVELY"
     assert broker.requests(PLAIN) == []

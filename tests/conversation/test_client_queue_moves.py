@@ -65,7 +65,7 @@ async def test_a_queue_that_is_moved_while_queues_are_shared_has_one_pull_loop(o
         await sent(world, range(10, 15))
         until_s = world.clock.monotonic() + 10
         while world.clock.monotonic() < until_s:
-            got.update(message.body for message in await consumer.poll(timeout_ms=500))
+            got.update(message.body for message in await consumer.poll(timeout=0.5))
     assert got == {b"%d" % number: 1 for number in range(10, 15)}
 
 
@@ -209,7 +209,7 @@ async def test_in_order_a_moved_queue_waits_for_the_handler_of_before(world: Any
 @pytest.mark.behaviour("CR-22")
 async def test_in_order_a_handler_that_never_ends_does_not_hold_up_a_reset_for_ever(world: Any) -> None:
     broker, handler, clock = scripted(world, 20), InOrder(world, 10_000), world.runtime.clock
-    consumer = consumer_of(world, ordered=True, concurrency=4, consume_timeout_s=60, close_timeout_s=1)
+    consumer = consumer_of(world, ordered=True, concurrency=4, consume_timeout=60, close_timeout=1)
     consumer.subscribe("t")
     async with consumer:
         task = asyncio.ensure_future(consumer.run(handler))

@@ -53,7 +53,7 @@ async def test_a_handler_settles_its_message_as_it_likes(world: Any) -> None:
             case b"3":
                 told.append(message.reject("broken"))
             case b"4":
-                told.append(message.retry(delay_s=31))
+                told.append(message.retry(delay=31))
             case b"5":
                 told.append(await consumer.retry(message, delay_level=7))
             case b"6":
@@ -263,7 +263,7 @@ async def test_what_took_too_long_is_sent_back_16_at_a_time_and_settling_it_is_t
         await world.runtime.clock.sleep(2000)
         told.append(message.ack())
 
-    async with running(consumer_of(world, close_timeout_s=1), handler):
+    async with running(consumer_of(world, close_timeout=1), handler):
         await world.runtime.clock.sleep(899)
         assert broker.requests(BACK) == []
         await until(world, lambda: broker.requests(BACK), 65)
@@ -337,7 +337,7 @@ async def test_what_was_settled_before_the_close_is_carried_out(world: Any, slow
 async def test_an_ordered_loop_waits_for_each_message(world: Any) -> None:
     broker = one_queue(world, 4)
     seen: list[bytes] = []
-    async with consumer_of(world, ordered=True, suspend_ms=100) as consumer:
+    async with consumer_of(world, ordered=True, failure_pause=0.1) as consumer:
         consumer.subscribe("t")
         async for message in consumer.messages(auto_ack=False):
             seen.append(message.body)
@@ -361,7 +361,7 @@ async def test_an_ordered_handler_says_how_long_its_queue_pauses(world: Any) -> 
     async def handler(message: ReceivedMessage) -> None:
         seen.append((message.body, world.runtime.clock.monotonic()))
         if message.body == b"0" and message.reconsume_times < 2:
-            message.retry(delay_s=3)
+            message.retry(delay=3)
             # Nobody else gets it while this handler has it.
             await world.runtime.clock.sleep(10)
 
@@ -447,7 +447,7 @@ async def test_an_ordered_message_is_tried_without_limit_by_default(world: Any) 
         tries += 1
         raise RuntimeError("not yet")
 
-    async with running(consumer_of(world, ordered=True, suspend_ms=10), handler):
+    async with running(consumer_of(world, ordered=True, failure_pause=0.01), handler):
         await until(world, lambda: tries > 100, 30)
     assert broker.requests(RequestCode.SEND_MESSAGE_V2) == []
     assert broker.requests(BACK) == []
@@ -508,7 +508,7 @@ async def test_hooks_tell_success_failure_exception_and_timeout_apart(world: Any
         if message.body == b"5":
             message.reject("never")
 
-    async with running(consumer_of(world, hooks=[Remember()], consume_timeout_s=100), handler):
+    async with running(consumer_of(world, hooks=[Remember()], consume_timeout=100), handler):
         await until(world, lambda: len(seen) == 6, 120)
     kinds = ConsumeReturnType
     assert seen == {

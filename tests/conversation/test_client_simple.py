@@ -41,7 +41,7 @@ async def test_the_message_of_a_loop_that_was_left_is_renewed_no_more(orbitmq_wo
     """It was for 15 minutes, though nobody worked on it."""
     world = orbitmq_world
     await send(world, "a", "b")
-    async with world.simple_consumer(invisible_s=10) as consumer:
+    async with world.simple_consumer(invisible_for=10) as consumer:
         consumer.subscribe("orders")
         left = await anext(consumer.messages())
         begun = world.clock.monotonic()
@@ -56,7 +56,7 @@ async def test_messages_that_a_loop_collected_are_renewed_to_the_last_one(orbitm
     """Whoever settles by hand leaves the loop to work on them: the last one came again meanwhile."""
     world = orbitmq_world
     await send(world, "a", "b")
-    async with world.simple_consumer(invisible_s=10) as consumer:
+    async with world.simple_consumer(invisible_for=10) as consumer:
         consumer.subscribe("orders")
         collected = []
         async for message in consumer.messages(auto_ack=False):
@@ -102,7 +102,7 @@ async def test_a_clock_that_is_far_behind_the_brokers_is_named(
         begun = world.clock.monotonic()
         for wait_s in (5, 0):
             with pytest.raises(BrokerError, match="the clock of this machine is behind the broker's"):
-                await consumer.receive(wait_s=wait_s)
+                await consumer.receive(wait=wait_s)
         assert world.clock.monotonic() - begun < 6
         with caplog.at_level(logging.WARNING):
             running = asyncio.ensure_future(consumer.run(print))
@@ -121,11 +121,11 @@ async def test_receive_and_acknowledge(orbitmq_world: World) -> None:
     await send(world, "a", "b", "c")
     async with world.simple_consumer() as consumer:
         consumer.subscribe("orders")
-        messages = await consumer.receive(32, invisible_s=5)
+        messages = await consumer.receive(32, invisible_for=5)
         assert texts(messages) == ["a", "b", "c"]
         assert await consumer.ack_all(messages) == [Settled.DONE] * 3
         assert await consumer.ack(messages[0]) is Settled.ALREADY
-        assert await consumer.receive(wait_s=30) == []
+        assert await consumer.receive(wait=30) == []
 
 
 async def test_what_is_not_acknowledged_comes_again(orbitmq_world: World) -> None:
@@ -133,14 +133,14 @@ async def test_what_is_not_acknowledged_comes_again(orbitmq_world: World) -> Non
     await send(world, "a")
     async with world.simple_consumer() as consumer:
         consumer.subscribe("orders")
-        [first] = await consumer.receive(invisible_s=5)
+        [first] = await consumer.receive(invisible_for=5)
         asked = world.runtime.clock.monotonic()
-        [again] = await consumer.receive(wait_s=30)
+        [again] = await consumer.receive(wait=30)
         assert 4.5 <= world.runtime.clock.monotonic() - asked <= 6
         assert (again.body, again.topic, again.reconsume_times) == (b"a", "orders", 1)
         assert await consumer.ack(first) is Settled.GONE
         assert await consumer.ack(again) is Settled.DONE
-        assert await consumer.receive(wait_s=90) == []
+        assert await consumer.receive(wait=90) == []
 
 
 @pytest.mark.behaviour("PE-04")
@@ -149,9 +149,9 @@ async def test_unless_told_a_message_comes_again_after_a_minute(orbitmq_world: W
     await send(world, "a")
     async with world.simple_consumer() as consumer:
         consumer.subscribe("orders")
-        assert texts(await consumer.receive(wait_s=5)) == ["a"]
+        assert texts(await consumer.receive(wait=5)) == ["a"]
         taken_s = world.clock.monotonic()
-        while not await consumer.receive(wait_s=1):
+        while not await consumer.receive(wait=1):
             pass
         assert 60 <= world.clock.monotonic() - taken_s <= 61
 
@@ -161,19 +161,19 @@ async def test_a_longer_invisible_time(orbitmq_world: World) -> None:
     await send(world, "a")
     async with world.simple_consumer() as consumer:
         consumer.subscribe("orders")
-        [message] = await consumer.receive(invisible_s=5)
+        [message] = await consumer.receive(invisible_for=5)
         await world.sleep(3)
         assert await consumer.change_invisible(message, 60) is Settled.DONE
-        assert await consumer.receive(wait_s=50) == []
+        assert await consumer.receive(wait=50) == []
         assert await consumer.ack(message) is Settled.DONE
-        assert await consumer.receive(wait_s=60) == []
+        assert await consumer.receive(wait=60) == []
 
 
 async def test_iteration_renews_while_a_message_is_handled(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, "a", "b")
     handled = []
-    async with world.simple_consumer(invisible_s=4) as consumer:
+    async with world.simple_consumer(invisible_for=4) as consumer:
         consumer.subscribe("orders")
         async for message in consumer:
             await world.sleep(20)
@@ -182,7 +182,7 @@ async def test_iteration_renews_while_a_message_is_handled(orbitmq_world: World)
                 message.ack()
                 break
         assert sorted(handled) == ["a", "b"]
-        assert await consumer.receive(wait_s=60) == []
+        assert await consumer.receive(wait=60) == []
 
 
 async def test_a_handler_that_fails_gets_the_message_again_later(orbitmq_world: World) -> None:
@@ -214,7 +214,7 @@ async def test_a_rejected_message_is_a_dead_letter(orbitmq_world: World) -> None
         consumer.subscribe("orders")
         [message] = await consumer.receive()
         assert message.reject() is Settled.DONE
-        assert await consumer.receive(wait_s=90) == []
+        assert await consumer.receive(wait=90) == []
     async with world.simple_consumer("undertaker") as consumer:
         consumer.subscribe("%DLQ%billing")
         [dead] = await consumer.receive()
@@ -250,7 +250,7 @@ async def test_plain_handlers_run_and_what_nobody_awaited_has_failed(
         await world.until(lambda: "something that nobody awaited" in caplog.text)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        [again] = await consumer.receive(wait_s=30)
+        [again] = await consumer.receive(wait=30)
         # The pop that the cancelled run had waiting got it first, and gave it back.
         assert (again.body, again.reconsume_times) == (b"c", 2)
 
@@ -280,10 +280,10 @@ async def test_closing_lets_handlers_end_and_gives_back_what_none_has_begun_with
         left: list[ReceivedMessage] = []
         while len(left) < 8:
             # Not after the minute for which they were the first one's.
-            left += await other.receive(32, wait_s=5)
+            left += await other.receive(32, wait=5)
         await other.ack_all(left)
         assert texts(left) == sorted({*map(str, range(10))} - {*begun})
-        assert await other.receive(wait_s=90) == []
+        assert await other.receive(wait=90) == []
 
 
 @pytest.mark.behaviour("PP-15")
@@ -298,7 +298,7 @@ async def test_a_cancelled_run_gives_back_what_no_handler_has_begun_with(orbitmq
     async def handle(message: ReceivedMessage) -> None:
         again.setdefault(message.body.decode(), world.clock.monotonic() - cancelled)
 
-    async with world.simple_consumer(concurrency=1, invisible_s=10) as consumer:
+    async with world.simple_consumer(concurrency=1, invisible_for=10) as consumer:
         consumer.subscribe("orders")
         first = asyncio.ensure_future(consumer.run(slow))
         await world.sleep(2)
@@ -322,7 +322,7 @@ async def test_a_run_that_is_cancelled_as_messages_come_gives_them_back(
     async def handle(message: ReceivedMessage) -> None:
         handled.append(message.body)
 
-    async with world.simple_consumer(invisible_s=10) as consumer:
+    async with world.simple_consumer(invisible_for=10) as consumer:
         receive = consumer._asking.receive
 
         async def received(*args: Any, **options: Any) -> list[Lease]:
@@ -363,11 +363,11 @@ async def test_settling_by_the_consumer_takes_level_and_reason(orbitmq_world: Wo
         asked = world.runtime.clock.monotonic()
         assert await consumer.retry(one, delay_level=2, reason="no stock") is Settled.DONE
         assert await consumer.reject(two, "cannot be read") is Settled.DONE
-        [again] = await consumer.receive(wait_s=30)
+        [again] = await consumer.receive(wait=30)
         assert again.body == b"a"
         assert 5 <= world.runtime.clock.monotonic() - asked <= 6
         with pytest.raises(ValidationError, match="not both"):
-            await consumer.retry(again, delay_level=2, delay_s=3)
+            await consumer.retry(again, delay_level=2, delay=3)
         await consumer.ack(again)
     async with world.simple_consumer("undertaker") as consumer:
         consumer.subscribe("%DLQ%billing")
@@ -389,7 +389,7 @@ async def test_a_broker_that_is_away_costs_no_message_of_another(orbitmq_world: 
         begun.append(message.body.decode())
         await world.sleep(30)
 
-    async with world.simple_consumer(invisible_s=2, close_timeout_s=0) as consumer:
+    async with world.simple_consumer(invisible_for=2, close_timeout=0) as consumer:
         consumer.subscribe("orders")
         running = asyncio.ensure_future(consumer.run(slow))
         await world.until(lambda: len(begun) == 2)
@@ -449,7 +449,7 @@ async def test_a_silent_broker_holds_up_no_message_of_another(orbitmq_world: Wor
     """They came after the 10 s that it had to answer, when the time in which they were invisible was over."""
     world = orbitmq_world
     silent, other = await topic_at_both(world)
-    async with world.simple_consumer(invisible_s=8, ordered=ordered) as consumer:
+    async with world.simple_consumer(invisible_for=8, ordered=ordered) as consumer:
         consumer.subscribe("orders")
         await begun_at(world, consumer, silent, other)
         world.partition(silent)
@@ -475,12 +475,12 @@ async def test_what_comes_late_in_order_is_not_asked_for_again(
     """The same attempt went on to fill up: it got them again, under other receipts."""
     world = orbitmq_world
     silent, other = await topic_at_both(world)
-    async with world.simple_consumer(invisible_s=8, ordered=True) as consumer:
+    async with world.simple_consumer(invisible_for=8, ordered=True) as consumer:
         consumer.subscribe("orders")
         await begun_at(world, consumer, silent, other)
         answers_late(world, consumer, monkeypatch, silent, times=1)
         await send_to(world, silent, *"abc")
-        messages = await consumer.receive(8, wait_s=5)
+        messages = await consumer.receive(8, wait=5)
         assert texts(messages) == [*"abc"]
         assert await consumer.ack_all(messages) == [Settled.DONE] * 3
 
@@ -493,12 +493,12 @@ async def test_what_a_silent_broker_dealt_out_comes_with_its_answer_or_again(
 ) -> None:
     world = orbitmq_world
     silent, other = await topic_at_both(world)
-    async with world.simple_consumer(invisible_s=8) as consumer:
+    async with world.simple_consumer(invisible_for=8) as consumer:
         consumer.subscribe("orders")
         await begun_at(world, consumer, silent, other)
         await send_to(world, silent, "kept")
         answers_late(world, consumer, monkeypatch, silent, late_s=late_s)
-        assert await consumer.receive(wait_s=0.5) == []
+        assert await consumer.receive(wait=0.5) == []
         monkeypatch.undo()
         begun = world.clock.monotonic()
         [message] = await consumer.receive()
@@ -517,14 +517,14 @@ async def test_what_comes_late_is_given_back_by_a_consumer_that_closes(
     world = orbitmq_world
     silent, _ = await topic_at_both(world)
     await send_to(world, silent, "kept")
-    async with world.simple_consumer(invisible_s=60, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with world.simple_consumer(invisible_for=60, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe("orders")
         answers_late(world, consumer, monkeypatch, silent)
-        assert await consumer.receive(wait_s=0.5) == []
+        assert await consumer.receive(wait=0.5) == []
         await world.clock.sleep(1)
-    async with world.simple_consumer(invisible_s=60) as consumer:
+    async with world.simple_consumer(invisible_for=60) as consumer:
         consumer.subscribe("orders")
-        [message] = await consumer.receive(wait_s=5)
+        [message] = await consumer.receive(wait=5)
         assert message.body == b"kept"
 
 
@@ -552,7 +552,7 @@ async def test_messages_of_several_brokers_and_topics(orbitmq_world: World) -> N
         if len(found) < 2:
             found += [message.body for message in await consumer.receive(2)]
         assert sorted(found) == [b"x", b"y"]
-        receiving = asyncio.ensure_future(consumer.receive(wait_s=60))
+        receiving = asyncio.ensure_future(consumer.receive(wait=60))
         await world.sleep(10)
         await send(world, "z", topic="bills")
         asked = world.runtime.clock.monotonic()
@@ -596,10 +596,10 @@ async def test_what_is_there_is_received_though_a_question_waits(orbitmq_world: 
         await admin.create_topic("orders", 1)
         consumer.subscribe("orders")
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(consumer.receive(wait_s=60), 1)
+            await asyncio.wait_for(consumer.receive(wait=60), 1)
         await producer.send(Message("orders", b"y"))
-        assert texts(await consumer.receive(wait_s=0)) == ["y"]
-        assert await consumer.receive(wait_s=0.05) == []
+        assert texts(await consumer.receive(wait=0)) == ["y"]
+        assert await consumer.receive(wait=0.05) == []
 
 
 async def test_tags_and_order(orbitmq_world: World) -> None:
@@ -618,12 +618,12 @@ async def test_ordered_messages_wait_for_the_one_before(orbitmq_world: World) ->
             await producer.send(Message("orders", str(number)), ordering_key="one")
     async with world.simple_consumer(ordered=True) as consumer:
         consumer.subscribe("orders")
-        first = await consumer.receive(3, invisible_s=5)
+        first = await consumer.receive(3, invisible_for=5)
         assert [message.body for message in first] == [b"0", b"1", b"2"]
-        assert await consumer.receive(3, wait_s=2) == []
+        assert await consumer.receive(3, wait=2) == []
         await consumer.ack(first[0])
         await consumer.ack(first[2])
-        again = await consumer.receive(3, invisible_s=5)
+        again = await consumer.receive(3, invisible_for=5)
         assert [message.body for message in again] == [b"1", b"3", b"4"]
         assert [message.reconsume_times for message in again] == [1, 0, 0]
         await consumer.ack_all(again)
@@ -632,7 +632,7 @@ async def test_ordered_messages_wait_for_the_one_before(orbitmq_world: World) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"max_messages": 0}, {"max_messages": 33}, {"invisible_s": 0}, {"invisible_s": 3.2e7}]
+    "arguments", [{"max_messages": 0}, {"max_messages": 33}, {"invisible_for": 0}, {"invisible_for": 3.2e7}]
 )
 async def test_numbers_that_no_broker_takes(orbitmq_world: World, arguments: dict[str, float]) -> None:
     async with orbitmq_world.simple_consumer() as consumer:

@@ -79,7 +79,7 @@ async def test_requests_beyond_max_async_wait_for_a_place(world: Any) -> None:
     assert ProducerOptions().max_async == 65535
     world.topics["t"] = {"a": 1}
     world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
-    async with producer_of(world, max_async=2, retries=0, timeout_ms=1000) as producer:
+    async with producer_of(world, max_async=2, retries=0, timeout=1) as producer:
         await producer.queues("t")
         sends = [asyncio.create_task(producer.send(Message("t", b"x"))) for _ in range(5)]
         await world.runtime.clock.sleep(0.5)
@@ -101,7 +101,7 @@ async def test_a_shared_client_limits_all_its_producers(world: Any) -> None:
         producer_of(world, "p2", client=client) as two,
     ):
         await one.queues("t")
-        sends = [asyncio.create_task(p.send(Message("t", b"x"), timeout_ms=500)) for p in (one, two)]
+        sends = [asyncio.create_task(p.send(Message("t", b"x"), timeout=0.5)) for p in (one, two)]
         await world.runtime.clock.sleep(0.3)
         assert len(world.brokers["a"].requests(SEND)) == 1
         await asyncio.gather(*sends, return_exceptions=True)
@@ -249,7 +249,7 @@ def test_close_does_not_wait_for_ever_for_a_callback(
 @pytest.mark.behaviour("AS-13")
 @pytest.mark.parametrize(
     "options",
-    [{}, {"auto_batch": AutoBatch(linger_ms=50)}, {"middleware": [passing]}],
+    [{}, {"auto_batch": AutoBatch(linger=0.05)}, {"middleware": [passing]}],
     ids=["plain", "batches", "middleware"],
 )
 async def test_what_was_submitted_is_sent_when_the_producer_closes(world: Any, options: Any) -> None:
@@ -276,7 +276,7 @@ async def test_a_close_gives_submitted_messages_their_time_and_no_more(world: An
     begun = world.runtime.clock.monotonic()
     async with producer_of(world) as producer:
         short = producer.submit(Message("t", b"x"))
-        long = producer.submit(Message("t", b"x"), timeout_ms=60_000)
+        long = producer.submit(Message("t", b"x"), timeout=60)
         closing = [asyncio.ensure_future(producer.close()) for _ in range(2)]
         await asyncio.gather(*closing)
     assert 10 <= world.runtime.clock.monotonic() - begun < 12

@@ -27,18 +27,18 @@ async def send_both(world: World, topic: str = "T") -> None:
 async def test_a_simple_consumer_gets_and_keeps_only_what_has_the_text(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send_both(world)
-    async with world.simple_consumer(invisible_s=10) as consumer:
+    async with world.simple_consumer(invisible_for=10) as consumer:
         consumer.subscribe("T", tags="Aa")
         got: list[str] = []
         # A message with the hash only is acknowledged: it does not come again after its invisible time.
         for _ in range(5):
-            for message in await consumer.receive(wait_s=20):
+            for message in await consumer.receive(wait=20):
                 got.append(message.body.decode())
                 await consumer.ack(message)
     assert sorted(got) == ["Aa0", "Aa1", "Aa2"]
     async with world.simple_consumer() as consumer:
         consumer.subscribe("T")
-        assert await consumer.receive(wait_s=60) == []
+        assert await consumer.receive(wait=60) == []
 
 
 async def test_a_simple_consumer_with_other_tags_gives_nothing(orbitmq_world: World) -> None:
@@ -48,7 +48,7 @@ async def test_a_simple_consumer_with_other_tags_gives_nothing(orbitmq_world: Wo
     async with world.simple_consumer() as consumer:
         consumer.subscribe("T", tags="Aa || Cc")
         begun = world.clock.monotonic()
-        assert await consumer.receive(wait_s=5) == []
+        assert await consumer.receive(wait=5) == []
         assert world.clock.monotonic() - begun < 6
 
 
@@ -65,7 +65,7 @@ async def test_handlers_get_only_what_has_the_text(orbitmq_world: World, pops: b
         got.append(message.body.decode())
 
     consumer = world.consumer(
-        "cg", ordered=ordered, consume_from=ConsumeFrom.FIRST, allocate=ByBroker(), pop_invisible_s=10
+        "cg", ordered=ordered, consume_from=ConsumeFrom.FIRST, allocate=ByBroker(), pop_invisible_for=10
     )
     consumer.subscribe("T", tags="Aa")
     async with consumer:
@@ -83,9 +83,9 @@ async def test_polls_give_only_what_has_the_text(orbitmq_world: World) -> None:
     options = {"name_servers": world.name_server, "runtime": world.runtime}
     async with PullConsumer("pull", consume_from=ConsumeFrom.FIRST, **options) as pulling:
         pulling.subscribe("T", tags="Aa")
-        got = [message.body.decode() for _ in range(5) for message in await pulling.poll(timeout_ms=3000)]
+        got = [message.body.decode() for _ in range(5) for message in await pulling.poll(timeout=3)]
     assert sorted(got) == ["Aa0", "Aa1", "Aa2"]
     async with world.assigned_consumer("assigned", consume_from=ConsumeFrom.FIRST) as assigned:
         assigned.assign(await assigned.queues("T"), tags="Aa")
-        got = [message.body.decode() for _ in range(5) for message in await assigned.poll(timeout_ms=3000)]
+        got = [message.body.decode() for _ in range(5) for message in await assigned.poll(timeout=3)]
     assert sorted(got) == ["Aa0", "Aa1", "Aa2"]

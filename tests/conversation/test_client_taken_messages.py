@@ -20,7 +20,7 @@ BATCH = RequestCode.SEND_BATCH_MESSAGE
 LIMIT = 4 * 1024 * 1024
 MODES = pytest.mark.parametrize(
     "options",
-    [{}, {"auto_batch": AutoBatch(linger_ms=5)}, {"namespace": "space"}],
+    [{}, {"auto_batch": AutoBatch(linger=0.005)}, {"namespace": "space"}],
     ids=["alone", "collected", "named"],
 )
 

@@ -104,7 +104,7 @@ async def test_spans_tell_how_a_handler_ended(world: Any) -> None:
     provider.add_span_processor(SimpleSpanProcessor(spans))
     meters = MeterProvider(metric_readers=[reader])
     telemetry = Telemetry(tracer_provider=provider, meter_provider=meters, runtime=world.runtime)
-    handling = telemetry.handling("cg", consume_timeout_s=10)
+    handling = telemetry.handling("cg", consume_timeout=10)
 
     async def handler(message: ReceivedMessage) -> None:
         match message.body:

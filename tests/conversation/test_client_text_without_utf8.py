@@ -38,7 +38,7 @@ DOORS: dict[str, Callable[[Producer, Message], Awaitable[Any]]] = {
     "submit": lambda producer, message: producer.submit(message),
     "batch": lambda producer, message: producer.send_batch([message]),
     "oneway": lambda producer, message: producer.send_oneway(message),
-    "request": lambda producer, message: producer.request(message, timeout_ms=1000),
+    "request": lambda producer, message: producer.request(message, timeout=1),
 }
 
 

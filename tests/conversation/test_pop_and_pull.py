@@ -56,7 +56,7 @@ async def test_pull_pop_pull(orbitmq_world: World) -> None:
             consumer.subscribe("orders")
             while world.runtime.clock.monotonic() < until:
                 try:
-                    messages = await consumer.receive(8, 4, wait_s=1)
+                    messages = await consumer.receive(8, 4, wait=1)
                 except OrbitError:
                     continue
                 for number, message in enumerate(messages):

@@ -70,7 +70,7 @@ async def received(world: World, topic: str, group: str = "g", **options: Any) -
     consumer.subscribe(topic)
     async with consumer:
         async with asyncio.timeout(60):
-            while not (found := await consumer.receive(1, wait_s=10, **options)):
+            while not (found := await consumer.receive(1, wait=10, **options)):
                 pass
         await consumer.ack(found[0])
     return found[0]
@@ -128,7 +128,7 @@ async def stored(world: World, topic: str, offset: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.behaviour("MV-16")
-@pytest.mark.parametrize("first", [{"delay_level": 3}, {"delay_s": 10}], ids=["level", "timer"])
+@pytest.mark.parametrize("first", [{"delay_level": 3}, {"delay": 10}], ids=["level", "timer"])
 async def test_a_delay_that_is_over_does_not_begin_again_and_a_new_one_counts(
     orbitmq_world: World, first: dict[str, Any]
 ) -> None:
@@ -141,7 +141,7 @@ async def test_a_delay_that_is_over_does_not_begin_again_and_a_new_one_counts(
         await producer.send(copy(message))
         again = await received(world, "next")
         assert again.store_timestamp_ms - sent_on < 1000
-        for second in ({"delay_level": 3}, {"delay_s": 10}):
+        for second in ({"delay_level": 3}, {"delay": 10}):
             sent_on = world.clock.now_ms()
             await producer.send(copy(message, **second))
             again = await received(world, "next")
@@ -170,7 +170,7 @@ async def test_a_message_with_a_reserved_property_comes_again(orbitmq_world: Wor
     async def handle(message: ReceivedMessage) -> None:
         got.append((message.topic, message.reconsume_times, world.clock.now_ms()))
         if message.reconsume_times < 2:
-            message.retry(delay_s=1)
+            message.retry(delay=1)
         else:
             done.set()
 
@@ -197,7 +197,7 @@ async def test_a_received_reply_is_sent_on_as_a_plain_message(orbitmq_world: Wor
             await producer.reply(message, b"answer")
 
         running = asyncio.ensure_future(consumer.run(answer))
-        reply = await producer.request(Message("first", b"question"), timeout_ms=60_000)
+        reply = await producer.request(Message("first", b"question"), timeout=60)
         await producer.send(copy(reply))
         again = await received(world, "next")
         assert again.body == b"answer"

@@ -141,7 +141,7 @@ async def test_pieces_are_sent_before_they_are_flushed(orbitmq_world: World) -> 
     end = store(world, MASTER).max_commit_log_offset
     peer.report(end)
     world.machines[MASTER].disk.fail("sync")
-    async with world.producer(retries=0, timeout_ms=500) as producer:
+    async with world.producer(retries=0, timeout=0.5) as producer:
         sending = asyncio.ensure_future(producer.send(Message("t", b"never acknowledged")))
         await world.sleep(0.3)
         assert b"never acknowledged" in bytes(peer.got)

@@ -231,7 +231,7 @@ async def test_a_long_timer_that_was_taken_back_does_not_go_to_another_group(orb
     async with world.producer() as producer:
         queue = next(each for each in await producer.queues("orders") if each.broker_name == MASTER)
         sent = [
-            await producer.send(Message("orders", body, delay_s=90), queue=queue)
+            await producer.send(Message("orders", body, delay=90), queue=queue)
             for body in (b"wanted", b"taken back")
         ]
         await producer.recall("orders", sent[1].recall_handle)
@@ -255,12 +255,12 @@ async def test_a_long_timer_that_went_to_another_group_is_not_taken_back(orbitmq
     await ready(world, "orders")
     async with world.producer() as producer:
         queue = next(each for each in await producer.queues("orders") if each.broker_name == MASTER)
-        sent = await producer.send(Message("orders", b"gone", delay_s=90), queue=queue)
+        sent = await producer.send(Message("orders", b"gone", delay=90), queue=queue)
         await lose(world)
         await world.sleep(70)
         await come_back(world)
         await world.sleep(5)
-        stays = await producer.send(Message("orders", b"stays", delay_s=90), queue=queue)
+        stays = await producer.send(Message("orders", b"stays", delay=90), queue=queue)
         with pytest.raises(BrokerError, match="no message") as refused:
             await producer.recall("orders", sent.recall_handle)
         assert refused.value.code == ResponseCode.ILLEGAL_OPERATION

@@ -247,7 +247,7 @@ async def test_a_topic_that_was_made_anew_begins_at_0(orbitmq_world: World, away
 
 
 @pytest.mark.parametrize(
-    ("topic", "delay"), [(SCHEDULE_TOPIC, {"delay_level": 1}), (TIMER_TOPIC, {"delay_s": 2})]
+    ("topic", "delay"), [(SCHEDULE_TOPIC, {"delay_level": 1}), (TIMER_TOPIC, {"delay": 2})]
 )
 async def test_inner_queues_go_on_where_the_progress_in_them_is(
     orbitmq_world: World, topic: str, delay: dict[str, int]

@@ -35,7 +35,7 @@ class Sends:
 
     async def run(self, pause_s: float = 0.01) -> None:
         number = 0
-        async with self._world.producer(retries=0, timeout_ms=10_000) as producer:
+        async with self._world.producer(retries=0, timeout=10) as producer:
             while not self._stopped:
                 body, number = b"%d" % number, number + 1
                 begun = self._world.clock.monotonic()

@@ -286,7 +286,7 @@ async def test_what_all_replicas_acknowledged_comes_back_to_a_master_that_delive
         await send(world, 0, 10)
         store = world.brokers[MASTER].services.store
         async with world.producer() as producer:
-            await producer.send(Message("t", b"50", delay_s=20))
+            await producer.send(Message("t", b"50", delay=20))
         await store.flush()
         await send(world, 10, 10)
         await world.until(lambda: ends(world)[0] == ends(world)[1])
@@ -308,7 +308,7 @@ async def keeps_all_behind_a_new_name_server(world: World) -> None:
     await world.stop_name_server()
     starting = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
     acknowledged = set[int]()
-    async with world.producer(retries=0, timeout_ms=500) as producer:
+    async with world.producer(retries=0, timeout=0.5) as producer:
         for number in range(100, 400):
             with suppress(SendError):
                 if (await producer.send(Message("t", b"%d" % number))).status is SendStatus.SEND_OK:

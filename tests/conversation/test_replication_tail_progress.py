@@ -10,6 +10,7 @@ from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, log_of
 
 from orbitmq import LocalTransactionState, Message, Producer, ReceivedMessage
 from orbitmq.broker.role import Role
+from orbitmq.durations import instant
 from orbitmq.message.record import iter_records
 from orbitmq.store import MessageStore
 from orbitmq.testing import World
@@ -27,7 +28,7 @@ async def send(world: World, what: str, *, timer: bool) -> None:
     """A delayed message to the first group, and more messages behind it so that logs have other lengths."""
     due_ms = world.clock.now_ms() + round(DELAY_S * 1000)
     late = (
-        Message("t", what.encode(), deliver_at_ms=due_ms)
+        Message("t", what.encode(), deliver_at=instant(due_ms))
         if timer
         else Message("t", what.encode(), delay_level=3)
     )

@@ -142,5 +142,5 @@ def test_the_pages_steps_replace_a_master_and_a_slave(machines: Machines, tmp_pa
         consumer.subscribe("replaced")
         deadline = time.monotonic() + LIMIT_S
         while sent and time.monotonic() < deadline:
-            sent -= {message.message_id for message in consumer.poll(timeout_ms=1000)}
+            sent -= {message.message_id for message in consumer.poll(timeout=1)}
     assert not sent, "not all messages came through both replacements"

@@ -194,7 +194,7 @@ def python_simple(world: World, place: Place) -> None:
             equal(again.reconsume_times, 1, "its number of redeliveries")
             equal(await consumer.ack(again), Settled.DONE, "its acknowledgement")
             equal(await consumer.ack(found[1]), Settled.DONE, "one with a longer time")
-            equal(await consumer.receive(wait_s=5), [], "messages left")
+            equal(await consumer.receive(wait=5), [], "messages left")
 
     asyncio.run(main())
 
@@ -207,7 +207,7 @@ async def received(
     deadline = time.monotonic() + seconds
     while len(found) < count:
         check(time.monotonic() < deadline, f"{len(found)} of {count} messages came")
-        found += await consumer.receive(min(32, count - len(found)), invisible_s, wait_s=2)
+        found += await consumer.receive(min(32, count - len(found)), invisible_s, wait=2)
     return found
 
 
@@ -235,7 +235,7 @@ async def _folder(
         wait_registered(ns_port)
         with Client(broker.port) as client:
             client.create_topic(topic, QUEUES)
-        async with Producer("interop_pop", name_servers=ns, timeout_ms=10_000) as producer:
+        async with Producer("interop_pop", name_servers=ns, timeout=10) as producer:
             for number in range(IN_FLIGHT):
                 await producer.send(Message(topic, str(number)))
         await consumer.start()
@@ -263,7 +263,7 @@ async def _folder(
         deadline = until + 60
         quiet = 0
         while quiet < 3 and time.monotonic() < deadline:
-            came = await consumer.receive(32, 60, wait_s=3)
+            came = await consumer.receive(32, 60, wait=3)
             again.update(message.body for message in came)
             await consumer.ack_all(came)
             quiet = quiet + 1 if left <= again.keys() and not came else 0

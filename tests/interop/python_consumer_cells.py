@@ -28,7 +28,7 @@ def settling(world: World, place: Place) -> None:
             if number == 1:
                 told.append(message.retry(delay_level=1))
             elif number == 2:
-                told.append(message.retry(delay_s=2, reason="soon"))
+                told.append(message.retry(delay=2, reason="soon"))
             elif number == 3:
                 told.append(message.reject("never"))
             elif number == 4:
@@ -48,7 +48,7 @@ def settling(world: World, place: Place) -> None:
         options = {"name_servers": place.ns, "consume_from": ConsumeFrom.FIRST}
         async with AssignedConsumer(world.fresh("python_audit"), **options) as reader:
             reader.assign(await reader.queues(f"%DLQ%{group}"))
-            return await reader.poll(timeout_ms=RECEIVE_TIMEOUT_S * 1000)
+            return await reader.poll(timeout=RECEIVE_TIMEOUT_S)
 
     dead = asyncio.run(main())
     equal(Counter(message.flag for message in first), Counter(range(count)), "messages")
@@ -82,11 +82,11 @@ def polling(world: World, place: Place) -> None:
                 await asyncio.sleep(0.1)
             while len(got) < count:
                 for consumer in (one, two):
-                    got.extend(message.flag for message in await consumer.poll(8, timeout_ms=200))
+                    got.extend(message.flag for message in await consumer.poll(8, timeout=0.2))
                     await consumer.commit()
         await send(place, messages(topic, "late", 1), "sync")
         async with member() as three, asyncio.timeout(RECEIVE_TIMEOUT_S):
-            late = await three.poll(timeout_ms=RECEIVE_TIMEOUT_S * 1000)
+            late = await three.poll(timeout=RECEIVE_TIMEOUT_S)
             check(late[0].body.startswith(b"late"), f"went on with {late[0].body!r}")
 
     asyncio.run(main())

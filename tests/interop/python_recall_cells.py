@@ -39,7 +39,7 @@ async def _recall(place: Place, topic: str, group: str) -> tuple[str, str, list[
     later = {property_names.TIMER_DELAY_MS: str(DELAY_MS)}
     consumer = Consumer(group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST)
     consumer.subscribe(topic)
-    async with Producer("interop_python", name_servers=place.ns, timeout_ms=10_000) as producer:
+    async with Producer("interop_python", name_servers=place.ns, timeout=10) as producer:
         plain = await producer.send(Message(topic, "now"))
         equal(plain.recall_handle, "", "recall handle of a message without a delay")
         recalled = await producer.send(Message(topic, "recalled", properties=later))

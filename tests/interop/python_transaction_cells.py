@@ -99,8 +99,7 @@ async def _requests(place: Place, topic: str, group: str) -> list[tuple[str, str
 
         task = asyncio.create_task(consumer.run(listen))
         replies = [
-            await asking.request(Message(topic, f"question {i}"), timeout_ms=RECEIVE_TIMEOUT_S * 1000)
-            for i in range(4)
+            await asking.request(Message(topic, f"question {i}"), timeout=RECEIVE_TIMEOUT_S) for i in range(4)
         ]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -15,6 +15,7 @@ from tests.interop.records import read_queue
 from tests.interop.world import Place, World, check, equal, wait_registered
 
 from orbitmq.client import Producer
+from orbitmq.durations import instant
 from orbitmq.message.model import Message
 from orbitmq.message.record import decode_record
 
@@ -90,11 +91,11 @@ def handed_over(world: World, first: str, second: str, *, crash: bool) -> None:
 
 
 async def _send(ns: str, topic: str, due: dict[str, int], recalled: set[str]) -> None:
-    async with Producer("interop_timers", name_servers=ns, timeout_ms=10_000) as producer:
+    async with Producer("interop_timers", name_servers=ns, timeout=10) as producer:
         for number in range(COUNT):
             body = f"timer {number}"
             due[body] = round((time.time() + FIRST_S + number * STEP_S) * 1000)
-            result = await producer.send(Message(topic, body, deliver_at_ms=due[body]))
+            result = await producer.send(Message(topic, body, deliver_at=instant(due[body])))
             if number % 10 == 9:
                 equal(await producer.recall(topic, result.recall_handle), result.message_id, "recalled id")
                 recalled.add(body)

@@ -59,7 +59,7 @@ class Handled:
                 self.dead.add(number)
                 self.done.setdefault(number, set()).add(held)
         elif choice in ("level", "time"):
-            again = {"delay_level": 1} if choice == "level" else {"delay_s": 0.5}
+            again = {"delay_level": 1} if choice == "level" else {"delay": 0.5}
             self.told(message.retry(**again), Settled.DONE)
         elif choice == "block fails":
             async with message.process():
@@ -97,7 +97,7 @@ async def test_every_message_ends(runtime: SimulatedRuntime, way: str) -> None:
         }
 
         async def member(stay_s: float) -> None:
-            consumer = Consumer("cg", ordered="ordered" in way, suspend_ms=50, concurrency=3, **options)
+            consumer = Consumer("cg", ordered="ordered" in way, failure_pause=0.05, concurrency=3, **options)
             consumer.subscribe("t")
             async with consumer:
                 work = asyncio.ensure_future(_work(consumer))
@@ -136,7 +136,7 @@ async def test_every_message_ends(runtime: SimulatedRuntime, way: str) -> None:
         async with AssignedConsumer("audit", **options) as audit:
             audit.assign(await audit.queues("%DLQ%cg"))
             dead: list[ReceivedMessage] = []
-            while found := await audit.poll(timeout_ms=1000):
+            while found := await audit.poll(timeout=1):
                 dead += found
         assert {int(message.body) for message in dead} == handled.dead
 

@@ -90,7 +90,7 @@ async def producer(model: Model) -> None:
         for number in range(MESSAGES):
             name = f"m{number}"
             try:
-                await sender.send(Message("orders", name), timeout_ms=3000)
+                await sender.send(Message("orders", name), timeout=3)
             except OrbitError:
                 continue
             model.stored.add(name)
@@ -103,7 +103,7 @@ async def member(model: Model, consumer: SimpleConsumer, *, careful: bool = Fals
     while True:
         invisible_s = dice.choice((1, 2, 5))
         try:
-            messages = await consumer.receive(dice.randrange(1, 12), invisible_s, wait_s=3)
+            messages = await consumer.receive(dice.randrange(1, 12), invisible_s, wait=3)
         except OrbitError:
             await model.world.sleep(0.1)
             continue
@@ -140,7 +140,7 @@ async def settle(
             known.due, known.sure = (lease.receipt.deadline_ms,) * 2, epoch == model.epoch
     elif way == "retry":
         known.sure = False
-        if await consumer.retry(message, delay_s=2) is Settled.DONE:
+        if await consumer.retry(message, delay=2) is Settled.DONE:
             known.due = before + 2000, model.now_ms() + 2000
             known.sure = epoch == model.epoch
 
@@ -173,8 +173,8 @@ async def test_pop_keeps_its_promises(orbitmq_world: World, orbitmq_seed: int) -
     model = Model(world, dice)
     world.runtime.network.set_delay(0.0, 0.004)
     async with (
-        world.simple_consumer("billing", invisible_s=5) as one,
-        world.simple_consumer("billing", invisible_s=5) as other,
+        world.simple_consumer("billing", invisible_for=5) as one,
+        world.simple_consumer("billing", invisible_for=5) as other,
     ):
         one.subscribe("orders")
         other.subscribe("orders")
@@ -205,9 +205,7 @@ async def test_ordered_pop_never_overtakes(orbitmq_world: World, orbitmq_seed: i
         async with world.producer("test_producer", retries=0) as sender:
             for number in range(MESSAGES):
                 try:
-                    await sender.send(
-                        Message("orders", f"m{number}"), ordering_key=number % 2, timeout_ms=3000
-                    )
+                    await sender.send(Message("orders", f"m{number}"), ordering_key=number % 2, timeout=3)
                 except OrbitError:
                     continue
                 model.stored.add(f"m{number}")
@@ -216,7 +214,7 @@ async def test_ordered_pop_never_overtakes(orbitmq_world: World, orbitmq_seed: i
     async def ordered_member(consumer: SimpleConsumer) -> None:
         while True:
             try:
-                messages = await consumer.receive(dice.randrange(1, 6), dice.choice((1, 2)), wait_s=3)
+                messages = await consumer.receive(dice.randrange(1, 6), dice.choice((1, 2)), wait=3)
             except OrbitError:
                 await world.sleep(0.1)
                 continue

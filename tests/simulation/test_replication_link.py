@@ -66,7 +66,7 @@ async def fault(world: World, source: random.Random) -> None:
 async def through_faults(world: World, seed: int) -> list[bytes]:
     """Send while faults happen; what was acknowledged. Both logs are the same afterwards."""
     source = random.Random(seed)
-    async with world.producer(timeout_ms=2000) as producer:
+    async with world.producer(timeout=2) as producer:
         sends = Sends(producer)
         sending = asyncio.ensure_future(sends.run(world, source))
         for _ in range(FAULTS):

@@ -58,7 +58,7 @@ async def one_fault(world: World, hosts: list[str]) -> None:
 async def send(world: World, acknowledged: set[bytes]) -> None:
     """Send all the time; note what was acknowledged."""
     number = 0
-    async with world.producer(retries=0, timeout_ms=1000) as producer:
+    async with world.producer(retries=0, timeout=1) as producer:
         while True:
             number += 1
             body = b"%06d" % number

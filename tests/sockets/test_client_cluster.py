@@ -87,7 +87,7 @@ def test_batch_oneway_and_assigned_reading(tmp_path: Path) -> None:
             await consumer.seek_to_begin(*queues)
             bodies: list[bytes] = []
             while len(bodies) < 11:
-                messages = await consumer.poll(timeout_ms=3000)
+                messages = await consumer.poll(timeout=3)
                 assert messages
                 bodies += [message.body for message in messages]
             assert sorted(bodies) == sorted([*(b"%d" % number for number in range(10)), b"oneway"])

@@ -133,12 +133,12 @@ def test_the_last_poll_of_a_blocking_consumer_is_done_when_its_block_is_left(nam
     seen: list[bytes] = []
     with contextlib.suppress(RuntimeError), blocking.PullConsumer("polled", **options) as consumer:
         consumer.subscribe("polled")
-        assert consumer.poll(2, timeout_ms=WAIT_S * 1000)
+        assert consumer.poll(2, timeout=WAIT_S)
         raise RuntimeError("what was polled is not done")
     while len(seen) < 6:
         with blocking.PullConsumer("polled", **options) as consumer:
             consumer.subscribe("polled")
-            seen += [message.body for message in consumer.poll(4, timeout_ms=WAIT_S * 1000)]
+            seen += [message.body for message in consumer.poll(4, timeout=WAIT_S)]
     assert sorted(seen) == [b"%d" % number for number in range(6)]
 
 
@@ -267,7 +267,7 @@ def test_a_handler_that_blocks_for_ever_holds_up_neither_others_nor_the_close(
         got.add(message.body)
 
     options = {"name_servers": name_server, "consume_from": ConsumeFrom.FIRST}
-    consumer = blocking.Consumer("blocked", concurrency=2, close_timeout_s=0.2, **options)
+    consumer = blocking.Consumer("blocked", concurrency=2, close_timeout=0.2, **options)
     consumer.subscribe("blocked")
     with consumer:
         runner = threading.Thread(target=lambda: _until_closed(consumer, handler), daemon=True)

@@ -90,9 +90,9 @@ async def main():
         async with PullConsumer("members", **options) as consumer:
             consumer.subscribe("killed")
             while True:
-                note(await consumer.poll(16, timeout_ms=500), time.monotonic())
+                note(await consumer.poll(16, timeout=0.5), time.monotonic())
     if way.startswith("popped"):
-        options.update(allocate=ByBroker(), pop_invisible_s=int(invisible_s))
+        options.update(allocate=ByBroker(), pop_invisible_for=int(invisible_s))
     async with Consumer("members", ordered="ordered" in way, **options) as consumer:
         consumer.subscribe("killed")
         await (consumer.run(many, batch=16) if way == "batch" else consumer.run(single))
@@ -229,7 +229,7 @@ class Load:
         members = [member(self.name_server, self.way, self.path) for _ in range(MEMBERS)]
         watching = asyncio.create_task(self._note_stalls())
         try:
-            async with Producer("pg", name_servers=self.name_server, timeout_ms=60_000) as producer:
+            async with Producer("pg", name_servers=self.name_server, timeout=60) as producer:
                 sending = asyncio.create_task(self._send(producer))
                 await _until(lambda: len(handled(self.path)) > 100, 30)
                 await self._kill(members, sending)

@@ -37,7 +37,7 @@ def test_two_members_pop_what_was_sent(orbitmq_cluster: RunningCluster) -> None:
             name_servers=orbitmq_cluster.name_server,
             allocate=ByBroker(),
             consume_from=ConsumeFrom.FIRST,
-            pop_invisible_s=5,
+            pop_invisible_for=5,
         )
         consumer.subscribe("orders")
         return consumer

@@ -61,7 +61,7 @@ def _program(name_servers: str) -> None:
         consumer.subscribe("Orders")
         thread = threading.Thread(target=consumer.run, args=(listen,))
         thread.start()
-        reply = producer.request(Message("Orders", b"question"), timeout_ms=30_000)
+        reply = producer.request(Message("Orders", b"question"), timeout=30)
         assert reply.body == b"answer"
         consumer.close()
         thread.join(30)

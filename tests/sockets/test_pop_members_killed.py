@@ -33,7 +33,7 @@ async def main():
     async with SimpleConsumer("killed", name_servers=sys.argv[1]) as consumer:
         consumer.subscribe("orders")
         while True:
-            messages = await consumer.receive(int(sys.argv[2]), float(sys.argv[3]), wait_s=5)
+            messages = await consumer.receive(int(sys.argv[2]), float(sys.argv[3]), wait=5)
             for message in messages:
                 print(message.body.decode(), flush=True)
             await consumer.ack_all(messages)
@@ -74,7 +74,7 @@ def test_killed_members_repeat_what_they_had_in_flight_and_lose_nothing(
     name_server = orbitmq_cluster.name_server
     members: list[Member] = []
     kills = sent = 0
-    with Producer("shop", name_servers=name_server, timeout_ms=60_000) as producer:
+    with Producer("shop", name_servers=name_server, timeout=60) as producer:
         producer.send(Message("orders", "0"))
         sent = 1
         members = [Member(name_server, handled) for _ in range(MEMBERS)]

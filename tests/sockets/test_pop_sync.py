@@ -22,7 +22,7 @@ def taken(consumer: SimpleConsumer, count: int, invisible_s: float = 60) -> list
     """So many messages, however many requests that takes."""
     found: list[ReceivedMessage] = []
     while len(found) < count:
-        found += consumer.receive(count - len(found), invisible_s, wait_s=10)
+        found += consumer.receive(count - len(found), invisible_s, wait=10)
     return found
 
 
@@ -39,14 +39,14 @@ def test_receive_settle_and_come_again(orbitmq_cluster: RunningCluster) -> None:
         assert (again.body, again.reconsume_times) == (third.body, 1)
         assert consumer.ack(third) is Settled.GONE
         assert consumer.reject(again) is Settled.DONE
-        assert consumer.receive(wait_s=0.5) == []
+        assert consumer.receive(wait=0.5) == []
 
 
 def test_a_loop_renews_what_its_body_takes_long_for(orbitmq_cluster: RunningCluster) -> None:
     sent(orbitmq_cluster, "a", "b")
     found = []
     with SimpleConsumer(
-        "billing", name_servers=orbitmq_cluster.name_server, invisible_s=3, batch_size=2
+        "billing", name_servers=orbitmq_cluster.name_server, invisible_for=3, batch_size=2
     ) as consumer:
         consumer.subscribe("orders")
         for message in consumer:
@@ -56,7 +56,7 @@ def test_a_loop_renews_what_its_body_takes_long_for(orbitmq_cluster: RunningClus
                 message.ack()
                 break
         assert sorted(found) == [b"a", b"b"]
-        assert consumer.receive(wait_s=3.5) == []
+        assert consumer.receive(wait=3.5) == []
 
 
 def test_messages_are_settled_on_any_thread(orbitmq_cluster: RunningCluster) -> None:
@@ -69,7 +69,7 @@ def test_messages_are_settled_on_any_thread(orbitmq_cluster: RunningCluster) -> 
             thread.start()
         for thread in threads:
             thread.join()
-        assert consumer.receive(wait_s=7) == []
+        assert consumer.receive(wait=7) == []
 
 
 def test_handlers_run_in_threads_until_the_consumer_is_closed(orbitmq_cluster: RunningCluster) -> None:
@@ -92,4 +92,4 @@ def test_handlers_run_in_threads_until_the_consumer_is_closed(orbitmq_cluster: R
     assert not runner.is_alive()
     with SimpleConsumer("billing", name_servers=servers) as other:
         other.subscribe("orders")
-        assert other.receive(wait_s=1) == []
+        assert other.receive(wait=1) == []

@@ -38,7 +38,7 @@ def stored(cluster: RunningCluster, topic: str) -> list[bytes]:
     with AssignedConsumer("reader", name_servers=cluster.name_server) as consumer:
         consumer.assign([MessageQueue(topic, "broker-a", number) for number in range(4)])
         consumer.seek_to_begin()
-        while messages := consumer.poll(1000, timeout_ms=500):
+        while messages := consumer.poll(1000, timeout=0.5):
             found += [message.body for message in messages]
     return found
 
@@ -60,7 +60,7 @@ SYNC = """
 
 
 @pytest.mark.behaviour("AS-15")
-@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger_ms=60_000)", "max_in_flight=10"])
+@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger=60)", "max_in_flight=10"])
 def test_what_a_blocking_producer_submitted_is_sent_at_the_end(cluster: RunningCluster, options: str) -> None:
     topic = f"end-{len(options)}"
     assert run(SYNC.format(options=options, last="pass"), cluster.name_server, topic) == (0, "")
@@ -113,10 +113,10 @@ def test_what_cannot_be_sent_is_told_with_its_number() -> None:
     # The server never answers, so no message fails before the end of the program.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        code, told = run(SYNC.format(options="timeout_ms=4000", last="pass"), address, "t")
+        code, told = run(SYNC.format(options="timeout=4", last="pass"), address, "t")
         assert code == 0
         assert "500 submitted messages of producer 'g' were not stored" in told
-        code, told = run(SYNC.format(options="timeout_ms=60_000", last="pass"), address, "t")
+        code, told = run(SYNC.format(options="timeout=60", last="pass"), address, "t")
         assert "500 submitted messages" in told
 
 
@@ -143,11 +143,11 @@ def test_a_blocking_consumer_commits_and_acknowledges_at_the_end(cluster: Runnin
     assert run(text, cluster.name_server, topic) == (0, "")
     with PullConsumer("done", name_servers=cluster.name_server, consume_from=ConsumeFrom.FIRST) as again:
         again.subscribe(topic)
-        assert again.poll(timeout_ms=3000) == []
+        assert again.poll(timeout=3) == []
 
 
 @pytest.mark.behaviour("AS-15")
-@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger_ms=60_000)"])
+@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger=60)"])
 @pytest.mark.parametrize("runner", ["asyncio.run", "asyncio.new_event_loop().run_until_complete"])
 def test_an_event_loop_that_ends_before_tells_how_many_are_unsent(
     cluster: RunningCluster, options: str, runner: str

@@ -36,7 +36,7 @@ SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 async def fill(servers: str) -> None:
     """Dead letters as RocketMQ makes them, sent by hand."""
     dead = dead_letter_topic("g")
-    async with Producer("pg", name_servers=servers, timeout_ms=60_000) as producer, Admin(servers) as admin:
+    async with Producer("pg", name_servers=servers, timeout=60) as producer, Admin(servers) as admin:
         await admin.create_topic(dead, queues=1)
         await admin.create_topic("orders", queues=4)
         for first in range(0, COUNT, 500):
@@ -91,7 +91,7 @@ async def arrived(servers: str) -> Counter[int]:
         await consumer.seek_to_begin(*queues)
         quiet = 0
         while quiet < (2 if len(found) >= COUNT else 15):
-            messages = await consumer.poll(1000, timeout_ms=1000)
+            messages = await consumer.poll(1000, timeout=1)
             found.update(int(message.body) for message in messages)
             quiet = 0 if messages else quiet + 1
     return found

@@ -61,7 +61,7 @@ def send(name_server: str, numbers: range) -> None:
         for first in range(numbers.start, numbers.stop, BATCH):
             some = range(first, min(first + BATCH, numbers.stop))
             producer.send_batch(
-                [Message(TOPIC, body(number), tags="t") for number in some], timeout_ms=PATIENCE_MS
+                [Message(TOPIC, body(number), tags="t") for number in some], timeout=PATIENCE_MS / 1000
             )
 
 

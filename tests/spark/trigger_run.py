@@ -89,7 +89,7 @@ def run(minutes: int, every_s: float, folder: Path, ended: threading.Event) -> b
         Producer("triggers", name_servers=cluster.name_server) as producer,
     ):
         for topic in ("triggers-from", "triggers-to"):
-            producer.send(Message(topic, b"first"), timeout_ms=PATIENCE_MS)
+            producer.send(Message(topic, b"first"), timeout=PATIENCE_MS / 1000)
         spark = session("triggers", master="local[2]")
         stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server)
         writer = stream.load("triggers-from").select("body").writeStream.format("rocketmq")
@@ -104,7 +104,7 @@ def run(minutes: int, every_s: float, folder: Path, ended: threading.Event) -> b
         began, sent = time.monotonic(), 1
         while (minute := len(series)) < minutes and not ended.is_set():
             while time.monotonic() - began < 60 * (minute + 1) and query.isActive and not ended.is_set():
-                producer.send(Message("triggers-from", str(sent)), timeout_ms=PATIENCE_MS)
+                producer.send(Message("triggers-from", str(sent)), timeout=PATIENCE_MS / 1000)
                 sent += 1
                 # One row a trigger: the next one when this one is in the other topic.
                 while query.isActive and rows(cluster.name_server, "triggers-to") <= sent:

@@ -12,7 +12,7 @@ async def bodies(consumer: AssignedConsumer, queue: MessageQueue) -> list[bytes]
     consumer.assign([queue])
     await consumer.seek_to_begin(queue)
     got: list[bytes] = []
-    while messages := await consumer.poll(100, timeout_ms=500):
+    while messages := await consumer.poll(100, timeout=0.5):
         got += [message.body for message in messages]
     return got
 

@@ -153,7 +153,7 @@ def test_isolation_counts_as_a_fixed_latency(profile: str, until: int) -> None:
 def test_the_measured_latency_is_what_is_stored() -> None:
     faults = table()
     faults.update("a", 3, 0, isolation=True)
-    assert faults.snapshot(0)[0].latency_ms == 3
+    assert faults.snapshot(0)[0].latency == 0.003
 
 
 @pytest.mark.behaviour("FT-07")

@@ -42,5 +42,5 @@ def test_limits_of_popping_are_checked() -> None:
         with pytest.raises(ValidationError, match="pop_batch_size must be 1 to 32"):
             ConsumerOptions(**wrong)
     for seconds in (4.9, 301):
-        with pytest.raises(ValidationError, match="pop_invisible_s must be 5 to 300"):
-            ConsumerOptions(pop_invisible_s=seconds)
+        with pytest.raises(ValidationError, match="pop_invisible_for must be 5 to 300"):
+            ConsumerOptions(pop_invisible_for=seconds)

@@ -113,7 +113,7 @@ def test_a_compression_level_is_refused_when_the_producer_is_made(
         ("Consumer", {"namespace": "no name"}, "illegal characters"),
         ("Consumer", {"limits": 3}, "limits must be .*FlowLimits"),
         ("Consumer", {"ordered": 1}, "ordered must be True or False"),
-        ("Consumer", {"suspend_ms": 0}, "suspend_ms must be 1 to 86,400,000 ms, got 0"),
+        ("Consumer", {"failure_pause": 0}, "failure_pause must be 0.001 to 60 seconds, .*got 0"),
         ("PullConsumer", {"auto_commit": 0}, "auto_commit must be True or False"),
     ],
 )

@@ -34,7 +34,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
 
 
 def test_errors_tell_their_facts() -> None:
-    attempt = orbitmq.errors.Attempt("a", "", 1, 12.3, 10003, "gone")
+    attempt = orbitmq.errors.Attempt("a", "", 1, 0.0123, 10003, "gone")
     assert str(attempt) == "a[1] at ?: gone (12 ms)"
     error = orbitmq.SendError(orbitmq.errors.SendErrorKind.REFUSED, "t", "text", attempts=[attempt])
     assert error.brokers_tried == ["a"]

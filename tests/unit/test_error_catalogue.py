@@ -65,7 +65,7 @@ def test_entries_are_whole_and_in_order() -> None:
 def test_an_error_says_what_to_do() -> None:
     assert "topic create" in BrokerError(17, "no", "h:1").help
     assert "name_servers" in NameServerError("none").help
-    assert "timeout_ms" in SendError(SendErrorKind.TIMEOUT, "t", "text", code=10002).help
+    assert "timeout" in SendError(SendErrorKind.TIMEOUT, "t", "text", code=10002).help
     assert SendError(SendErrorKind.TOO_MANY_REQUESTS, "t", "text").help == ""
     assert BrokerError(31_999, None, "h:1").help == ""
     assert OrbitError("no code").help == ""

@@ -81,7 +81,7 @@ def test_a_message_that_no_consumer_gave_out_says_so() -> None:
 
 def test_verdicts_carry_delay_and_reason() -> None:
     message, keeper = delivery()
-    message.retry(delay_s=2.5, reason="busy")
+    message.retry(delay=2.5, reason="busy")
     assert keeper.told == [Verdict(Ending.RETRY, 0, 2.5, "busy")]
     assert message.verdict is keeper.told[0]
     message, keeper = delivery()
@@ -89,15 +89,15 @@ def test_verdicts_carry_delay_and_reason() -> None:
     assert keeper.told == [Verdict(Ending.REJECT, -1, None, "bad")]
 
 
-@pytest.mark.parametrize("delay_s", [0, -1, float("inf"), float("nan"), "soon", True])
-def test_a_delay_that_is_none_is_refused_and_settles_nothing(delay_s: Any) -> None:
+@pytest.mark.parametrize("delay", [0, -1, float("inf"), float("nan"), "soon", True])
+def test_a_delay_that_is_none_is_refused_and_settles_nothing(delay: Any) -> None:
     message, _ = delivery()
-    with pytest.raises(ValidationError, match="delay_s must be a number of seconds above 0"):
-        message.retry(delay_s=delay_s)
+    with pytest.raises(ValidationError, match=r"delay must be above 0 to .* seconds"):
+        message.retry(delay=delay)
     with pytest.raises(ValidationError, match="delay_level must be a whole number"):
         message.retry(delay_level="soon")  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="not both"):
-        message.retry(delay_level=1, delay_s=1)
+        message.retry(delay_level=1, delay=1)
     assert message.ack() is Settled.DONE
 
 

@@ -63,7 +63,7 @@ class BrokerWatch(SendHook):
 
     def after(self, context: SendContext) -> None:
         broker = context.queue.broker_name
-        self._latency_ms[broker] = context.cost_ms
+        self._latency_ms[broker] = context.took * 1000
         if context.result is not None:
             self._recent.append(broker)
         elif not isinstance(context.error, asyncio.CancelledError):
@@ -86,7 +86,7 @@ class BrokerWatch(SendHook):
             reachable: bool | None = None
             if self.mode != "off":
                 item = known.get(broker)
-                avoided = 0.0 if item is None else item.available_in_ms
+                avoided = 0.0 if item is None else item.available_in * 1000
                 reachable = item is None or item.reachable
             self.rows.append(
                 Row(
@@ -143,7 +143,7 @@ def producer_for(
     return Producer(
         group,
         name_servers=common.addresses,
-        timeout_ms=timeout_ms,
+        timeout=timeout_ms / 1000,
         send_latency_fault_enable=mode != "off",
         fault_profile="4.x" if mode == "off" else mode,
         start_detector_enable=mode == "5.x",

@@ -150,13 +150,14 @@ async def _consume(
 
     from orbitmq.client.consumer.consumer import Consumer
     from orbitmq.client.model import ConsumeFrom
+    from orbitmq.durations import instant
 
     named = {"first": ConsumeFrom.FIRST, "last": ConsumeFrom.LAST}
     consumer = Consumer(
         group,
         name_servers=common.addresses,
         consume_from=named[begin] if isinstance(begin, str) else ConsumeFrom.TIMESTAMP,
-        consume_timestamp_ms=begin if isinstance(begin, int) else None,
+        consume_timestamp=instant(begin) if isinstance(begin, int) else None,
     )
     consumer.subscribe(topic, wanted[0], sql=wanted[1])
     loop = asyncio.get_running_loop()

@@ -102,7 +102,7 @@ def send(
             tags=tag,
             keys=key or (),
             delay_level=delay_level,
-            delay_s=delay,
+            delay=delay,
             properties=properties,
         )
 

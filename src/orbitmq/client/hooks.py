@@ -7,12 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.client.model import SendResult
+from orbitmq.durations import EPOCH, instant
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict
 from orbitmq.runtime.seam import Clock
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 log = logging.getLogger("orbitmq.client")
 
@@ -36,8 +40,8 @@ class SendContext:
         message_id: the unique id; those of a batch joined by commas.
         body_bytes: size of the body as it travels, compressed or not.
         properties_text: the properties as they travel; empty for a batch, whose messages have their own.
-        begun_ms: milliseconds since the epoch.
-        cost_ms: how long the try took, once it is over.
+        begun: when the try began.
+        took: seconds that it took, once it is over.
         result: after a success; None of a one-way send, which has no answer.
         error: after a failure; :class:`asyncio.CancelledError` when the send was cancelled.
     """
@@ -48,8 +52,8 @@ class SendContext:
     message_id: str
     body_bytes: int
     properties_text: str = ""
-    begun_ms: int = 0
-    cost_ms: float = 0.0
+    begun: datetime = EPOCH
+    took: float = 0.0
     result: SendResult | None = None
     error: BaseException | None = None
 
@@ -66,7 +70,7 @@ class EndTransactionContext:
         state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``, RocketMQ's names.
         address: ``host:port`` of the broker that has the half message.
         from_check: in answer to the broker's check-back.
-        at_ms: milliseconds since the epoch.
+        at: when it ended.
     """
 
     group: str
@@ -76,7 +80,7 @@ class EndTransactionContext:
     state: str
     address: str
     from_check: bool
-    at_ms: int
+    at: datetime
 
 
 class SendHook:
@@ -145,11 +149,11 @@ class ConsumeReturnType(IntEnum):
     FAILED = 4
 
 
-def return_type(verdict: Verdict, cost_ms: float, timeout_ms: float) -> ConsumeReturnType:
+def return_type(verdict: Verdict, took: float, timeout_s: float) -> ConsumeReturnType:
     """How a delivery with this verdict ended that took so long (CR-19)."""
     if verdict.error is not None:
         return ConsumeReturnType.EXCEPTION
-    if cost_ms >= timeout_ms:
+    if took >= timeout_s:
         return ConsumeReturnType.TIME_OUT
     return ConsumeReturnType.SUCCESS if verdict.ending is Ending.ACK else ConsumeReturnType.FAILED
 
@@ -162,8 +166,8 @@ class ConsumeContext:
         group: the consumer group.
         queue: where the message came from.
         message: the message.
-        begun_ms: when it was handed over, milliseconds since the epoch.
-        cost_ms: how long it took, once it is over.
+        begun: when it was handed over.
+        took: seconds that it took, once it is over.
         outcome: success, failure, exception or timeout, once it is over.
         success: whether the message is done, once it is over; also when that took too long.
         reason: what the user said about a failure.
@@ -173,8 +177,8 @@ class ConsumeContext:
     group: str
     queue: MessageQueue
     message: ReceivedMessage
-    begun_ms: int
-    cost_ms: float = 0.0
+    begun: datetime
+    took: float = 0.0
     outcome: ConsumeReturnType | None = None
     success: bool = False
     reason: str = ""
@@ -199,7 +203,7 @@ class ConsumeHooks:
     """
 
     def __init__(self, group: str, hooks: Sequence[ConsumeHook], clock: Clock, timeout_s: float) -> None:
-        self._timeout_ms = timeout_s * 1000
+        self._timeout_s = timeout_s
         self._group = group
         self._hooks = tuple(hooks)
         self._clock = clock
@@ -208,7 +212,7 @@ class ConsumeHooks:
 
     def begin(self, queue: MessageQueue, message: ReceivedMessage) -> None:
         """All ``before`` calls."""
-        context = ConsumeContext(self._group, queue, message, self._clock.now_ms())
+        context = ConsumeContext(self._group, queue, message, instant(self._clock.now_ms()))
         self._open[id(message)] = context, self._clock.monotonic()
         for hook in self._hooks:
             try:
@@ -222,8 +226,8 @@ class ConsumeHooks:
         if found is None:
             return
         context, begun = found
-        context.cost_ms = (self._clock.monotonic() - begun) * 1000
-        context.outcome = return_type(verdict, context.cost_ms, self._timeout_ms)
+        context.took = self._clock.monotonic() - begun
+        context.outcome = return_type(verdict, context.took, self._timeout_s)
         context.success = verdict.ending is Ending.ACK
         context.error = verdict.error
         context.reason = verdict.reason or (str(verdict.error) if verdict.error is not None else "")

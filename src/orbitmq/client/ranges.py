@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any
 
+from orbitmq.durations import seconds, shown
 from orbitmq.errors import ValidationError
 
 INT32 = 2**31 - 1
 DAY_S = 24 * 3600
-DAY_MS = DAY_S * 1000
-YEAR_10000_MS = 253_402_300_800_000
+SECONDS = "seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,13 @@ class Range:
     Attributes:
         least: the smallest value.
         most: the largest value; None for no limit.
-        unit: the unit of the value, as errors name it; empty for a count.
-        whole: whether fractions are refused.
+        unit: the unit of the value, as errors name it; empty for a count. Seconds may have fractions, or be
+            given as a timedelta.
     """
 
     least: float
     most: float | None
     unit: str = ""
-    whole: bool = True
 
     def check(self, name: str, value: object) -> None:
         """Refuse a value outside the range.
@@ -37,9 +36,16 @@ class Range:
         Raises:
             ValidationError: it names the option and its range.
         """
-        number = not isinstance(value, bool) and isinstance(value, int if self.whole else int | float)
-        if not number or not self.least <= value or (self.most is not None and value > self.most):  # type: ignore[operator]
-            raise ValidationError(f"{name} must be {self}, got {value!r}")
+        if self.unit == SECONDS:
+            assert self.most is not None
+            seconds(name, value, self.least, self.most)
+        elif (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not self.least <= value
+            or (self.most is not None and value > self.most)
+        ):
+            raise ValidationError(f"{name} must be {self}, got {shown(value)}")
 
     def nearest(self, value: float) -> float:
         """The value, or the nearest limit when it is out of range."""
@@ -55,12 +61,13 @@ class Range:
 
 # Prefixes of the types of options that take several kinds of values.
 _LISTS = ("Sequence[", "Collection[")
-_TIMEOUT = Range(1, DAY_MS, "ms", whole=False)
+# Longer than anybody waits for one answer, so that milliseconds given as seconds are noticed.
+_TIMEOUT = Range(0.001, 600, SECONDS)
 # By the name of the option; the name of an option of a nested class begins with that class's name.
 RANGES: Mapping[str, Range] = {
     # producers
-    "timeout_ms": _TIMEOUT,
-    "attempt_timeout_ms": _TIMEOUT,
+    "timeout": _TIMEOUT,
+    "attempt_timeout": _TIMEOUT,
     # Tries end with the timeout of the send, and no request waits longer for its answer.
     "retries": Range(0, None),
     "async_retries": Range(0, None),
@@ -75,26 +82,25 @@ RANGES: Mapping[str, Range] = {
     "max_in_flight_bytes": Range(1, 2**40, "bytes"),
     "callback_threads": Range(0, 64),
     "default_topic_queues": Range(1, 1024),
-    "AutoBatch.linger_ms": Range(0, DAY_MS, "ms", whole=False),
+    "AutoBatch.linger": Range(0, 60, SECONDS),
     "AutoBatch.max_bytes": Range(1, INT32, "bytes"),
     "AutoBatch.max_messages": Range(1, INT32),
     # consumers
-    "consume_timestamp_ms": Range(0, YEAR_10000_MS, "ms since 1970"),
     # RocketMQ's limit (DefaultMQPushConsumerImpl.checkConfig).
     "pull_batch_size": Range(1, 1024),
     "max_reconsume_times": Range(-1, INT32),
-    "consume_timeout_s": Range(0.001, 365 * DAY_S, "s", whole=False),
-    "close_timeout_s": Range(0, DAY_S, "s", whole=False),
+    "consume_timeout": Range(0.001, 7 * DAY_S, SECONDS),
+    "close_timeout": Range(0, 3600, SECONDS),
     "concurrency": Range(1, 10_000),
     # As in RocketMQ, less than 10 ms counts as 10 ms, and more than 30 s as 30 s (CR-18).
-    "suspend_ms": Range(1, DAY_MS, "ms"),
+    "failure_pause": Range(0.001, 60, SECONDS),
     # The most messages of one pop at a broker.
     "pop_batch_size": Range(1, 32),
     "batch_size": Range(1, 32),
-    "pop_invisible_s": Range(5, 300, "s", whole=False),
+    "pop_invisible_for": Range(5, 300, SECONDS),
     # RocketMQ's longest invisible time (timerMaxDelaySec), and the shortest useful one.
-    "invisible_s": Range(0.001, 3 * DAY_S, "s", whole=False),
-    "max_processing_s": Range(0, 365 * DAY_S, "s", whole=False),
+    "invisible_for": Range(0.001, 3 * DAY_S, SECONDS),
+    "renew_for": Range(0, 7 * DAY_S, SECONDS),
     "FlowLimits.messages": Range(1, None),
     "FlowLimits.size_bytes": Range(1, None, "bytes"),
     "FlowLimits.span": Range(1, None),
@@ -103,8 +109,8 @@ RANGES: Mapping[str, Range] = {
     # calls
     "receive max_messages": Range(1, 32),
     "poll max_messages": Range(1, 10_000),
-    "wait_s": Range(0, DAY_S, "s", whole=False),
-    "poll timeout_ms": Range(0, DAY_MS, "ms", whole=False),
+    "wait": Range(0, 600, SECONDS),
+    "poll timeout": Range(0, 600, SECONDS),
 }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from orbitmq.durations import MAX_DELAY_S, Duration, instant, instant_ms, milliseconds, seconds, shown
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, way
 from orbitmq.message.errors import MessageFormatError
@@ -20,6 +20,9 @@ from orbitmq.message.utf8 import check_utf8
 from orbitmq.message.way import without
 from orbitmq.runtime.tasks import failed_itself
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 log = logging.getLogger("orbitmq.client")
 
 # MSG_TYPE of a message that answers another one, and the end of the name of each cluster's topic for them.
@@ -27,26 +30,21 @@ REPLY_TYPE = "reply"
 
 
 def timer_properties(
-    delay_level: int | None, delay_s: float | None, deliver_at_ms: int | None
+    delay_level: int | None, delay: Duration | None, deliver_at: datetime | None
 ) -> dict[str, str]:
     """The property that asks for a delivery at a time.
 
     Raises:
         ValidationError: an invalid time, or more than one.
     """
-    given = {"delay_level": delay_level, "delay_s": delay_s, "deliver_at_ms": deliver_at_ms}
-    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    given = {"delay_level": delay_level, "delay": delay, "deliver_at": deliver_at}
+    named = [f"{name}={shown(value)}" for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise ValidationError(f"a message is delayed in one way, got {' and '.join(named)}")
-    if delay_s is not None:
-        if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or not 0 < delay_s < 1e12:
-            raise ValidationError(f"delay_s must be a number of seconds above 0, got {delay_s!r}")
-        return {property_names.TIMER_DELAY_MS: str(max(1, math.ceil(delay_s * 1000)))}
-    if isinstance(deliver_at_ms, bool) or not isinstance(deliver_at_ms, int) or deliver_at_ms <= 0:
-        raise ValidationError(
-            f"deliver_at_ms must be a whole number of milliseconds since the epoch, got {deliver_at_ms!r}"
-        )
-    return {property_names.TIMER_DELIVER_MS: str(deliver_at_ms)}
+    if delay is not None:
+        delay_s = seconds("delay", delay, 0, MAX_DELAY_S, above=True)
+        return {property_names.TIMER_DELAY_MS: str(milliseconds(delay_s))}
+    return {property_names.TIMER_DELIVER_MS: str(instant_ms("deliver_at", deliver_at))}
 
 
 def _joined(keys: Iterable[str]) -> str:
@@ -81,17 +79,17 @@ class Message:
         keys: words for key look-up, joined by one space on the wire.
         flag: 32 bits of the user's own, carried unchanged.
         delay_level: 1 to 18, the broker's delay table (1 s ... 2 h); ``None`` delivers at once.
-        delay_s: seconds until it is delivered, above 0, to the millisecond; a broker takes 3 days by default
-            (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
-        deliver_at_ms: when it is delivered, milliseconds since the epoch; a past time delivers at once.
+        delay: seconds, or a timedelta, until it is delivered, to the millisecond; a broker takes 3 days by
+            default (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
+        deliver_at: when it is delivered, a datetime with a time zone; a past time delivers at once.
         sharding_key: messages of one key go to one queue when sent in order.
         properties: further string properties; names and values must not be empty. The properties of a
             received message may be given: those that brokers and consumers added (``orbitmq.message.way``)
             are not sent, nor is a delay that is over.
 
     Raises:
-        ValidationError: an invalid time, or more than one of ``delay_level``, ``delay_s`` and
-            ``deliver_at_ms``; a body that has no UTF-8 form; keys that are no strings.
+        ValidationError: an invalid time, or more than one of ``delay_level``, ``delay`` and
+            ``deliver_at``; a body that has no UTF-8 form; keys that are no strings.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -105,8 +103,8 @@ class Message:
         keys: str | Iterable[str] = (),
         flag: int = 0,
         delay_level: int | None = None,
-        delay_s: float | None = None,
-        deliver_at_ms: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
         sharding_key: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
@@ -117,7 +115,7 @@ class Message:
         self.body = body
         self.flag = flag
         self.properties: dict[str, str] = dict(properties) if properties else {}
-        if delay_level is not None or delay_s is not None or deliver_at_ms is not None:
+        if delay_level is not None or delay is not None or deliver_at is not None:
             # The properties may be those of a received message with a delay.
             self.properties = without(self.properties, way.DELAYS | way.OF_A_WAIT)
         if tags:
@@ -128,8 +126,8 @@ class Message:
                 self.properties[property_names.KEYS] = joined
         if delay_level is not None:
             self.properties[property_names.DELAY] = str(delay_level)
-        if delay_s is not None or deliver_at_ms is not None:
-            self.properties.update(timer_properties(delay_level, delay_s, deliver_at_ms))
+        if delay is not None or deliver_at is not None:
+            self.properties.update(timer_properties(delay_level, delay, deliver_at))
         if sharding_key:
             self.properties[property_names.SHARDING_KEY] = sharding_key
 
@@ -178,7 +176,7 @@ class Message:
 class ReceivedMessage(Message):
     """A message as the broker stored it.
 
-    Times are milliseconds since the epoch; hosts are ``address:port``.
+    Hosts are ``address:port``.
 
     A consumer's message is settled by :meth:`ack`, :meth:`retry`, :meth:`reject` or :meth:`process`, from any
     thread. Each returns the outcome; only the first call for a delivery counts, and later ones do not raise.
@@ -259,6 +257,16 @@ class ReceivedMessage(Message):
         return host_text(self.packed_store_host)
 
     @property
+    def born_at(self) -> datetime:
+        """When the sender made it, by the sender's clock."""
+        return instant(self.born_timestamp_ms)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it, by the broker's clock."""
+        return instant(self.store_timestamp_ms)
+
+    @property
     def offset_message_id(self) -> str:
         """The broker's id: its host and port and the commit log offset, in hex."""
         return (self.packed_store_host + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
@@ -285,20 +293,20 @@ class ReceivedMessage(Message):
         """
         return settle(self, ACK)
 
-    def retry(self, *, delay_level: int = 0, delay_s: float | None = None, reason: str = "") -> Settled:
+    def retry(self, *, delay_level: int = 0, delay: Duration | None = None, reason: str = "") -> Settled:
         """Have this message delivered again, later. Inside a handler: once the handler has returned.
 
         Args:
             delay_level: 0 lets the broker choose by the number of deliveries, 1 to 18 is a level of its delay
                 table, below 0 makes the message a dead letter at once.
-            delay_s: seconds instead; at Apache's brokers the next longer delay level.
+            delay: seconds, or a timedelta, instead; at Apache's brokers the next longer delay level.
             reason: for hooks, traces and the log.
 
         Raises:
             ValidationError: not a delay.
             ClientStateError: as :meth:`ack`.
         """
-        return settle(self, retry_verdict(delay_level, delay_s, reason))
+        return settle(self, retry_verdict(delay_level, delay, reason))
 
     def reject(self, reason: str = "") -> Settled:
         """Make this message a dead letter at once (``%DLQ%group``); errors as :meth:`ack`."""

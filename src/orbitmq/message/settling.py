@@ -10,11 +10,11 @@ when a handler returns. There is no other transition, and no second one:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from orbitmq.durations import MAX_DELAY_S, Duration, seconds, shown
 from orbitmq.errors import ClientStateError, ValidationError
 
 # Seconds of the 18 delay levels that brokers have by default (MessageStoreConfig.messageDelayLevel).
@@ -127,7 +127,7 @@ def is_open(message: Deliverable) -> bool:
     return hasattr(message, "keeper")
 
 
-def retry_verdict(delay_level: int, delay_s: float | None, reason: str = "") -> Verdict:
+def retry_verdict(delay_level: int, delay: Duration | None, reason: str = "") -> Verdict:
     """Again, after a level or a time.
 
     Raises:
@@ -135,14 +135,12 @@ def retry_verdict(delay_level: int, delay_s: float | None, reason: str = "") -> 
     """
     if isinstance(delay_level, bool) or not isinstance(delay_level, int):
         raise ValidationError(f"delay_level must be a whole number, got {delay_level!r}")
-    if delay_s is not None:
-        if delay_level:
-            raise ValidationError(f"give delay_level or delay_s, not both ({delay_level}, {delay_s!r})")
-        if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or not 0 < delay_s < math.inf:
-            raise ValidationError(f"delay_s must be a number of seconds above 0, got {delay_s!r}")
+    delay_s = None if delay is None else seconds("delay", delay, 0, MAX_DELAY_S, above=True)
+    if delay_level and delay_s is not None:
+        raise ValidationError(f"give delay_level or delay, not both ({delay_level}, {shown(delay)})")
     return Verdict(Ending.RETRY, delay_level, delay_s, reason)
 
 
 def level_for(delay_s: float) -> int:
     """The first delay level that is not shorter; the last one when all are."""
-    return next((level for level, seconds in enumerate(LEVEL_SECONDS, 1) if seconds >= delay_s), 18)
+    return next((level for level, length in enumerate(LEVEL_SECONDS, 1) if length >= delay_s), 18)

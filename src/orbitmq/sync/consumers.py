@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from orbitmq.client.consumer import assigned, consumer, pull, simple
 from orbitmq.client.consumer.handling import Listener
@@ -20,9 +20,13 @@ from orbitmq.client.consumer.options import (
 )
 from orbitmq.client.consumer.shutdown import first_signal_calls
 from orbitmq.client.keywords import shows_keywords
+from orbitmq.durations import Duration
 from orbitmq.message.model import MessageQueue, Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.sync.face import Face
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -168,11 +172,11 @@ class Consumer(_Member):
         message: ReceivedMessage,
         *,
         delay_level: int = 0,
-        delay_s: float | None = None,
+        delay: Duration | None = None,
         reason: str = "",
     ) -> Settled:
         """Have this message delivered again, later."""
-        return message.retry(delay_level=delay_level, delay_s=delay_s, reason=reason)
+        return message.retry(delay_level=delay_level, delay=delay, reason=reason)
 
     def process(self, message: ReceivedMessage) -> Processing:
         """``with consumer.process(message):`` - done at the end, delivered again after an exception."""
@@ -199,10 +203,10 @@ class SimpleConsumer(_Subscriber):
         self._core: simple.SimpleConsumer = simple.SimpleConsumer(group, **options)
 
     def receive(
-        self, max_messages: int = 16, invisible_s: float | None = None, *, wait_s: float = simple.WAIT_S
+        self, max_messages: int = 16, invisible_for: Duration | None = None, *, wait: Duration = simple.WAIT_S
     ) -> list[ReceivedMessage]:
         """Up to so many messages; an empty list when none came in time."""
-        return self._running().wait(self._core.receive(max_messages, invisible_s, wait_s=wait_s))
+        return self._running().wait(self._core.receive(max_messages, invisible_for, wait=wait))
 
     def ack(self, message: ReceivedMessage) -> Settled:
         """This message is done; returns when its broker knows."""
@@ -217,21 +221,21 @@ class SimpleConsumer(_Subscriber):
         message: ReceivedMessage,
         *,
         delay_level: int = 0,
-        delay_s: float | None = None,
+        delay: Duration | None = None,
         reason: str = "",
     ) -> Settled:
         """Have this message come again, by default later each time."""
         return self._running().wait(
-            self._core.retry(message, delay_level=delay_level, delay_s=delay_s, reason=reason)
+            self._core.retry(message, delay_level=delay_level, delay=delay, reason=reason)
         )
 
     def reject(self, message: ReceivedMessage, reason: str = "") -> Settled:
         """Make this message a dead letter."""
         return self._running().wait(self._core.reject(message, reason))
 
-    def change_invisible(self, message: ReceivedMessage, invisible_s: float) -> Settled:
+    def change_invisible(self, message: ReceivedMessage, invisible_for: Duration) -> Settled:
         """Let this message stay invisible for so long from now on."""
-        return self._running().wait(self._core.change_invisible(message, invisible_s))
+        return self._running().wait(self._core.change_invisible(message, invisible_for))
 
     def run(self, handler: Listener, *, stop_on_signals: bool = False) -> None:
         """Give every message to ``handler`` until :meth:`close` is called, in it or elsewhere, or Ctrl-C.
@@ -269,9 +273,9 @@ class PullConsumer(_Member, _Polled):
             self._loop.wait(self._core._block_ended())
         super().__exit__(kind, error, trace)
 
-    def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+    def poll(self, max_messages: int = 32, *, timeout: Duration = 5.0) -> list[ReceivedMessage]:
         """The next messages; an empty list when none came in time. What it gave before is done."""
-        return self._running().wait(self._core.poll(max_messages, timeout_ms=timeout_ms))
+        return self._running().wait(self._core.poll(max_messages, timeout=timeout))
 
     def commit(self) -> None:
         """Mark the messages of :meth:`poll` as done and commit that now.
@@ -309,9 +313,9 @@ class AssignedConsumer(_Polled):
         """The queues that are read now."""
         return self._running().call(self._core.assignment)
 
-    def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+    def poll(self, max_messages: int = 32, *, timeout: Duration = 5.0) -> list[ReceivedMessage]:
         """The next messages; an empty list when none came in time."""
-        return self._running().wait(self._core.poll(max_messages, timeout_ms=timeout_ms))
+        return self._running().wait(self._core.poll(max_messages, timeout=timeout))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """The next :meth:`poll` reads ``queue`` from ``offset`` on."""
@@ -333,6 +337,6 @@ class AssignedConsumer(_Polled):
         """The offset that the next message of the queue will get."""
         return self._running().wait(self._core.max_offset(queue))
 
-    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after ``timestamp_ms``."""
-        return self._running().wait(self._core.offset_by_time(queue, timestamp_ms))
+    def offset_by_time(self, queue: MessageQueue, at: datetime) -> int:
+        """The offset of the first message stored at or after ``at``."""
+        return self._running().wait(self._core.offset_by_time(queue, at))

@@ -16,6 +16,7 @@ from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.client.producer.queue_choice import Selector
 from orbitmq.client.producer.taken import taken
 from orbitmq.client.producer.transactional import Check, Execute, Transaction, TransactionResult
+from orbitmq.durations import Duration
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.sync.face import Face
 
@@ -38,7 +39,7 @@ class Producer(Face):
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
         selector: Selector | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Send one message and wait until the broker has stored it.
 
@@ -47,7 +48,7 @@ class Producer(Face):
         """
         return self._running().wait(
             self._core.send(
-                message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+                message, queue=queue, ordering_key=ordering_key, selector=selector, timeout=timeout
             )
         )
 
@@ -59,7 +60,7 @@ class Producer(Face):
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
         selector: Selector | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> concurrent.futures.Future[SendResult]:
         """Send without waiting; the future gives the result or the error, all errors included.
 
@@ -78,7 +79,7 @@ class Producer(Face):
                 queue=queue,
                 ordering_key=ordering_key,
                 selector=selector,
-                timeout_ms=timeout_ms,
+                timeout=timeout,
             )
 
         return self._running().submit(submitted())
@@ -89,41 +90,45 @@ class Producer(Face):
         *,
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> None:
         """Hand one message to a connection; there is no answer to say whether it was stored."""
         self._running().wait(
-            self._core.send_oneway(message, queue=queue, ordering_key=ordering_key, timeout_ms=timeout_ms)
+            self._core.send_oneway(message, queue=queue, ordering_key=ordering_key, timeout=timeout)
         )
 
     def send_batch(
-        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Send messages of one topic in one request."""
-        return self._running().wait(self._core.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+        return self._running().wait(self._core.send_batch(messages, queue=queue, timeout=timeout))
 
     def request(
         self,
         message: Message,
         *,
-        timeout_ms: int,
+        timeout: Duration,
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
     ) -> ReceivedMessage:
         """Send a message and wait for the reply of whoever consumes it."""
         return self._running().wait(
-            self._core.request(message, timeout_ms=timeout_ms, queue=queue, ordering_key=ordering_key)
+            self._core.request(message, timeout=timeout, queue=queue, ordering_key=ordering_key)
         )
 
     def reply(
-        self, request: ReceivedMessage, body: bytes | str, *, timeout_ms: int | None = None
+        self, request: ReceivedMessage, body: bytes | str, *, timeout: Duration | None = None
     ) -> SendResult:
         """Answer a request."""
-        return self._running().wait(self._core.reply(request, body, timeout_ms=timeout_ms))
+        return self._running().wait(self._core.reply(request, body, timeout=timeout))
 
-    def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+    def recall(self, topic: str, handle: str, *, timeout: Duration | None = None) -> str:
         """Take back a message that waits for its time; its unique id."""
-        return self._running().wait(self._core.recall(topic, handle, timeout_ms=timeout_ms))
+        return self._running().wait(self._core.recall(topic, handle, timeout=timeout))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` that can be written to now."""
@@ -148,16 +153,16 @@ class TransactionProducer(Producer):
         )
 
     def send_in_transaction(
-        self, message: Message, execute: Execute, *, timeout_ms: int | None = None
+        self, message: Message, execute: Execute, *, timeout: Duration | None = None
     ) -> TransactionResult:
         """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back."""
-        return self._running().wait(self._core.send_in_transaction(message, execute, timeout_ms=timeout_ms))
+        return self._running().wait(self._core.send_in_transaction(message, execute, timeout=timeout))
 
     @contextmanager
-    def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Iterator[Transaction]:
+    def transaction(self, message: Message, *, timeout: Duration | None = None) -> Iterator[Transaction]:
         """The same as a block: consumers see ``message`` when it is left without an exception."""
         loop = self._running()
-        block = self._core.transaction(message, timeout_ms=timeout_ms)
+        block = self._core.transaction(message, timeout=timeout)
         under_way = loop.wait(block.__aenter__())
         try:
             yield under_way

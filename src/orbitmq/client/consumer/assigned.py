@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import AssignedKeywords, AssignedOptions
@@ -14,11 +14,15 @@ from orbitmq.client.core.broker_calls import Filter, PullOptions, PullStatus
 from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.ranges import check_number
+from orbitmq.durations import Duration, instant_ms, milliseconds
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 log = logging.getLogger("orbitmq.client")
 
@@ -57,7 +61,7 @@ class AssignedConsumer(InBlock):
             queues = await consumer.queues("orders")
             consumer.assign(queues)
             await consumer.seek_to_begin(*queues)
-            while messages := await consumer.poll(timeout_ms=1000):
+            while messages := await consumer.poll(timeout=1):
                 ...
             await consumer.commit()
 
@@ -65,7 +69,7 @@ class AssignedConsumer(InBlock):
         group: under which offsets are committed. Do not use the group of a :class:`Consumer`.
         name_servers: ``host:port;host:port``.
         consume_from: where to begin on a queue without a committed offset, when :meth:`seek` is not used.
-        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`.
+        consume_timestamp: a datetime with a time zone, for :attr:`ConsumeFrom.TIMESTAMP`.
         pull_batch_size: messages per pull.
         namespace: topics and the group are meant inside this namespace; queues name topics in full.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
@@ -76,7 +80,7 @@ class AssignedConsumer(InBlock):
     @shows_keywords(AssignedOptions)
     def __init__(self, group: str, **options: Unpack[AssignedKeywords]) -> None:
         settings = options_of(AssignedOptions, options)
-        self._membership = membership = Membership(group, settings, settings.consume_timestamp_ms)
+        self._membership = membership = Membership(group, settings, settings.consume_timestamp)
         self.group = group = membership.group
         self._namespace, self._client = membership.namespace, membership.client
         self._calls = membership.calls
@@ -152,10 +156,10 @@ class AssignedConsumer(InBlock):
         """The queues that are read now."""
         return sorted(self._assigned)
 
-    async def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+    async def poll(self, max_messages: int = 32, *, timeout: Duration = 5.0) -> list[ReceivedMessage]:
         """The next messages of the assigned queues, queue by queue in order; waits when there are none.
 
-        Returns an empty list after ``timeout_ms``. A queue whose broker does not answer is tried again by
+        Returns an empty list after ``timeout``. A queue whose broker does not answer is tried again by
         the next poll, and does not hold up the others.
 
         Raises:
@@ -166,8 +170,8 @@ class AssignedConsumer(InBlock):
         """
         self._life.check_here()
         check_number("poll max_messages", max_messages, called="max_messages")
-        check_number("poll timeout_ms", timeout_ms, called="timeout_ms")
-        deadline = self._client.now_ms() + timeout_ms
+        check_number("poll timeout", timeout, called="timeout")
+        deadline = self._client.now_ms() + milliseconds(timeout)
         failure: Exception | None = None
         while True:
             found = self._buffered(max_messages)
@@ -321,16 +325,17 @@ class AssignedConsumer(InBlock):
         """The offset that the next message of the queue will get; errors as :meth:`committed`."""
         return await self._calls.max_offset(queue)
 
-    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after ``timestamp_ms``; the max offset behind all.
+    async def offset_by_time(self, queue: MessageQueue, at: datetime) -> int:
+        """The offset of the first message stored at or after ``at``; the max offset behind all.
 
         Args:
-            timestamp_ms: milliseconds since the epoch.
+            at: a datetime with a time zone.
 
         Raises:
+            ValidationError: ``at`` has no time zone.
             OrbitError: as :meth:`committed`.
         """
-        return await self._calls.offset_by_time(queue, timestamp_ms)
+        return await self._calls.offset_by_time(queue, instant_ms("at", at))
 
     async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:
         await self._client.find_route(queue.topic, for_send=False)

@@ -28,6 +28,7 @@ from orbitmq.client.consumer.redelivery import restore_topic
 from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.hooks import around_listener
 from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
@@ -61,7 +62,7 @@ class Consumer(GroupConsumer):
 
     A message is done when the handler returns. When it raises, the message is sent back and comes again
     after a delay that grows from 10 s to 2 h, then becomes a dead letter (``%DLQ%group``). A handler may
-    settle a message itself: ``message.ack()``, ``message.retry(delay_s=30)``, ``message.reject()``. A message
+    settle a message itself: ``message.ack()``, ``message.retry(delay=30)``, ``message.reject()``. A message
     that was delivered but is not done when the process ends is delivered again: handle messages idempotently.
 
     A message whose body cannot be unpacked comes as an :class:`~orbitmq.message.model.UnreadableMessage`.
@@ -71,7 +72,8 @@ class Consumer(GroupConsumer):
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``.
         consume_from: where to begin on a queue for which the group has no offset.
-        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; 30 minutes ago by default.
+        consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`, a datetime with a time zone; 30 minutes ago by
+            default.
         concurrency: handler calls at a time in :meth:`run`, and the threads that plain handlers have.
         pull_batch_size: messages per pull; a broker gives 32 at most by default.
         limits: how many unfinished messages, and how many bytes, stop pulling: of one queue, and of all
@@ -79,12 +81,12 @@ class Consumer(GroupConsumer):
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
             group's own setting at the broker (retryMaxTimes, 16), or for no limit when ``ordered``.
         pop_batch_size: messages per pop, 1 to 32, when the broker wants the group to pop (``ByBroker``).
-        pop_invisible_s: for how long a popped message is this member's, 5 to 300 s; it is renewed for as long
-            as the member has it, so this is how long a member that dies holds up its messages.
+        pop_invisible_for: seconds for which a popped message is this member's, 5 to 300; it is renewed for as
+            long as the member has it, so this is how long a member that dies holds up its messages.
         ordered: the messages of a queue one after the other, each queue at one member at a time. A message
             that fails is tried again, and its queue waits for it.
-        suspend_ms: with ``ordered``: the pause of a queue after a failure. Less than 10 ms counts as 10 ms,
-            more than 30,000 as 30,000, as in RocketMQ.
+        failure_pause: with ``ordered``: the pause of a queue after a failure. Less than 0.01 s counts as
+            0.01 s, more than 30 s as 30 s, as in RocketMQ.
         broadcast: every member gets all messages. Progress is kept in a local file, and a failed message
             does not come again.
         offsets_folder: with ``broadcast``: the folder of that file, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
@@ -92,8 +94,8 @@ class Consumer(GroupConsumer):
             refused at its start.
         allocate: how queues are shared; all members must use the same way. With ``ByBroker()`` the broker
             shares, and says whether they are pulled or popped.
-        consume_timeout_s: a message that a handler has had for longer is sent back, as if it had failed.
-        close_timeout_s: how long :meth:`close` waits for running handler calls.
+        consume_timeout: a message that a handler has had for longer is sent back, as if it had failed.
+        close_timeout: how long :meth:`close` waits for running handler calls.
         hooks: see every message before and after it is handled.
         middleware: ``await middleware(message, handle)`` around the handlers of :meth:`run`; with batches it
             gets the list.
@@ -111,9 +113,9 @@ class Consumer(GroupConsumer):
             settings.ordered,
             settings.broadcast,
             settings.max_reconsume_times,
-            settings.suspend_ms,
+            as_seconds(settings.failure_pause),
             settings.offsets_folder,
-            settings.consume_timeout_s,
+            as_seconds(settings.consume_timeout),
         )
         super().__init__(group, settings, mode)
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
@@ -124,7 +126,9 @@ class Consumer(GroupConsumer):
         self._batch: int | None = None
 
     async def _user_code_ended(self) -> None:
-        await calls_ended(self._workers, self._life.closer, self._settings.close_timeout_s, self.group)
+        await calls_ended(
+            self._workers, self._life.closer, as_seconds(self._settings.close_timeout), self.group
+        )
         self._user_code.close()
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
@@ -259,11 +263,11 @@ class Consumer(GroupConsumer):
         message: ReceivedMessage,
         *,
         delay_level: int = 0,
-        delay_s: float | None = None,
+        delay: Duration | None = None,
         reason: str = "",
     ) -> Settled:
         """:meth:`message.retry() <orbitmq.message.model.ReceivedMessage.retry>`."""
-        return message.retry(delay_level=delay_level, delay_s=delay_s, reason=reason)
+        return message.retry(delay_level=delay_level, delay=delay, reason=reason)
 
     def process(self, message: ReceivedMessage) -> Processing:
         """:meth:`message.process() <orbitmq.message.model.ReceivedMessage.process>`."""

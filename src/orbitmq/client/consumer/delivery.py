@@ -24,9 +24,9 @@ log = logging.getLogger("orbitmq.client")
 # After this a message that no broker took back is given to the handler again (CR-09).
 LOCAL_RETRY_S = 5.0
 # How long a queue pauses after a failure when order matters (CR-18).
-SUSPEND_MS = 1000
-LEAST_SUSPEND_MS = 10
-LONGEST_SUSPEND_MS = 30_000
+FAILURE_PAUSE_S = 1.0
+LEAST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 30.0
 # A queue whose lock is not sure is looked at again after this.
 LOCK_PAUSE_S = 0.1
 TIMEOUT_DELAY_LEVEL = 3
@@ -321,7 +321,7 @@ class OrderedDelivery(Delivery):
 
     Args:
         max_reconsume_times: after so many failures a message is given up so that the queue goes on (CR-14).
-        suspend_ms: the pause, 10 to 30,000 ms.
+        failure_pause_s: the pause, 0.01 to 30 s.
         locks: None in broadcasting, where no queue is shared.
     """
 
@@ -338,12 +338,12 @@ class OrderedDelivery(Delivery):
         consume_timeout_s: float = 900.0,
         *,
         max_reconsume_times: int,
-        suspend_ms: int = SUSPEND_MS,
+        failure_pause_s: float = FAILURE_PAUSE_S,
         locks: MemberLocks | None = None,
     ) -> None:
         super().__init__(group, namespace, redelivery, spawn, hooks, consume_timeout_s)
         self._max = max_reconsume_times
-        self._suspend_s = _pause_s(suspend_ms / 1000)
+        self._suspend_s = _pause_s(failure_pause_s)
         self._locks = locks
         self._idle: list[ProcessQueue] = []
 
@@ -448,4 +448,4 @@ class OrderedDelivery(Delivery):
 
 def _pause_s(seconds: float) -> float:
     """Within the limits of CR-18."""
-    return min(max(seconds, LEAST_SUSPEND_MS / 1000), LONGEST_SUSPEND_MS / 1000)
+    return min(max(seconds, LEAST_PAUSE_S), LONGEST_PAUSE_S)

@@ -25,6 +25,7 @@ from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.observe.trace import ConsumeTrace
 from orbitmq.client.producer.inner import InnerSender, make_tracer
+from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
@@ -46,7 +47,7 @@ class GroupConsumer(InBlock):
     """
 
     def __init__(self, group: str, settings: ConsumerOptions, mode: ConsumeMode) -> None:
-        self._membership = membership = Membership(group, settings, settings.consume_timestamp_ms)
+        self._membership = membership = Membership(group, settings, settings.consume_timestamp)
         self.group = group = membership.group
         self._namespace, self._client = membership.namespace, membership.client
         self._settings = settings
@@ -56,7 +57,7 @@ class GroupConsumer(InBlock):
         if self._tracer is not None:
             hooks = (*hooks, ConsumeTrace(self._tracer, self._namespace))
         clock = self._client.runtime.clock
-        self._hooks = ConsumeHooks(group, hooks, clock, settings.consume_timeout_s) if hooks else None
+        self._hooks = ConsumeHooks(group, hooks, clock, mode.consume_timeout_s) if hooks else None
         self._filters: dict[str, Filter] = {}
         self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
@@ -129,7 +130,7 @@ class GroupConsumer(InBlock):
             PopOptions(self.group, settings.consume_from is not ConsumeFrom.FIRST, mode.ordered),
             limits,
             batch_size=settings.pop_batch_size,
-            invisible_s=settings.pop_invisible_s,
+            invisible_s=as_seconds(settings.pop_invisible_for),
             most_redeliveries=mode.max_reconsume_times if mode.max_reconsume_times >= 0 else None,
         )
 
@@ -203,12 +204,12 @@ class GroupConsumer(InBlock):
         self._filter_checks.close()
         await self._background.stop()
         await self._user_code_ended()
-        await self._settling.ended(self._settings.close_timeout_s)
+        await self._settling.ended(as_seconds(self._settings.close_timeout))
         await self._queues.close()
         if isinstance(self._offsets, LocalOffsets):
             await self._offsets.close()
         if self._popped is not None:
-            await self._popped.close(self._settings.close_timeout_s)
+            await self._popped.close(as_seconds(self._settings.close_timeout))
         await self._client.unregister_consumer(self.group)
         if self._tracer is not None:
             await self._tracer.close()

@@ -339,7 +339,7 @@ def give_back(leases: Iterable[Lease]) -> None:
 def delay_s(verdict: Verdict, reconsume_times: int) -> float:
     """After how many seconds a message shall come again: as said, or later each time."""
     if verdict.delay_s is not None:
-        return RANGES["invisible_s"].nearest(verdict.delay_s)
+        return RANGES["invisible_for"].nearest(verdict.delay_s)
     level = verdict.delay_level or FIRST_RETRY_LEVEL + max(0, reconsume_times)
     return LEVEL_SECONDS[min(level, len(LEVEL_SECONDS)) - 1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from orbitmq.client.consumer.options import MemberOptions
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
@@ -10,6 +11,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.validation import check_group, check_topic
+from orbitmq.durations import instant_ms
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX, SQL92, TAG
@@ -24,6 +26,9 @@ from orbitmq.wire.bodies.client import (
     SubscriptionData,
 )
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 ALL = "*"
 # How long ago ConsumeFrom.TIMESTAMP begins when no time is given (DefaultMQPushConsumer.consumeTimestamp).
 HALF_AN_HOUR_MS = 30 * 60 * 1000
@@ -33,7 +38,7 @@ class Membership:
     """One consumer in its group, made of the options that all consumers take.
 
     Args:
-        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; half an hour ago when there is none.
+        consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`; half an hour ago when there is none.
 
     Attributes:
         group: the name on the wire, inside the namespace.
@@ -45,7 +50,9 @@ class Membership:
         ValidationError: the group or the namespace cannot be right.
     """
 
-    def __init__(self, group: str, settings: MemberOptions, consume_timestamp_ms: int | None = None) -> None:
+    def __init__(
+        self, group: str, settings: MemberOptions, consume_timestamp: datetime | None = None
+    ) -> None:
         check_group(group)
         self.namespace = Namespace(settings.namespace)
         self.group = self.namespace.full(group)
@@ -55,9 +62,11 @@ class Membership:
         )
         self.calls = BrokerCalls(self.client)
         self._consume_from = settings.consume_from
-        if consume_timestamp_ms is None:
-            consume_timestamp_ms = self.client.runtime.clock.now_ms() - HALF_AN_HOUR_MS
-        self._consume_timestamp_ms = consume_timestamp_ms
+        self._consume_timestamp_ms = (
+            self.client.runtime.clock.now_ms() - HALF_AN_HOUR_MS
+            if consume_timestamp is None
+            else instant_ms("consume_timestamp", consume_timestamp)
+        )
 
     def full_topic(self, topic: str) -> str:
         """The topic's name on the wire.

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from orbitmq.client.consumer.delivery import SUSPEND_MS, ConcurrentDelivery, Delivery, OrderedDelivery, Spawn
+from orbitmq.client.consumer.delivery import (
+    FAILURE_PAUSE_S,
+    ConcurrentDelivery,
+    Delivery,
+    OrderedDelivery,
+    Spawn,
+)
 from orbitmq.client.consumer.offsets import LocalOffsets, OffsetsByHand, OffsetStore, offsets_path
 from orbitmq.client.consumer.queue_locks import MemberLocks
 from orbitmq.client.consumer.redelivery import ORDERED_MAX_RECONSUME_TIMES, Discard, Redelivery
@@ -28,7 +34,7 @@ class ConsumeMode:
     ordered: bool = False
     broadcast: bool = False
     max_reconsume_times: int = -1
-    suspend_ms: int = SUSPEND_MS
+    failure_pause_s: float = FAILURE_PAUSE_S
     offsets_folder: str | None = None
     consume_timeout_s: float = 900.0
     pulls: bool = False
@@ -89,7 +95,7 @@ def assemble(
         hooks,
         mode.consume_timeout_s,
         max_reconsume_times=ORDERED_MAX_RECONSUME_TIMES if most is None else most,
-        suspend_ms=mode.suspend_ms,
+        failure_pause_s=mode.failure_pause_s,
         locks=locks,
     )
     return ModeParts(offsets, delivery, locks)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from orbitmq.client.consumer.allocation import Allocation, ByBroker, average
-from orbitmq.client.consumer.delivery import SUSPEND_MS
+from orbitmq.client.consumer.delivery import FAILURE_PAUSE_S
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import ConsumeHook, ConsumeMiddleware
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_kind, check_options
 from orbitmq.client.validation import check_topic
+from orbitmq.durations import Duration
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Runtime
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 def checked_start(consume_from: object) -> None:
@@ -55,7 +59,7 @@ class MemberOptions:
 class PullingKeywords(MemberKeywords, total=False):
     """The keywords of consumers that pull queues of their own."""
 
-    consume_timestamp_ms: int | None
+    consume_timestamp: datetime | None
     pull_batch_size: int
 
 
@@ -63,7 +67,7 @@ class PullingKeywords(MemberKeywords, total=False):
 class PullingOptions(MemberOptions):
     """:class:`PullingKeywords` with their defaults."""
 
-    consume_timestamp_ms: int | None = None
+    consume_timestamp: datetime | None = None
     pull_batch_size: int = 32
 
 
@@ -73,7 +77,7 @@ class SharingKeywords(PullingKeywords, total=False):
     limits: FlowLimits | None
     max_reconsume_times: int
     allocate: Allocation | ByBroker
-    consume_timeout_s: float
+    consume_timeout: Duration
     hooks: Sequence[ConsumeHook]
     trace: bool | str
 
@@ -85,7 +89,7 @@ class SharingOptions(PullingOptions):
     limits: FlowLimits | None = None
     max_reconsume_times: int = -1
     allocate: Allocation | ByBroker = average
-    consume_timeout_s: float = 900.0
+    consume_timeout: Duration = 900.0
     hooks: Sequence[ConsumeHook] = ()
     trace: bool | str = False
 
@@ -95,12 +99,12 @@ class ConsumerKeywords(SharingKeywords, total=False):
 
     concurrency: int
     pop_batch_size: int
-    pop_invisible_s: float
+    pop_invisible_for: Duration
     ordered: bool
-    suspend_ms: int
+    failure_pause: Duration
     broadcast: bool
     offsets_folder: str | None
-    close_timeout_s: float
+    close_timeout: Duration
     middleware: Sequence[ConsumeMiddleware]
 
 
@@ -114,12 +118,12 @@ class ConsumerOptions(SharingOptions):
 
     concurrency: int = 20
     pop_batch_size: int = 32
-    pop_invisible_s: float = 60.0
+    pop_invisible_for: Duration = 60.0
     ordered: bool = False
-    suspend_ms: int = SUSPEND_MS
+    failure_pause: Duration = FAILURE_PAUSE_S
     broadcast: bool = False
     offsets_folder: str | None = None
-    close_timeout_s: float = 10.0
+    close_timeout: Duration = 10.0
     middleware: Sequence[ConsumeMiddleware] = ()
 
     def __post_init__(self) -> None:
@@ -169,12 +173,12 @@ class AssignedOptions(PullingOptions):
 class SimpleKeywords(MemberKeywords, total=False):
     """The keywords of :class:`~orbitmq.client.consumer.simple.SimpleConsumer`."""
 
-    invisible_s: float
+    invisible_for: Duration
     ordered: bool
     concurrency: int
     batch_size: int
-    max_processing_s: float
-    close_timeout_s: float
+    renew_for: Duration
+    close_timeout: Duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +186,12 @@ class SimpleOptions(MemberOptions):
     """:class:`SimpleKeywords` with their defaults."""
 
     consume_from: ConsumeFrom = ConsumeFrom.FIRST
-    invisible_s: float = 60.0
+    invisible_for: Duration = 60.0
     ordered: bool = False
     concurrency: int = 20
     batch_size: int = 16
-    max_processing_s: float = 900.0
-    close_timeout_s: float = 10.0
+    renew_for: Duration = 900.0
+    close_timeout: Duration = 10.0
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)

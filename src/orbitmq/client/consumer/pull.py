@@ -14,6 +14,7 @@ from orbitmq.client.consumer.pop_queue import PopQueue
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.ranges import check_number
+from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 
@@ -26,7 +27,7 @@ class PullConsumer(GroupConsumer):
         async with PullConsumer("audit", name_servers="127.0.0.1:9876") as consumer:
             consumer.subscribe("orders")
             while running:
-                for message in await consumer.poll(timeout_ms=1000):
+                for message in await consumer.poll(timeout=1):
                     ...
 
     The messages of one :meth:`poll` are done with the next one, with :meth:`commit`, or when the block is
@@ -39,7 +40,8 @@ class PullConsumer(GroupConsumer):
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``.
         consume_from: where to begin on a queue for which the group has no offset.
-        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; 30 minutes ago by default.
+        consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`, a datetime with a time zone; 30 minutes ago by
+            default.
         auto_commit: commit what is done every 5 s, with pulls, when a queue goes to another member and at
             close. Without it only :meth:`commit` commits.
         pull_batch_size: messages per pull; a broker gives 32 at most by default.
@@ -47,7 +49,7 @@ class PullConsumer(GroupConsumer):
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
             group's own setting at the broker.
         allocate: how queues are shared; all members must use the same way.
-        consume_timeout_s: a polled message is sent back when it is not settled, and no further poll is made,
+        consume_timeout: a polled message is sent back when it is not settled, and no further poll is made,
             for this time.
         hooks: see every message before and after it is handled.
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
@@ -62,7 +64,7 @@ class PullConsumer(GroupConsumer):
         settings = options_of(PullConsumerOptions, options)
         mode = ConsumeMode(
             max_reconsume_times=settings.max_reconsume_times,
-            consume_timeout_s=settings.consume_timeout_s,
+            consume_timeout_s=as_seconds(settings.consume_timeout),
             pulls=True,
             auto_commit=settings.auto_commit,
         )
@@ -70,13 +72,14 @@ class PullConsumer(GroupConsumer):
         # What polls gave since one began last.
         self._given: Held = []
 
-    async def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+    async def poll(self, max_messages: int = 32, *, timeout: Duration = 5.0) -> list[ReceivedMessage]:
         """The next messages, each queue's in order; waits when there are none. Those of the last poll are
         done.
 
         Args:
             max_messages: 1 to 10,000.
-            timeout_ms: after so long an empty list is returned; also when the consumer is closed meanwhile.
+            timeout: seconds, or a timedelta; after so long an empty list is returned; also when the consumer
+                is closed meanwhile.
 
         Raises:
             ClientStateError: not running.
@@ -85,11 +88,11 @@ class PullConsumer(GroupConsumer):
         """
         self._life.check_here()
         check_number("poll max_messages", max_messages, called="max_messages")
-        check_number("poll timeout_ms", timeout_ms, called="timeout_ms")
+        check_number("poll timeout", timeout, called="timeout")
         await self._filter_checks.ended()
         await self._finish_given()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
+        deadline = loop.time() + as_seconds(timeout)
         while not (held := self._delivery.take_batch(max_messages)):
             try:
                 if not await asyncio.wait_for(self._delivery.wait(), max(deadline - loop.time(), 0)):

@@ -28,6 +28,7 @@ from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_number
+from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, retry_verdict, settle
@@ -48,7 +49,7 @@ class SimpleConsumer(InBlock):
 
         async with SimpleConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
             consumer.subscribe("orders", tags="new || paid")
-            for message in await consumer.receive(16, invisible_s=30):
+            for message in await consumer.receive(16, invisible_for=30):
                 ...
                 await consumer.ack(message)
 
@@ -59,7 +60,7 @@ class SimpleConsumer(InBlock):
                 ...
 
     A message can also be settled by itself, from any thread: ``message.ack()``,
-    ``message.retry(delay_s=30)``, ``message.reject()``, ``async with message.process()``. Such a call returns
+    ``message.retry(delay=30)``, ``message.reject()``, ``async with message.process()``. Such a call returns
     at once; what it asks for goes to the broker together with others.
 
     Needs brokers of RocketMQ 5 or OrbitMQ.
@@ -68,12 +69,13 @@ class SimpleConsumer(InBlock):
         group: the consumer group. Do not use the group of a :class:`Consumer` that pulls.
         name_servers: ``host:port;host:port``.
         consume_from: FIRST or LAST: where a group begins that is new at a broker.
-        invisible_s: how long a received message is this consumer's, 0.001 s to 3 days.
+        invisible_for: seconds, or a timedelta: how long a received message is this consumer's, 0.001 s to
+            3 days.
         ordered: queue by queue in order: nothing behind a message that is not done.
         concurrency: handler calls at a time in :meth:`run`, and the threads that plain handlers have.
         batch_size: messages per request in :meth:`run` and iteration, 1 to 32.
-        max_processing_s: how long the invisible time of one message is renewed in :meth:`run` and iteration.
-        close_timeout_s: how long :meth:`close` waits for running handler calls, and then for acknowledgements
+        renew_for: how long the invisible time of one message is renewed in :meth:`run` and iteration.
+        close_timeout: how long :meth:`close` waits for running handler calls, and then for acknowledgements
             that are on their way.
         namespace: topics and the group are meant inside this namespace.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
@@ -142,10 +144,11 @@ class SimpleConsumer(InBlock):
     async def _leave(self) -> None:
         for receiving in self._receiving:
             receiving.cancel()
-        await calls_ended(self._handling, self._life.closer, self._settings.close_timeout_s, self.group)
+        limit_s = as_seconds(self._settings.close_timeout)
+        await calls_ended(self._handling, self._life.closer, limit_s, self.group)
         self._user_code.close()
         await self._asking.close()
-        await self._leases.close(self._settings.close_timeout_s)
+        await self._leases.close(limit_s)
         self._filter_checks.close()
         await self._background.stop()
         await self._client.unregister_consumer(self.group)
@@ -183,15 +186,15 @@ class SimpleConsumer(InBlock):
     # -- receiving -------------------------------------------------------------------------------------
 
     async def receive(
-        self, max_messages: int = 16, invisible_s: float | None = None, *, wait_s: float = WAIT_S
+        self, max_messages: int = 16, invisible_for: Duration | None = None, *, wait: Duration = WAIT_S
     ) -> list[ReceivedMessage]:
         """Up to so many messages of the subscribed topics; an empty list when none came in time.
 
         Args:
             max_messages: 1 to 32.
-            invisible_s: for how long they are this consumer's; by default the consumer's own time. It is not
-                renewed by itself, see :meth:`change_invisible`.
-            wait_s: how long to wait when there are none.
+            invisible_for: for how long they are this consumer's; by default the consumer's own time. It is
+                not renewed by itself, see :meth:`change_invisible`.
+            wait: seconds, or a timedelta: how long to wait when there are none.
 
         Raises:
             ValidationError: a number is out of its limits, or nothing is subscribed to.
@@ -199,10 +202,12 @@ class SimpleConsumer(InBlock):
             OrbitError: no broker gave messages, and at least one failed; of the last failure.
         """
         check_number("receive max_messages", max_messages, called="max_messages")
-        seconds = self._settings.invisible_s if invisible_s is None else invisible_s
-        check_number("invisible_s", seconds)
-        check_number("wait_s", wait_s)
-        leases = await self._asking.receive(max_messages, seconds, wait_s, renew_s=0.0)
+        invisible = self._settings.invisible_for if invisible_for is None else invisible_for
+        check_number("invisible_for", invisible)
+        check_number("wait", wait)
+        leases = await self._asking.receive(
+            max_messages, as_seconds(invisible), as_seconds(wait), renew_s=0.0
+        )
         return [lease.message for lease in leases]
 
     # -- settling --------------------------------------------------------------------------------------
@@ -229,14 +234,14 @@ class SimpleConsumer(InBlock):
         message: ReceivedMessage,
         *,
         delay_level: int = 0,
-        delay_s: float | None = None,
+        delay: Duration | None = None,
         reason: str = "",
     ) -> Settled:
         """Have this message come again, as :meth:`message.retry()
         <orbitmq.message.model.ReceivedMessage.retry>`; returns as :meth:`ack`."""
-        if delay_s is not None:
-            check_number("invisible_s", delay_s, called="delay_s")
-        return await self._settle(message, retry_verdict(delay_level, delay_s, reason))
+        if delay is not None:
+            check_number("invisible_for", delay, called="delay")
+        return await self._settle(message, retry_verdict(delay_level, delay, reason))
 
     async def reject(self, message: ReceivedMessage, reason: str = "") -> Settled:
         """Make this message a dead letter (``%DLQ%group``); as :meth:`ack`."""
@@ -250,7 +255,7 @@ class SimpleConsumer(InBlock):
         settled = settle(message, verdict)
         return await outcome if settled is Settled.DONE else settled
 
-    async def change_invisible(self, message: ReceivedMessage, invisible_s: float) -> Settled:
+    async def change_invisible(self, message: ReceivedMessage, invisible_for: Duration) -> Settled:
         """Let this message stay invisible for so long from now on.
 
         Returns:
@@ -260,11 +265,11 @@ class SimpleConsumer(InBlock):
             ValidationError: not 0.001 s to 3 days.
             OrbitError: the broker refused or did not answer.
         """
-        check_number("invisible_s", invisible_s)
+        check_number("invisible_for", invisible_for)
         lease = self._lease(message)
         if lease is None:
             return Settled.ALREADY
-        return await self._leases.change(lease, invisible_s)
+        return await self._leases.change(lease, as_seconds(invisible_for))
 
     def _lease(self, message: ReceivedMessage) -> Lease | None:
         """The delivery of a message, ``None`` when it has ended."""
@@ -311,7 +316,7 @@ class SimpleConsumer(InBlock):
         """Give every message to ``handler``, ``concurrency`` at a time, until the consumer closes.
 
         The handler's return acknowledges, unless it settled the message; an exception means again, later each
-        time. The invisible time is renewed while a message waits or is handled, ``max_processing_s`` at most.
+        time. The invisible time is renewed while a message waits or is handled, ``renew_for`` at most.
 
         Args:
             handler: async or plain; a plain one runs in a thread.
@@ -362,7 +367,10 @@ class SimpleConsumer(InBlock):
         while self._life.running:
             receiving = asyncio.ensure_future(
                 self._asking.receive(
-                    settings.batch_size, settings.invisible_s, WAIT_S, renew_s=settings.max_processing_s
+                    settings.batch_size,
+                    as_seconds(settings.invisible_for),
+                    WAIT_S,
+                    renew_s=as_seconds(settings.renew_for),
                 )
             )
             self._receiving[receiving] = None

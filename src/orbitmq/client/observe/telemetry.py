@@ -25,6 +25,7 @@ from orbitmq.client.hooks import (
     return_type,
 )
 from orbitmq.client.model import SendResult
+from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.settling import ACK
@@ -107,14 +108,14 @@ class Telemetry:
 
         return around
 
-    def handling(self, group: str, *, consume_timeout_s: float = 900.0) -> ConsumeMiddleware:
+    def handling(self, group: str, *, consume_timeout: Duration = 900.0) -> ConsumeMiddleware:
         """Middleware for a consumer of this group; works around the handlers of ``run``, also of batches.
 
         Spans and the time of a handler tell how it ended (``messaging.rocketmq.consume_result``: success,
         failed, exception or time_out). A batch is one span that links to the traces of its messages.
 
         Args:
-            consume_timeout_s: the consumer's; a handler that takes longer is one that timed out.
+            consume_timeout: the consumer's; a handler that takes longer is one that timed out.
         """
 
         async def around(given: ReceivedMessage | list[ReceivedMessage], handle: HandleOne) -> object:
@@ -137,7 +138,7 @@ class Telemetry:
                     raise
                 finally:
                     if RESULT not in facts:
-                        facts[RESULT] = self._result(batch, begun, consume_timeout_s)
+                        facts[RESULT] = self._result(batch, begun, as_seconds(consume_timeout))
                     span.set_attribute(RESULT, facts[RESULT])
                     reason = next((m.verdict.reason for m in batch if m.verdict is not None), "")
                     if facts[RESULT] != "success":
@@ -156,8 +157,8 @@ class Telemetry:
 
     def _result(self, batch: list[ReceivedMessage], begun: float, timeout_s: float) -> str:
         """How a handler ended that raised nothing: the worst of what it settled."""
-        cost_ms = (self._clock.monotonic() - begun) * 1000
-        kinds = {return_type(message.verdict or ACK, cost_ms, timeout_s * 1000) for message in batch}
+        took = self._clock.monotonic() - begun
+        kinds = {return_type(message.verdict or ACK, took, timeout_s) for message in batch}
         order = (ConsumeReturnType.EXCEPTION, ConsumeReturnType.TIME_OUT, ConsumeReturnType.FAILED)
         return next((kind for kind in order if kind in kinds), ConsumeReturnType.SUCCESS).name.lower()
 

@@ -14,6 +14,7 @@ from orbitmq.client.hooks import ConsumeContext, ConsumeHook, EndTransactionCont
 from orbitmq.client.model import SendStatus
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.observe.trace_records import FIELD, NONE, RECORD
+from orbitmq.durations import since_1970_ms
 from orbitmq.errors import OrbitError
 from orbitmq.message import property_names
 from orbitmq.message.ids import UniqueIds
@@ -111,7 +112,7 @@ class SendTrace(SendHook):
         found_keys = properties.get(property_names.KEYS, "")
         fields = (
             "Pub",
-            context.begun_ms,
+            since_1970_ms(context.begun),
             DEFAULT_REGION,
             self._namespace.short(context.group),
             self._namespace.short(context.queue.topic),
@@ -120,7 +121,7 @@ class SendTrace(SendHook):
             found_keys or NONE,
             context.address,
             context.body_bytes,
-            int(context.cost_ms),
+            int(context.took * 1000),
             kind,
             result.offset_message_id,
             _java(result.status is SendStatus.SEND_OK),
@@ -130,7 +131,7 @@ class SendTrace(SendHook):
     def end_transaction(self, context: EndTransactionContext) -> None:
         fields = (
             "EndTransaction",
-            context.at_ms,
+            since_1970_ms(context.at),
             DEFAULT_REGION,
             self._namespace.short(context.group),
             self._namespace.short(context.topic),
@@ -165,7 +166,7 @@ class ConsumeTrace(ConsumeHook):
         request_id = self._requests[id(message)] = self._tracer.next_id()
         fields = (
             "SubBefore",
-            context.begun_ms,
+            since_1970_ms(context.begun),
             message.properties.get(property_names.MSG_REGION, DEFAULT_REGION),
             self._namespace.short(context.group),
             request_id,
@@ -184,11 +185,11 @@ class ConsumeTrace(ConsumeHook):
             "SubAfter",
             request_id,
             message.message_id,
-            int(context.cost_ms),
+            int(context.took * 1000),
             _java(context.success),
             _keys(message) or NONE,
             int(context.outcome or 0),
-            context.begun_ms + int(context.cost_ms),
+            since_1970_ms(context.begun) + int(context.took * 1000),
             self._namespace.short(context.group),
         )
         self._tracer.append(_record(fields), f"{message.message_id} {_keys(message)}")

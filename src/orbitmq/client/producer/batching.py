@@ -12,6 +12,7 @@ from orbitmq.client.producer.open_batch import PLAIN_ITEM_BYTES, Item, OpenBatch
 from orbitmq.client.producer.request import Outgoing, OutgoingFactory
 from orbitmq.client.producer.taken import taken
 from orbitmq.client.ranges import check_number
+from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ClientStateError
 from orbitmq.message import property_names
 from orbitmq.message.model import Message
@@ -37,18 +38,18 @@ class AutoBatch:
     """How sends are collected.
 
     Attributes:
-        linger_ms: the longest that a message waits for others; 0 waits for the current iteration of the loop
+        linger: the longest that a message waits for others; 0 waits for the current iteration of the loop
             only.
         max_bytes: a batch of this size goes out at once. Larger messages go alone.
         max_messages: as does one of so many messages.
     """
 
-    linger_ms: float = 1.0
+    linger: Duration = 0.001
     max_bytes: int = 32 * 1024
     max_messages: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("linger_ms", "max_bytes", "max_messages"):
+        for name in ("linger", "max_bytes", "max_messages"):
             check_number(f"AutoBatch.{name}", getattr(self, name), called=f"{name} of auto_batch")
 
 
@@ -75,7 +76,7 @@ class Accumulator:
     ) -> None:
         self._max_bytes = settings.max_bytes
         self._max_messages = settings.max_messages
-        self._linger_s = settings.linger_ms / 1000
+        self._linger_s = as_seconds(settings.linger)
         self._factory = factory
         self._check = check
         self._send = send

@@ -69,17 +69,32 @@ PROFILE_5X = FaultProfile(
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4X, PROFILE_5X)}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FaultItem:
-    """What is known about one broker.
+    """What a producer has noted of one broker.
 
     Attributes:
         broker_name: the broker group.
+        latency: seconds that the last attempt took, also when it failed (FT-06).
+        available_in: seconds for which the broker is still avoided, 0 when it is available.
+        reachable: the last attempt or probe reached it.
+    """
+
+    broker_name: str
+    latency: float
+    available_in: float
+    reachable: bool
+
+
+@dataclass(slots=True)
+class _Noted:
+    """One broker in the table.
+
+    Attributes:
         latency_ms: the measured latency of the last attempt, also when it failed (FT-06).
         start_ms: when it counts as available again, on the clock given to :class:`FaultTable`.
         reachable: the last attempt or probe reached it.
         check_ms: when the detector may probe it next.
-        available_in_ms: in a snapshot: for how long it is still avoided, 0 when it is available.
     """
 
     broker_name: str
@@ -87,7 +102,6 @@ class FaultItem:
     start_ms: float
     reachable: bool = True
     check_ms: float = 0.0
-    available_in_ms: float = 0.0
 
 
 class FaultTable:
@@ -101,7 +115,7 @@ class FaultTable:
     def __init__(self, profile: FaultProfile, random_source: random.Random) -> None:
         self.profile = profile
         self._random = random_source
-        self._items: dict[str, FaultItem] = {}
+        self._items: dict[str, _Noted] = {}
         self._picks = random_source.getrandbits(31)
 
     def update(
@@ -118,7 +132,7 @@ class FaultTable:
         duration = self.profile.not_available_for(judged)
         item = self._items.get(broker_name)
         if item is None:
-            self._items[broker_name] = FaultItem(broker_name, latency_ms, now_ms + duration, reachable)
+            self._items[broker_name] = _Noted(broker_name, latency_ms, now_ms + duration, reachable)
             return
         item.latency_ms = latency_ms
         item.reachable = reachable
@@ -174,8 +188,13 @@ class FaultTable:
             item.reachable = reachable
 
     def snapshot(self, now_ms: float) -> list[FaultItem]:
-        """Copies of all items, by name."""
+        """All items, by name."""
         return [
-            replace(item, available_in_ms=max(0.0, item.start_ms - now_ms))
+            FaultItem(
+                item.broker_name,
+                item.latency_ms / 1000,
+                max(0.0, item.start_ms - now_ms) / 1000,
+                item.reachable,
+            )
             for _, item in sorted(self._items.items())
         ]

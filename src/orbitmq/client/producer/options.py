@@ -15,6 +15,7 @@ from orbitmq.client.producer.faults import PROFILES
 from orbitmq.client.producer.queue_choice import Selector
 from orbitmq.client.ranges import check_kind, check_number, check_options
 from orbitmq.client.validation import MAX_MESSAGE_BYTES, check_topic
+from orbitmq.durations import Duration, milliseconds
 from orbitmq.errors import ValidationError
 from orbitmq.message.compression import compress
 from orbitmq.message.errors import CompressionError
@@ -28,8 +29,8 @@ class ProducerKeywords(TypedDict, total=False):
     """The keywords of :class:`~orbitmq.client.producer.producer.Producer`, which says what they mean."""
 
     name_servers: str
-    timeout_ms: int
-    attempt_timeout_ms: int | None
+    timeout: Duration
+    attempt_timeout: Duration | None
     retries: int
     async_retries: int
     retry_codes: Collection[int]
@@ -65,8 +66,8 @@ class ProducerOptions:
     """
 
     name_servers: str = "127.0.0.1:9876"
-    timeout_ms: int = 3000
-    attempt_timeout_ms: int | None = None
+    timeout: Duration = 3.0
+    attempt_timeout: Duration | None = None
     retries: int = 2
     async_retries: int = 2
     retry_codes: Collection[int] = ()
@@ -116,6 +117,7 @@ class SendOptions(msgspec.Struct, frozen=True):
     """What one send asks for; see :meth:`~orbitmq.client.producer.producer.Producer.send`.
 
     Attributes:
+        timeout_ms: for this send, None for the producer's timeout.
         submitted: made by ``submit``: ``async_retries`` counts, not ``retries`` (AS-12).
     """
 
@@ -125,23 +127,22 @@ class SendOptions(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     submitted: bool = False
 
-    def __post_init__(self) -> None:
-        check_timeout(self.timeout_ms)
-
     @property
     def chooses_queue(self) -> bool:
         """The message may go to one queue only."""
         return self.queue is not None or self.ordering_key is not None or self.selector is not None
 
 
-def check_timeout(timeout_ms: float | None) -> None:
-    """Refuse a timeout out of range; None stands for the producer's timeout.
+def in_ms(timeout: Duration | None) -> int | None:
+    """The timeout of one call in milliseconds; None stands for the producer's timeout.
 
     Raises:
-        ValidationError: it names the range.
+        ValidationError: it is out of range; the text names the range.
     """
-    if timeout_ms is not None:
-        check_number("timeout_ms", timeout_ms)
+    if timeout is None:
+        return None
+    check_number("timeout", timeout)
+    return milliseconds(timeout)
 
 
 # What nearly every send asks for. Sends are compared with them by identity.

@@ -28,7 +28,7 @@ from orbitmq.client.producer.options import (
     ProducerKeywords,
     ProducerOptions,
     SendOptions,
-    check_timeout,
+    in_ms,
 )
 from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash, queue_of
 from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
@@ -36,6 +36,7 @@ from orbitmq.client.producer.request_reply import Replies
 from orbitmq.client.producer.send import RetryOptions, SendKernel
 from orbitmq.client.producer.taken import taken
 from orbitmq.client.producer.unsent import Unsent
+from orbitmq.client.ranges import check_number
 from orbitmq.client.validation import (
     check_batch,
     check_group,
@@ -44,6 +45,7 @@ from orbitmq.client.validation import (
     check_send_topic,
     check_topic,
 )
+from orbitmq.durations import Duration, milliseconds
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.system import system_runtime
@@ -61,8 +63,8 @@ class Producer(InBlock):
     Args:
         group: the producer group, 1 to 120 characters.
         name_servers: ``host:port;host:port``.
-        timeout_ms: for a whole send, all tries together.
-        attempt_timeout_ms: upper limit of one try while others remain. Without it a try gets an equal
+        timeout: seconds, or a timedelta, for a whole send, all tries together.
+        attempt_timeout: upper limit of one try while others remain. Without it a try gets an equal
             share of the time left, so that a frozen broker never uses up the time of the others.
         retries: further tries after a failed one, each on another broker when there is one.
         async_retries: the same for :meth:`submit` (retryTimesWhenSendAsyncFailed). It counts for a submitted
@@ -79,7 +81,7 @@ class Producer(InBlock):
             retry prefers the broker just tried, as in RocketMQ up to 4.7.1.
         start_detector_enable: probe brokers that failed, every 3 s, to see when they can be reached again.
         auto_batch: collect plain sends of a topic into batches; many more messages per second, each up to
-            ``linger_ms`` later. A send to a chosen queue or with a timeout of its own goes alone.
+            ``linger`` later. A send to a chosen queue or with a timeout of its own goes alone.
         hooks: see every try of a send, and may forbid it.
         middleware: ``await middleware(message, send)`` around every kind of send, the first one outermost. It
             gets the list with :meth:`send_batch`; with :meth:`send_oneway` ``send`` returns None.
@@ -108,7 +110,7 @@ class Producer(InBlock):
         self.group = group = self._namespace.full(group)
         check_group(group)
         self._max_message_bytes = settings.max_message_bytes
-        self._timeout_ms = settings.timeout_ms
+        self._timeout_ms = milliseconds(settings.timeout)
         self._client = client = settings.client or _client(settings)
         self._faults = FaultTable(PROFILES[settings.fault_profile], client.runtime.random)
         self._active_faults = self._faults if settings.send_latency_fault_enable else None
@@ -123,8 +125,8 @@ class Producer(InBlock):
         self._kernel = SendKernel(
             client,
             RetryOptions(
-                settings.timeout_ms,
-                settings.attempt_timeout_ms,
+                self._timeout_ms,
+                in_ms(settings.attempt_timeout),
                 settings.retries,
                 settings.async_retries,
                 frozenset(settings.retry_codes),
@@ -138,7 +140,7 @@ class Producer(InBlock):
         self._paced: PacedKernel | SendKernel = self._kernel
         if settings.max_in_flight is not None:
             limits = settings.max_in_flight, settings.max_in_flight_bytes
-            self._paced = PacedKernel(self._kernel, client, settings.timeout_ms, *limits)
+            self._paced = PacedKernel(self._kernel, client, self._timeout_ms, *limits)
         self._outgoing = OutgoingFactory(
             group,
             client.runtime,
@@ -218,7 +220,7 @@ class Producer(InBlock):
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
         selector: Selector | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Send one message and wait until the broker has stored it.
 
@@ -227,7 +229,7 @@ class Producer(InBlock):
             ordering_key: send to the queue that this key hashes to, so that messages of one key stay in
                 order; there is no second try then. The key travels as ``__SHARDINGKEY``.
             selector: ``selector(queues, message, ordering_key)`` chooses the queue instead of the hash.
-            timeout_ms: for this send instead of the producer's.
+            timeout: for this send instead of the producer's.
 
         Raises:
             ValidationError: the message is not one that a broker would take.
@@ -238,8 +240,8 @@ class Producer(InBlock):
         self._life.check_loop()
         # Not a function: with auto_batch a send is a few microseconds.
         options = PLAIN
-        if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
-            options = SendOptions(queue, ordering_key, selector, timeout_ms)
+        if queue is not None or ordering_key is not None or selector is not None or timeout is not None:
+            options = SendOptions(queue, ordering_key, selector, in_ms(timeout))
         if self._collect is not None and options is PLAIN and not self._wrapped:
             collected = self._collect(message)
             if collected is not None:
@@ -307,7 +309,7 @@ class Producer(InBlock):
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
         selector: Selector | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send without waiting. Everything else is as with :meth:`send`, tries on other brokers too.
 
@@ -317,7 +319,7 @@ class Producer(InBlock):
         Args:
             done: called with the result and None, or with None and the error: by the event loop, or in a
                 thread with ``callback_threads``; never from here. Not called for a send that was cancelled.
-            queue, ordering_key, selector, timeout_ms: as for :meth:`send`.
+            queue, ordering_key, selector, timeout: as for :meth:`send`.
 
         Returns:
             The result to come. To cancel it is to stop caring, the message may be sent all the same.
@@ -333,8 +335,8 @@ class Producer(InBlock):
         if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
             raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
         options = PLAIN_SUBMITTED
-        if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
-            options = SendOptions(queue, ordering_key, selector, timeout_ms, submitted=True)
+        if queue is not None or ordering_key is not None or selector is not None or timeout is not None:
+            options = SendOptions(queue, ordering_key, selector, in_ms(timeout), submitted=True)
         if batches is not None and not self._wrapped:
             collected = self._collected(message, options)
             if collected is not None:
@@ -342,10 +344,10 @@ class Producer(InBlock):
                 return collected
         return self._submitted.start(self._send_taken(taken(message), options), done)
 
-    async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+    async def recall(self, topic: str, handle: str, *, timeout: Duration | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.
 
-        Such messages were made with ``delay_s`` or ``deliver_at_ms``, not with a level. The broker must allow
+        Such messages were made with ``delay`` or ``deliver_at``, not with a level. The broker must allow
         it (``recallMessageEnable=true``), OrbitMQ's or Apache's from 5.4 on. A recall comes in time until the
         second begins in which the message is due.
 
@@ -361,14 +363,17 @@ class Producer(InBlock):
             SendError, TopicNotFoundError, TransportError: the broker cannot be reached.
         """
         self._life.check_loop()
-        check_timeout(timeout_ms)
-        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = in_ms(timeout) or self._timeout_ms
         topic = self._namespace.full(topic)
         await self._kernel.route(topic, self._client.now_ms())
         return await BrokerCalls(self._client).recall(self.group, topic, handle, limit_ms)
 
     async def send_batch(
-        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Send messages of one topic in one request; they are stored next to each other in one queue.
 
@@ -378,7 +383,7 @@ class Producer(InBlock):
             SendError, ClientStateError: as :meth:`send`.
         """
         self._life.check_loop()
-        options = SendOptions(queue, timeout_ms=timeout_ms)
+        options = SendOptions(queue, timeout_ms=in_ms(timeout))
         batch = [self._outward(taken(message)) for message in messages]
         check_batch(batch, self._max_message_bytes)
         result: SendResult = await self._through_middleware(batch, partial(self._send_batch, options=options))
@@ -399,7 +404,7 @@ class Producer(InBlock):
         *,
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> None:
         """Send without waiting for an answer: one try, and the broker may drop it without a word (AS-10).
 
@@ -408,7 +413,7 @@ class Producer(InBlock):
             ValidationError, ClientStateError: as :meth:`send`.
         """
         self._life.check_loop()
-        options = SendOptions(queue, ordering_key, timeout_ms=timeout_ms)
+        options = SendOptions(queue, ordering_key, timeout_ms=in_ms(timeout))
         message = self._outward(taken(message))
         await self._through_middleware(message, partial(self._send_oneway, options=options))
 
@@ -422,14 +427,14 @@ class Producer(InBlock):
         self,
         message: Message,
         *,
-        timeout_ms: int,
+        timeout: Duration,
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
     ) -> ReceivedMessage:
         """Send a message and wait for the reply of whoever consumes it (``ReceivedMessage.reply``).
 
         Args:
-            timeout_ms: for the sending and the waiting together.
+            timeout: for the sending and the waiting together.
             queue, ordering_key: as for :meth:`send`.
 
         Raises:
@@ -437,12 +442,13 @@ class Producer(InBlock):
             ValidationError, SendError, ClientStateError: as :meth:`send`.
         """
         self._life.check_loop()
-        check_timeout(timeout_ms)
+        check_number("timeout", timeout)
+        timeout_ms = milliseconds(timeout)
         message = self._outward(taken(message))
         self._check(message)
         replies = self._client.part(Replies)
         started = self._client.now_ms()
-        marked, correlation_id = replies.marked(message, int(timeout_ms))
+        marked, correlation_id = replies.marked(message, timeout_ms)
         reply = replies.expect(correlation_id)
         try:
             # The broker pushes replies to the clients that it knows.
@@ -458,7 +464,7 @@ class Producer(InBlock):
         return max(1, timeout_ms - int(self._client.now_ms() - started))
 
     async def reply(
-        self, request: ReceivedMessage, body: bytes | str, *, timeout_ms: int | None = None
+        self, request: ReceivedMessage, body: bytes | str, *, timeout: Duration | None = None
     ) -> SendResult:
         """Answer a request. The reply goes through the broker that the request came from.
 
@@ -470,7 +476,7 @@ class Producer(InBlock):
         message = request.reply(body)
         route = await self._kernel.route(message.topic, self._client.now_ms())
         queues = [q for q in route.publish if q.broker_name == request.broker_name]
-        return await self.send(message, queue=queues[0] if queues else None, timeout_ms=timeout_ms)
+        return await self.send(message, queue=queues[0] if queues else None, timeout=timeout)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` that can be written to now.

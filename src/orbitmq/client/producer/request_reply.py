@@ -74,7 +74,7 @@ class Replies:
             return await asyncio.wait_for(future, max(0.0, timeout_ms) / 1000)
         except TimeoutError:
             raise ReplyTimeoutError(
-                topic, f"the request to {topic} was stored, but no reply came within {total_ms} ms"
+                topic, f"the request to {topic} was stored, but no reply came within {total_ms / 1000:g} s"
             ) from None
 
     def _arrived(self, connection: Any, command: Command) -> Command:

@@ -15,6 +15,7 @@ from orbitmq.client.producer.budget import RetryBudget, retryable_code
 from orbitmq.client.producer.faults import FaultTable
 from orbitmq.client.producer.queue_choice import QueueChooser
 from orbitmq.client.producer.request import Outgoing
+from orbitmq.durations import instant
 from orbitmq.errors import Attempt, NameServerError, SendError, SendErrorKind, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.backoff import Backoff
@@ -185,7 +186,7 @@ class SendKernel:
             failure = error
             raise
         finally:
-            context.cost_ms = self._client.now_ms() - started
+            context.took = (self._client.now_ms() - started) / 1000
             self._hooks.end(context, failure)
 
     async def _hand_over(
@@ -198,8 +199,8 @@ class SendKernel:
             if not isinstance(error, TooManyRequestsError):
                 self._client.suspect(out.topic)
             kind, code = _transport_kind(error)
-            cost_ms = self._client.now_ms() - started
-            attempt = Attempt(queue.broker_name, address, queue.queue_id, cost_ms, code, str(error))
+            took = (self._client.now_ms() - started) / 1000
+            attempt = Attempt(queue.broker_name, address, queue.queue_id, took, code, str(error))
             raise self._failed(out.topic, [attempt], kind, started) from error
 
     def _seen_by_hooks(self, hooks: Hooks, out: Outgoing, queue: MessageQueue, address: str) -> SendContext:
@@ -211,7 +212,7 @@ class SendKernel:
             out.message_id,
             len(out.body),
             out.properties_text,
-            self._client.runtime.clock.now_ms(),
+            instant(self._client.runtime.clock.now_ms()),
         )
         hooks.begin(context)
         return context
@@ -235,10 +236,10 @@ class SendKernel:
             outcome = await self._exchange(out, queue, address, limit_ms, begun)
         except BaseException as error:
             # Cancelled, or failed in an unforeseen way: the after-hooks run all the same (SK-16).
-            context.cost_ms = self._client.now_ms() - begun
+            context.took = (self._client.now_ms() - begun) / 1000
             self._hooks.end(context, error)
             raise
-        context.cost_ms = self._client.now_ms() - begun
+        context.took = (self._client.now_ms() - begun) / 1000
         if isinstance(outcome, SendResult):
             self._hooks.end(context, outcome)
         else:
@@ -267,7 +268,7 @@ class SendKernel:
             if not ours:
                 self._note(queue.broker_name, begun, isolation=True, reachable=not self._restores_reachable)
                 client.suspect(out.topic)
-            attempt = Attempt(queue.broker_name, address, queue.queue_id, cost, code, str(error))
+            attempt = Attempt(queue.broker_name, address, queue.queue_id, cost / 1000, code, str(error))
             return _Failure(attempt, kind, retry=not ours)
         status = _STATUSES.get(answer.code)
         if status is not None:
@@ -279,7 +280,7 @@ class SendKernel:
         if answer.code in STALE_CODES:
             client.suspect(out.topic)
         remark = answer.remark or "no remark"
-        attempt = Attempt(queue.broker_name, address, queue.queue_id, cost, answer.code, remark)
+        attempt = Attempt(queue.broker_name, address, queue.queue_id, cost / 1000, answer.code, remark)
         retry = retryable_code(answer.code, self._options.retry_codes) or answer.code in FEWER_QUEUES_CODES
         return _Failure(attempt, SendErrorKind.REFUSED, retry)
 
@@ -370,7 +371,7 @@ class SendKernel:
             attempts=attempts,
             code=code,
             remark=remark,
-            cost_ms=cost,
+            took=cost / 1000,
         )
 
 

@@ -16,10 +16,11 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import EndTransactionContext
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.model import SendResult, SendStatus
-from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions, SendOptions
+from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions, SendOptions, in_ms
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.taken import taken
 from orbitmq.client.validation import check_is_message
+from orbitmq.durations import Duration, instant
 from orbitmq.errors import NotStoredSafelyError, ValidationError
 from orbitmq.message import property_names, sysflag
 from orbitmq.message.errors import MessageFormatError
@@ -132,14 +133,14 @@ class TransactionProducer(Producer):
         await super().close()
 
     async def send_in_transaction(
-        self, message: Message, execute: Execute, *, timeout_ms: int | None = None
+        self, message: Message, execute: Execute, *, timeout: Duration | None = None
     ) -> TransactionResult:
         """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back.
 
         Args:
             execute: the sender's own work, such as a database transaction. It gets a copy of the message
                 whose ``unique_key`` is the one that ``check`` will see. A plain function runs in a thread.
-            timeout_ms: for sending the half message.
+            timeout: for sending the half message.
 
         Returns:
             How it ended; after a half message that is stored but not safe (status other than SEND_OK) it is
@@ -150,7 +151,7 @@ class TransactionProducer(Producer):
             SendError: the half message was not stored; ``execute`` was not called.
             Exception: what ``execute`` raised; the broker asks ``check`` how it ended.
         """
-        shown, sent = await self._begin(message, timeout_ms)
+        shown, sent = await self._begin(message, timeout)
         if sent.status is not SendStatus.SEND_OK:
             return TransactionResult(sent, LocalTransactionState.ROLLBACK)
         try:
@@ -163,7 +164,7 @@ class TransactionProducer(Producer):
 
     @asynccontextmanager
     async def transaction(
-        self, message: Message, *, timeout_ms: int | None = None
+        self, message: Message, *, timeout: Duration | None = None
     ) -> AsyncIterator[Transaction]:
         """The same as a block: consumers see ``message`` when the block is left without an exception.
 
@@ -174,7 +175,7 @@ class TransactionProducer(Producer):
                 rolled back, and the block is not entered.
             ValidationError, SendError: as :meth:`send_in_transaction`.
         """
-        shown, sent = await self._begin(message, timeout_ms)
+        shown, sent = await self._begin(message, timeout)
         if sent.status is not SendStatus.SEND_OK:
             raise NotStoredSafelyError(f"the half message {sent.message_id} ended with {sent.status.name}")
         under_way = Transaction(shown, sent)
@@ -185,7 +186,7 @@ class TransactionProducer(Producer):
             raise
         await self._end(shown.topic, sent, under_way.state)
 
-    async def _begin(self, message: Message, timeout_ms: int | None) -> tuple[Message, SendResult]:
+    async def _begin(self, message: Message, timeout: Duration | None) -> tuple[Message, SendResult]:
         """Store the half message; one that is not safe is rolled back, as in RocketMQ."""
         check_is_message(message)
         message = taken(message)
@@ -195,7 +196,7 @@ class TransactionProducer(Producer):
             message, {property_names.TRANSACTION_PREPARED: "true", property_names.PRODUCER_GROUP: self.group}
         )
         # A send with a timeout of its own travels alone, never in a batch.
-        options = SendOptions(timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms)
+        options = SendOptions(timeout_ms=in_ms(timeout) or self._timeout_ms)
         sent = await self._send_taken(half, options)
         if sent.status is not SendStatus.SEND_OK:
             await self._end(half.topic, sent, LocalTransactionState.ROLLBACK)
@@ -255,7 +256,7 @@ class TransactionProducer(Producer):
                     _JAVA_STATES[LocalTransactionState(request.commit_or_rollback)],
                     address,
                     bool(request.from_transaction_check),
-                    self._client.runtime.clock.now_ms(),
+                    instant(self._client.runtime.clock.now_ms()),
                 )
             )
         try:

@@ -13,6 +13,7 @@ from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.model import ConsumeFrom, SendResult, SendStatus
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
 from orbitmq.message import property_names
 from orbitmq.message.ids import parse_offset_message_id
@@ -46,6 +47,9 @@ from orbitmq.testing.simulation.traffic import (
 from orbitmq.wire.pop_info import ExtraInfo
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+if TYPE_CHECKING:
     from random import Random
 
 PRODUCERS = "producers"
@@ -57,7 +61,7 @@ LONGEST_CALM_S = 2.0
 POP_INVISIBLE_S = 6.0
 # What a member that pops does with a message that fails: it says so, or lets the time run out.
 RETRY_S = 1.0
-TIMEOUT_MS = 2000
+TIMEOUT_S = 2
 PAUSE_S = 0.2
 # Clients that close beside brokers that do not answer wait for some time-outs.
 CLOSE_LIMIT_S = 60.0
@@ -173,14 +177,14 @@ class Load:
 
     async def _producers(self) -> None:
         runtime, servers = self._site.machines[PRODUCERS].runtime, self._site.name_servers
-        plain = Producer("producers", name_servers=servers, runtime=runtime, retries=0, timeout_ms=TIMEOUT_MS)
+        plain = Producer("producers", name_servers=servers, runtime=runtime, retries=0, timeout=TIMEOUT_S)
         trades = TransactionProducer(
             "trades",
             check=self._check,
             name_servers=servers,
             runtime=runtime,
             retries=0,
-            timeout_ms=TIMEOUT_MS,
+            timeout=TIMEOUT_S,
         )
         async with plain, trades, asyncio.TaskGroup() as group:
             sends: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
@@ -234,7 +238,7 @@ class Load:
         *,
         delay_level: int | None = None,
         delay_s: float | None = None,
-        deliver_at_ms: int | None = None,
+        deliver_at: datetime | None = None,
     ) -> Message:
         """The message to send; some have a tag."""
         name = sent.body.decode()
@@ -244,8 +248,8 @@ class Load:
             tags=None if fails_first(sent.body) else sent.kind,
             keys=(name, sent.kind),
             delay_level=delay_level,
-            delay_s=delay_s,
-            deliver_at_ms=deliver_at_ms,
+            delay=delay_s,
+            deliver_at=deliver_at,
             properties={PROPERTY: f"of {name}"},
         )
         sent.digest = digest_of(message.body, message.properties)
@@ -298,7 +302,7 @@ class Load:
                 return
             delay_s = max(0.0, (due_ms - clock.now_ms()) / 1000)  # a past time is delivered at once
             sent = self._sent("timer", LATER, delay_s=delay_s)
-            self._waits(sent, await producer.send(self._message(sent, deliver_at_ms=due_ms)))
+            self._waits(sent, await producer.send(self._message(sent, deliver_at=instant(due_ms))))
 
     def _waits(self, sent: Sent, result: SendResult) -> None:
         self._acknowledged(sent, result)
@@ -371,7 +375,7 @@ class Load:
             runtime=self._site.machines[machine].runtime,
             consume_from=ConsumeFrom.FIRST,
             ordered=ordered,
-            suspend_ms=100,
+            failure_pause=0.1,
             max_reconsume_times=-1 if ordered else MOST_REDELIVERIES,
         )
         member = f"{life}/{group}"
@@ -424,7 +428,7 @@ class Load:
             group,
             name_servers=self._site.name_servers,
             runtime=self._site.machines[machine].runtime,
-            invisible_s=POP_INVISIBLE_S,
+            invisible_for=POP_INVISIBLE_S,
             ordered=group == FIFO_GROUP,
         )
         member = f"{life}/{group}"
@@ -433,7 +437,7 @@ class Load:
                 consumer.subscribe(topic)
             while True:
                 try:
-                    messages = await consumer.receive(8, wait_s=5)
+                    messages = await consumer.receive(8, wait=5)
                     self._dealt(group, member, messages)
                     for message in messages:
                         await self._pop_one(consumer, group, member, message)
@@ -468,7 +472,7 @@ class Load:
             # In order all of the queue waits until the time has run out: longer than messages may be kept.
             if sum(one.body) % 2 or group == FIFO_GROUP:
                 one.settling_s += RETRY_S  # until then nothing behind it is dealt out in order
-                await consumer.retry(message, delay_s=RETRY_S)
+                await consumer.retry(message, delay=RETRY_S)
             else:
                 one.settling_s = None
             return
