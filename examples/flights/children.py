@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # The lines of a child's log that are shown when it fails.
 LOG_LINES = 12
 LINE_LIMIT_BYTES = 16 << 20
+# How long a process gets to end by itself; the cluster stops its servers meanwhile.
+STOP_S = 20.0
 
 
 class ChildError(Exception):
@@ -36,12 +38,12 @@ class Child:
         self._reader: asyncio.Task[None] | None = None
 
     async def start(self, module: str, *arguments: str) -> None:
-        """Run ``examples.flights.<module>``."""
+        """Run ``python -m <module>`` with these arguments."""
         with self.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                f"examples.flights.{module}",
+                module,
                 *arguments,
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
@@ -94,11 +96,11 @@ class Child:
             raise ChildError(f"{self.name} failed with code {code}; the end of {self.log}:\n{self._tail()}")
 
     async def stop(self) -> None:
-        """End it, whatever it does."""
+        """End it, and kill it when it does not end in time."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(STOP_S):
                     await self._process.wait()
             except TimeoutError:
                 self._process.kill()

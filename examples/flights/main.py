@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import shutil
 import sys
 import time
@@ -15,21 +16,19 @@ from typing import Any
 
 from examples.flights.audit import Audit, audit
 from examples.flights.children import Child, ChildError
-from examples.flights.data import FLIGHTS, TOPIC, WARM_UP_TOPIC, DataError, Table, flights_file
+from examples.flights.data import FLIGHTS, DataError, Table, flights_file
 from examples.flights.picture import Sample, draw
-from examples.flights.sender import QUEUES_PER_BROKER, Ledger, create_topic, send_all, send_warm_up
+from examples.flights.sender import QUEUES_PER_BROKER, Ledger, create_topics, send_all, send_warm_up
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 
 from orbitmq import OrbitError
-from orbitmq.cluster.layout import ClusterError
-from orbitmq.cluster.processes import ProcessCluster
-from orbitmq.runtime.system import SystemFiles
 
 BROKERS = 2
 CONSUMERS = 2
 TIME_LIMIT_S = 600.0
+CLUSTER_READY_S = 60.0
 GROUP_READY_S = 30.0
 FINISH_S = 60.0
 TICK_S = 0.25
@@ -57,6 +56,7 @@ class Demo:
     ledger: Ledger = field(default_factory=Ledger)
     consumers: list[dict[str, Any]] = field(default_factory=lambda: [{"count": 0} for _ in range(CONSUMERS)])
     archived: int = 0
+    name_server: str = ""
     spark_ready: asyncio.Event = field(default_factory=asyncio.Event)
     samples: list[Sample] = field(default_factory=list)
 
@@ -76,27 +76,43 @@ class Demo:
             console.print(f"Spark {line['spark']} is ready after {line['ready_s']:.1f} s")
             self.spark_ready.set()
 
+    def on_cluster(self, line: dict[str, Any]) -> None:
+        """Take the line that ``orbitmq up`` prints once all servers serve."""
+        self.name_server = line["nameServer"]
+
     async def run(self) -> Audit:
         """The whole way of the flights.
 
         Raises:
-            DemoError, ChildError, ClusterError, OrbitError, DataError: what failed.
+            DemoError, ChildError, OrbitError, DataError: what failed.
         """
         async with AsyncExitStack() as stack:
+            cluster = Child("cluster", self.out, self.on_cluster)
+            stack.push_async_callback(cluster.stop)
+            await cluster.start(
+                "orbitmq",
+                "up",
+                "--brokers",
+                str(BROKERS),
+                "--port",
+                "0",
+                "--json",
+                "--dir",
+                str(self.out / "data"),
+            )
+            await self._cluster_is_ready(cluster)
+            await create_topics(self.name_server)
+            await send_warm_up(self.name_server)
             spark = Child("spark", self.out, self.on_spark)
             readers = [Child(f"consumer-{i}", self.out, self._keeper(i)) for i in range(CONSUMERS)]
             for child in (spark, *readers):
                 stack.push_async_callback(child.stop)
-            cluster = ProcessCluster(brokers=BROKERS, root=str(self.out / "cluster"))
-            await stack.enter_async_context(cluster)
-            for topic in (TOPIC, WARM_UP_TOPIC):
-                create_topic(dict(cluster.brokers), topic)
-            await send_warm_up(cluster.name_server)
-            await spark.start("pipeline", cluster.name_server, str(self.out.absolute()))
-            await asyncio.gather(*(child.start("consumer", cluster.name_server) for child in readers))
+            await spark.start("examples.flights.pipeline", self.name_server, str(self.out.absolute()))
+            for reader in readers:
+                await reader.start("examples.flights.consumer", self.name_server)
             await self._group_formed(readers)
             await self._spark_is_ready(spark)
-            await self._flow(cluster.name_server, [spark, *readers])
+            await self._flow(self.name_server, [cluster, spark, *readers])
             await asyncio.gather(*(child.finish(FINISH_S) for child in (spark, *readers)))
         return audit(self.out, self.ledger, self.consumers, self.times)
 
@@ -105,6 +121,15 @@ class Demo:
             self.consumers[index] = line
 
         return keep
+
+    async def _cluster_is_ready(self, cluster: Child) -> None:
+        """Wait until all servers serve."""
+        deadline = time.monotonic() + CLUSTER_READY_S
+        while not self.name_server:
+            cluster.check()
+            if time.monotonic() > deadline:
+                raise DemoError(f"the cluster did not start in {CLUSTER_READY_S:.0f} s, see {cluster.log}")
+            await asyncio.sleep(TICK_S)
 
     async def _group_formed(self, readers: list[Child]) -> None:
         """Wait until the queues are shared evenly, so that no rebalance repeats messages later."""
@@ -238,9 +263,11 @@ def prepare(out: Path) -> ExitStack:
     if not marker.exists() and any(out.iterdir()):
         raise DemoError(f"{out} is not empty and not from an earlier demo; choose another folder with --out")
     claim = ExitStack()
+    lock = claim.enter_context(marker.open("ab"))
     try:
-        claim.callback(SystemFiles().lock(str(marker)))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        claim.close()
         raise DemoError(f"another demo uses {out}; choose another folder with --out") from None
     for path in out.iterdir():
         if path.is_dir():
@@ -270,7 +297,7 @@ def main() -> int:
     try:
         with prepare(arguments.out):
             good = asyncio.run(demo(arguments.out, arguments.times))
-    except (DemoError, ChildError, ClusterError, OrbitError, DataError, OSError) as error:
+    except (DemoError, ChildError, OrbitError, DataError, OSError) as error:
         return _failed(error)
     except KeyboardInterrupt:
         return _failed(DemoError("interrupted"))

@@ -18,7 +18,7 @@ from examples.flights.children import say
 from examples.flights.data import TOPIC, WARM_UP_TOPIC, Delays, Table
 from pyspark.sql import functions as sf
 
-from orbitmq.spark.errors import JobError
+from orbitmq.errors import OrbitError
 from orbitmq.spark.jobs import ArchiveJob, archive, archive_frame
 from orbitmq.spark.session import session
 
@@ -106,7 +106,7 @@ def main(name_server: str, out: Path) -> None:
     try:
         job = archive_job(name_server, out)
         archive(spark, job, continuous=True, archived=lambda rows: say(rows=rows))
-    except JobError as error:
+    except OrbitError as error:
         raise SystemExit(f"the archive failed: {error}") from error
     finish(spark, out)
     spark.stop()

@@ -11,13 +11,11 @@ from itertools import chain, islice
 from examples.flights.data import TOPIC, WARM_UP_TOPIC, Table, Value, body_of, rows
 
 from orbitmq import Message, MessageQueue, Producer, SendStatus
-from orbitmq.transport.blocking import BlockingConnection
-from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
+from orbitmq.admin import Admin
 
 BATCH = 128
 IN_FLIGHT = 8
 QUEUES_PER_BROKER = 4
-READ_WRITE = 6
 
 
 @dataclass
@@ -38,23 +36,11 @@ class Ledger:
     expected: Table = field(default_factory=Table)
 
 
-def create_topic(brokers: dict[str, str], topic: str) -> None:
-    """Make a topic on every broker, so that consumers and Spark find it before the first message."""
-    for name, address in brokers.items():
-        request = UpdateAndCreateTopicRequest(
-            topic=topic,
-            default_topic="TBW102",
-            read_queue_nums=QUEUES_PER_BROKER,
-            write_queue_nums=QUEUES_PER_BROKER,
-            perm=READ_WRITE,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-            order=False,
-        )
-        with BlockingConnection(address) as connection:
-            answer = connection.request(request.command())
-        if answer.code:
-            raise RuntimeError(f"{name} does not create topic {topic}: {answer.remark}")
+async def create_topics(name_server: str) -> None:
+    """Make both topics on every broker, so that consumers and Spark find them before the first message."""
+    async with Admin(name_server) as admin:
+        for topic in (TOPIC, WARM_UP_TOPIC):
+            await admin.create_topic(topic, queues=QUEUES_PER_BROKER)
 
 
 def message_of(topic: str, row: dict[str, Value]) -> Message:
