@@ -38,6 +38,7 @@ from orbitmq.wire.bodies.stats import (
 from orbitmq.wire.bodies.topic import GroupList, TopicConfig, TopicConfigAndMappingSerializeWrapper, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 
 class Peer(BrokerPeer):
@@ -465,3 +466,17 @@ async def test_how_far_a_group_is(peer: Peer) -> None:
     assert ConsumeStatsList.decode(everyone.body).total_diff == 1
     other = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg", topic="Other")
     assert ConsumeStats.decode(other.body).offset_table == {}
+
+
+async def test_an_answer_beyond_the_frame_limit_says_so_and_the_connection_stays(peer: Peer) -> None:
+    group = "TOOLS_CONSUMER"
+    for number in range(70):
+        topic = f"T{number}".ljust(127, "x")
+        await peer.create(topic, readQueueNums=1000)
+        assert (await commit(peer, 0, topic=topic, consumerGroup=group)).code == ResponseCode.SUCCESS
+    answer = await peer.call(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert f"do not fit a frame of {MAX_FRAME_BYTES} bytes" in str(answer.remark)
+    assert "for one topic or group at a time" in str(answer.remark)
+    one = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic=topic)
+    assert len(ConsumeStats.decode(one.body).offset_table) == 1000

@@ -285,6 +285,9 @@ class Connection(asyncio.BufferedProtocol):
             self.send(answer)
         except FrameError as error:
             failure = self._failure(command, error)
+            failure.remark = (
+                f"the answer cannot be sent: {error}; ask for less, for example for one topic or group at a time"
+            )
             protocol.answer_to(command, failure)
             self.send(failure)
 

@@ -37,15 +37,18 @@ def encode_head(command: Command, body_bytes: int) -> bytes:
     A code that the ROCKETMQ format would cut to 16 bits travels in a JSON header: every peer reads both.
 
     Raises:
-        FrameError: a text without a UTF-8 form, or a header or frame beyond what its length field can say.
+        FrameError: a text without a UTF-8 form, a header beyond what its length field can say, or a frame
+            beyond :data:`MAX_FRAME_BYTES`, for which the peer would close the connection.
     """
     if command.serialization == Serialization.ROCKETMQ and fits(command.code):
         kind, header = 1 << 24, encode_binary_header(command)
     else:
         kind, header = 0, encode_json_header(command)
-    if len(header) > _MAX_HEADER_BYTES or body_bytes > 0x7FFFFFFF - 4 - len(header):
+    if len(header) > _MAX_HEADER_BYTES or _WORDS.size + len(header) + body_bytes > MAX_FRAME_BYTES:
         raise FrameError(
-            f"header of {len(header)} and body of {body_bytes} bytes (code {command.code}) do not fit a frame"
+            f"header of {len(header)} and body of {body_bytes} bytes (code {command.code}) do not fit a frame "
+            f"of {MAX_FRAME_BYTES} bytes",
+            kind="too long for a frame",
         )
     return _WORDS.pack(4 + len(header) + body_bytes, kind | len(header)) + header
 
