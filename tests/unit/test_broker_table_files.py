@@ -408,6 +408,16 @@ async def test_the_backup_is_used_when_the_file_is_damaged(runtime: SimulatedRun
         Tables(runtime)
 
 
+async def test_the_backup_is_whole_behind_a_power_loss(runtime: SimulatedRuntime) -> None:
+    tables = Tables(runtime)
+    for topic in ("a", "b"):
+        await tables.create(topic)
+        assert await tables.persistence.fold()
+    runtime.files.crash(keep=Keep.NOTHING)
+    runtime.files.write_atomic(f"{FOLDER}/topics.json", b"{torn")
+    assert "a" in Tables(runtime).topics
+
+
 async def test_a_table_of_many_entries_is_written_in_slices(runtime: SimulatedRuntime) -> None:
     """Between two slices the event loop does its other work."""
 

@@ -327,7 +327,7 @@ class Persistence:
     def _write_file(self, path: str, data: bytes) -> None:
         files = self._files
         if files.exists(path):
-            files.write_atomic(path + ".bak", files.read_bytes(path), sync=False)
+            files.write_atomic(path + ".bak", files.read_bytes(path))
         files.write_atomic(path, data)
 
     def _path(self, stored: _File) -> str:
