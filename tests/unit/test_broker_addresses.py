@@ -45,6 +45,27 @@ def test_what_is_no_host_is_refused(key: str, written: str) -> None:
         BrokerConfig.load("", {key: written})
 
 
+@pytest.mark.parametrize("written", ["0.0.0.0", "::", "[::]", "224.0.0.1", "ff02::1", "255.255.255.255"])
+def test_an_address_that_nobody_can_connect_to_is_refused(written: str) -> None:
+    for key in ("brokerIP1", "brokerIP2"):
+        with pytest.raises(ConfigError, match="expected the address of this machine: nobody can connect"):
+            BrokerConfig.load(f"{key}={written}")
+    for kind in (BrokerConfig, NameServerConfig):
+        if written in ("0.0.0.0", "::", "[::]"):
+            kind.load(f"bindAddress={written}")
+        else:
+            with pytest.raises(ConfigError, match=r"expected an address of this machine, or 0\.0\.0\.0"):
+                kind.load(f"bindAddress={written}")
+
+
+@pytest.mark.usefixtures("orbitmq_loop")
+async def test_a_name_of_an_address_that_nobody_can_connect_to_is_a_start_error() -> None:
+    runtime = simulated_runtime(1)
+    runtime.network.names["all"] = "0.0.0.0"
+    with pytest.raises(StartError, match=r"^brokerIP1=all is 0\.0\.0\.0: nobody can connect to that address"):
+        await Broker(runtime, broker_config(broker_ip1="all")).start()
+
+
 async def sent_and_read(runtime: SimulatedRuntime, host: str, ip: str) -> str:
     """The address of a broker at which a message was sent and read; its record names ``ip``."""
     async with Broker(runtime, broker_config(broker_ip1=host)) as broker:

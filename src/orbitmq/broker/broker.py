@@ -18,7 +18,7 @@ from orbitmq.broker.role import Role, RoleTaken
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import StoreError
-from orbitmq.wire.addresses import joined
+from orbitmq.wire.addresses import is_of_one_machine, joined
 
 # A DNS server that does not answer makes the start fail after this time.
 RESOLVE_SECONDS = 10.0
@@ -119,12 +119,17 @@ class Broker:
         name = self.config.broker_ip1
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
-                return await self.runtime.network.resolve(name)
+                address = await self.runtime.network.resolve(name)
         except OSError as error:
             raise StartError(
                 f"brokerIP1={name}: no address is known for this name ({error.strerror or error}); "
                 "give an IP address, or a name that this machine and its clients know"
             ) from error
+        if not is_of_one_machine(address):
+            raise StartError(
+                f"brokerIP1={name} is {address}: nobody can connect to that address; give one of this machine"
+            )
+        return address
 
     async def __aenter__(self) -> Self:
         await self.start()

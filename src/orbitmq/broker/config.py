@@ -15,11 +15,12 @@ from orbitmq.settings.typed import (
     ConfigError,
     Settings,
     addresses,
+    bind_host,
     flag,
-    host,
     line_of,
     number,
     one_of,
+    own_host,
     path,
     setting,
 )
@@ -49,7 +50,7 @@ def _address(key: str, value: str) -> str:
 
 
 def _host_or_none(key: str, value: str) -> str:
-    return host(key, value) if value else ""
+    return own_host(key, value) if value else ""
 
 
 def _one_folder(key: str, value: str) -> str:
@@ -101,10 +102,10 @@ class BrokerConfig(Settings):
     broker_name: str = setting("broker-a", "brokerName", _name)
     broker_cluster_name: str = setting("DefaultCluster", "brokerClusterName", _name)
     broker_id: int = setting(0, "brokerId", number(0, 2**62))
-    broker_ip1: str = setting("127.0.0.1", "brokerIP1", host)
+    broker_ip1: str = setting("127.0.0.1", "brokerIP1", own_host)
     broker_ip2: str = setting("", "brokerIP2", _host_or_none)
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
-    bind_address: str = setting("0.0.0.0", "bindAddress", host)  # noqa: S104 - RocketMQ's default
+    bind_address: str = setting("0.0.0.0", "bindAddress", bind_host)  # noqa: S104 - RocketMQ's default
     namesrv_addr: str = setting("", "namesrvAddr", addresses, live=True)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", _one_folder)
@@ -294,20 +295,19 @@ class BrokerConfig(Settings):
             ConfigError: a value of the wrong kind, or a setting that asks for TLS or access control; it names
                 the line of the text.
         """
-        config, warnings = cls(broker_config_path=path).updated_by_text(conf)
-        config, more = config.updated(overrides or {})
+        config, warnings = cls(broker_config_path=path).loaded(conf, overrides or {})
         protection.check(conf, overrides or {}, is_open=config.allow_open)
         _refuse_not_built(conf, overrides or {})
-        more += advice(config)
+        warnings += advice(config)
         if config.broker_role == "SLAVE":
             if config.broker_id == 0:
                 raise ConfigError("brokerId", "0", "a number above 0 with brokerRole=SLAVE")
         elif config.broker_id != 0:
-            more.append(
+            warnings.append(
                 f"brokerId={config.broker_id} counts as 0: brokerRole={config.broker_role} is a master's"
             )
             config.broker_id = 0
-        return config, warnings + more
+        return config, warnings
 
     def without_effect(self, key: str, value: str) -> str:
         if (about_protection := protection.sentence(key, value)) is not None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from orbitmq.nameserver.config_keys import KNOWN_KEYS
 from orbitmq.runtime.paths import expanded, joined
 from orbitmq.settings import protection
-from orbitmq.settings.typed import ConfigError, Settings, flag, host, number, path, setting, text
+from orbitmq.settings.typed import ConfigError, Settings, bind_host, flag, number, path, setting, text
 
 __all__ = ["ConfigError", "NameServerConfig"]
+
+_STORE_PATH = "configStorePath"
 
 
 def _home(*parts: str) -> str:
@@ -32,9 +34,9 @@ class NameServerConfig(Settings):
     """
 
     listen_port: int = setting(9876, "listenPort", number(0, 65535))
-    bind_address: str = setting("0.0.0.0", "bindAddress", host)  # noqa: S104 - RocketMQ's default
+    bind_address: str = setting("0.0.0.0", "bindAddress", bind_host)  # noqa: S104 - RocketMQ's default
     kv_config_path: str = setting("", "kvConfigPath", path)
-    config_store_path: str = setting("", "configStorePath", path)
+    config_store_path: str = setting("", _STORE_PATH, path)
     scan_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", number(10, 3_600_000))
     order_message_enable: bool = setting(False, "orderMessageEnable", flag, live=True)
     return_order_topic_config_to_broker: bool = setting(
@@ -68,12 +70,11 @@ class NameServerConfig(Settings):
         Raises:
             ConfigError: a value of the wrong kind, or a setting that asks for TLS; it names the line.
         """
-        config, warnings = cls.default_files().updated_by_text(conf)
-        if path:
+        config, warnings = cls.default_files().loaded(conf, overrides or {})
+        if path and _STORE_PATH not in (overrides or {}):
             config = replace(config, config_store_path=path)
-        config, more = config.updated(overrides or {})
         protection.check(conf, overrides or {}, is_open=config.allow_open)
-        return config, warnings + more
+        return config, warnings
 
     @classmethod
     def default_files(cls) -> NameServerConfig:

@@ -60,11 +60,11 @@ def check(text: str, overrides: Mapping[str, str], *, is_open: bool) -> None:
     if not asked or is_open:
         return
     key, *others = asked
-    more = f" (and for {', '.join(others)})" if others else ""
+    more = f", nor {', '.join(others)}" if others else ""
     raise ConfigError(
         key,
         settings[key],
-        f"a value that asks for no protection{more}: there is no TLS and no access control here yet, "
-        f"everybody would be served in clear; {OPEN_KEY}=true starts the server all the same",
+        f"no such setting{more}: there is neither TLS nor access control here yet, everybody would be served "
+        f"in clear; {OPEN_KEY}=true starts the server all the same",
         None if key in overrides else line_of(text, key),
     )

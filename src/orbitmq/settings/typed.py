@@ -14,7 +14,13 @@ from typing import Any, Self, cast
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.paths import expanded
 from orbitmq.settings import properties_text
-from orbitmq.wire.addresses import AddressError, normal_host, several
+from orbitmq.wire.addresses import (
+    AddressError,
+    is_of_one_machine,
+    is_unspecified,
+    normal_host,
+    several,
+)
 
 Parser = Callable[[str, str], Any]
 
@@ -66,12 +72,16 @@ class Settings:
                 changes[entry.name] = entry.metadata["parse"](key, value.strip())
         return replace(cast(Any, self), **changes), warnings
 
-    def updated_by_text(self, text: str) -> tuple[Self, list[str]]:
-        """:meth:`updated` from the text of a configuration file; an error names the line, too."""
+    def loaded(self, text: str, overrides: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """:meth:`updated` from the text of a configuration file and ``overrides``, which win over it.
+
+        An error about a value of the text names its line, too.
+        """
         try:
-            return self.updated(properties_text.parse(text))
+            return self.updated({**properties_text.parse(text), **overrides})
         except ConfigError as error:
-            raise ConfigError(error.key, error.value, error.expected, line_of(text, error.key)) from None
+            line = None if error.key in overrides else line_of(text, error.key)
+            raise ConfigError(error.key, error.value, error.expected, line) from None
 
     def live_changes(self, settings: Mapping[str, str]) -> dict[str, Any]:
         """New values by attribute, for a server that is running.
@@ -129,6 +139,22 @@ def host(key: str, value: str) -> str:
     except ValueError as error:
         expected = "a name or an IP address, without a port"
         raise error if isinstance(error, ConfigError) else ConfigError(key, value, expected) from error
+
+
+def own_host(key: str, value: str) -> str:
+    """As :func:`host`, for what others are told: an address under which they reach this machine."""
+    found = host(key, value)
+    if not is_of_one_machine(found):
+        raise ConfigError(key, value, "the address of this machine: nobody can connect to this one")
+    return found
+
+
+def bind_host(key: str, value: str) -> str:
+    """As :func:`host`, to listen at: an address of this machine, or all of them (0.0.0.0, ::)."""
+    found = host(key, value)
+    if not is_unspecified(found) and not is_of_one_machine(found):
+        raise ConfigError(key, value, "an address of this machine, or 0.0.0.0: nobody can listen at this one")
+    return found
 
 
 def path(key: str, value: str) -> str:

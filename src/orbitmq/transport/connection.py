@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
         except FrameError as error:
             failure = self._failure(command, error)
             failure.remark = (
-                f"the answer cannot be sent: {error}; ask for less, for example for one topic or group at a time"
+                f"the answer cannot be sent: {error}; ask for less, for example one topic or group at a time"
             )
             protocol.answer_to(command, failure)
             self.send(failure)

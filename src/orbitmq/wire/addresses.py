@@ -17,6 +17,8 @@ _DIGITS_AND_DOTS = re.compile(r"[0-9.]+")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SEPARATORS = re.compile(r"[;,]")
 
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+
 
 class AddressError(WireError, ValueError):
     """A text is not an address.
@@ -95,6 +97,19 @@ def _shortest(address: ipaddress.IPv6Address) -> str:
 def is_numeric(host: str) -> bool:
     """Whether a host in its normal form is an IP address."""
     return ":" in host or _DIGITS_AND_DOTS.fullmatch(host) is not None
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether a host in its normal form stands for all addresses of a machine (0.0.0.0, ::)."""
+    return is_numeric(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def is_of_one_machine(host: str) -> bool:
+    """Whether others can connect to a host in its normal form; nobody knows that of a name."""
+    if not is_numeric(host):
+        return True
+    address = ipaddress.ip_address(host)
+    return not (address.is_unspecified or address.is_multicast or address == _BROADCAST)
 
 
 def joined(host: str, port: int | str) -> str:

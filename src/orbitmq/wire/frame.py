@@ -46,8 +46,8 @@ def encode_head(command: Command, body_bytes: int) -> bytes:
         kind, header = 0, encode_json_header(command)
     if len(header) > _MAX_HEADER_BYTES or _WORDS.size + len(header) + body_bytes > MAX_FRAME_BYTES:
         raise FrameError(
-            f"header of {len(header)} and body of {body_bytes} bytes (code {command.code}) do not fit a frame "
-            f"of {MAX_FRAME_BYTES} bytes",
+            f"header of {len(header)} and body of {body_bytes} bytes (code {command.code}) do not fit a "
+            f"frame of {MAX_FRAME_BYTES} bytes",
             kind="too long for a frame",
         )
     return _WORDS.pack(4 + len(header) + body_bytes, kind | len(header)) + header
