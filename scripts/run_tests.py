@@ -1,7 +1,7 @@
-"""All tests, two runs of pytest side by side: one lane shows what it does, the other when it has ended.
+"""All tests, in runs of pytest side by side: one lane shows what it does, the others when all have ended.
 
-Runs in memory keep a processor busy; those with sockets, processes and Spark mostly wait. So one lane begins
-with the former, the other one with the latter; who is through first goes on with what is left of the other's.
+Tests with sockets wait four fifths of their time, the others keep a processor busy. So two lanes compute, and
+a third one begins with the tests that wait; the lane that is through first goes on with what is left.
 The tests of the compiled modules run once more, uncompiled.
 
     python scripts/run_tests.py MARKS TEST_FILES_OF_COMPILED_MODULES...
@@ -14,20 +14,22 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-# Folders with a run of their own: those that compute, those that wait, each lane's first one outermost.
-COMPUTING = ("simulation", "conversation", "unit")
-WAITING = ("docs", "spark", "sockets")
+# Folders with a run of their own. Those that compute: the longest first, so that the lanes end together.
+COMPUTING = ("simulation", "spark", "docs", "conversation")
+WAITING = "sockets"
 RECORD = Path("benchmarks/results/tests.json")
 EXAMPLES = "tests/docs/test_readme.py::test_an_example_prints_what_its_page_says"
 
@@ -57,7 +59,7 @@ class Lane:
         self.seconds: dict[str, int] = {}
         self.failed: list[str] = []
 
-    def goes_on(self, waiting: deque[Run]) -> bool:
+    def goes_on(self, runs: deque[Run]) -> bool:
         """Begin the next run when the one before has ended; whether there is anything left to do."""
         if self._process is not None:
             code = self._process.poll()
@@ -66,7 +68,7 @@ class Lane:
             self.failed += [self._name] * (code != 0)
             self.seconds[self._name] = round(time.monotonic() - self._begin)
             self._process = None
-        if not waiting:
+        if not runs:
             return False
         run = self._take()
         self._name, self._begin = run.name, time.monotonic()
@@ -92,13 +94,14 @@ class Lane:
 
 
 def all_runs(marks: str, compiled: Sequence[str]) -> deque[Run]:
-    """From what computes only to what waits most."""
+    """The runs in the order in which computing lanes take them; the waiting lane takes the last one first."""
 
     def of(name: str) -> Run:
         return Run(f"tests/{name}", [*PYTEST, "-m", marks, f"tests/{name}"])
 
     uncompiled = [*PYTEST, "-m", "not interop and not spark and not slow", *compiled]
-    others = [f"--ignore=tests/{name}" for name in (*COMPUTING, *WAITING)]
+    others = [f"--ignore=tests/{name}" for name in (*COMPUTING, "unit", WAITING)]
+    first, second = halves(WAITING)
     return deque(
         [
             *map(of, COMPUTING),
@@ -108,17 +111,25 @@ def all_runs(marks: str, compiled: Sequence[str]) -> deque[Run]:
                 uncompiled,
                 {"ORBITMQ_PURE": "1", "ORBITMQ_SEEDS": os.environ.get("ORBITMQ_SEEDS", "0.25")},
             ),
+            of("unit"),
             Run("the other folders", [*PYTEST, "-m", marks, *others, "tests"]),
-            *map(of, WAITING),
+            Run(f"the rest of tests/{WAITING}", [*PYTEST, "-m", marks, *second]),
+            Run(f"every other file of tests/{WAITING}", [*PYTEST, "-m", marks, *first]),
         ]
     )
 
 
+def halves(folder: str) -> tuple[list[str], list[str]]:
+    """Every other file of a folder, and the rest."""
+    files = sorted(str(path) for path in Path("tests", folder).glob("test_*.py"))
+    return files[::2], files[1::2]
+
+
 def quick_runs(room: str) -> deque[Run]:
     """What a minute shows: the unit tests, five seeds, the README's first example, a room's conversations."""
-    units = sorted(str(path) for path in Path("tests/unit").glob("test_*.py"))
+    first, second = halves("unit")
     runs = [
-        Run("every other file of tests/unit", [*PYTEST, *units[::2]]),
+        Run("every other file of tests/unit", [*PYTEST, *first]),
         Run("five seeds", [sys.executable, "-m", "orbitmq", "simulate", "--seeds", "0-4"]),
         Run("the README's first example", [*PYTEST, f"{EXAMPLES}[README.md 1]"]),
     ]
@@ -127,40 +138,45 @@ def quick_runs(room: str) -> deque[Run]:
         if not files:
             raise SystemExit(f"quick: no test of tests/conversation has {room!r} in its name")
         runs.append(Run(f"conversations of {room}", [*PYTEST, *files]))
-    runs.append(Run("the rest of tests/unit", [*PYTEST, *units[1::2]]))
+    runs.append(Run("the rest of tests/unit", [*PYTEST, *second]))
     return deque(runs)
 
 
 def main(arguments: Sequence[str]) -> int:
     if arguments[0] == "--quick":
-        return run_all(quick_runs("".join(arguments[1:])))
-    return run_all(all_runs(arguments[0], arguments[1:]))
+        return run_all(quick_runs("".join(arguments[1:])), lanes=2)
+    return run_all(all_runs(arguments[0], arguments[1:]), lanes=3)
 
 
-def run_all(waiting: deque[Run]) -> int:
-    """Run them in two lanes; the exit code."""
-    print("test: two runs side by side; one of them is shown when both have ended", flush=True)
+def run_all(runs: deque[Run], lanes: int) -> int:
+    """Run them in lanes, of which the first takes the last run first; the exit code."""
+    print(f"test: {lanes} runs side by side; all but one are shown when all have ended", flush=True)
     begin = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:
-        lanes = [Lane(waiting.pop, None), Lane(waiting.popleft, output)]
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(1, lanes)]
+        all_lanes = [Lane(runs.pop, None), *(Lane(runs.popleft, file) for file in files)]
         try:
-            while [lane for lane in lanes if lane.goes_on(waiting)]:
+            while [lane for lane in all_lanes if lane.goes_on(runs)]:
                 time.sleep(0.2)
         except KeyboardInterrupt:
             return 130
         finally:
-            for lane in lanes:
+            for lane in all_lanes:
                 lane.end()
-        for lane in lanes:
+        for lane in all_lanes:
             lane.show()
-    failed = [name for lane in lanes for name in lane.failed]
-    seconds = {name: taken for lane in lanes for name, taken in lane.seconds.items()}
+    failed = [name for lane in all_lanes for name in lane.failed]
+    seconds = {name: taken for lane in all_lanes for name, taken in lane.seconds.items()}
     seconds["all of it"] = round(time.monotonic() - begin)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor_s = round(used.ru_utime + used.ru_stime)
     for name, taken in seconds.items():
         print(f"test: {name}: {taken} s{', FAILED' if name in failed else ''}", flush=True)
+    print(f"test: processors worked for {processor_s} s", flush=True)
     if os.environ.get("ORBITMQ_RECORD") and not failed:
         about = {"cpus": os.cpu_count(), "load": os.getloadavg()[2], "taken": time.strftime("%Y-%m-%d %H:%M")}
-        RECORD.write_text(json.dumps({**about, "seconds": seconds}, indent=1) + "\n", encoding="utf-8")
+        record = {**about, "processor_seconds": processor_s, "seconds": seconds}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 1 if failed else 0
 
 

@@ -19,6 +19,7 @@ from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.routes import forget_routes
 from orbitmq.spark.errors import NotPermittedError, OptionError, UnreachableError
 from orbitmq.spark.options import AT_LEAST_ONCE, write_options
+from orbitmq.spark.write import look as look_up
 from orbitmq.spark.write.look import looked_up, route_to_write
 
 __all__ = ["cluster_of"]
@@ -91,8 +92,14 @@ def test_permissions_are_seen(cluster_of: Callable[..., Cluster]) -> None:
 @pytest.mark.parametrize("state", ["", "cluster"])
 @pytest.mark.parametrize("column", ["", "yes"], ids=["topic", "column"])
 def test_what_a_driver_found_is_noted_for_the_next_one(
-    cluster_of: Callable[..., Cluster], tmp_path: Path, column: str, state: str
+    cluster_of: Callable[..., Cluster],
+    tmp_path: Path,
+    column: str,
+    state: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # How long it waits is shown above.
+    monkeypatch.setattr(look_up, "LOOK_MS", 1_000)
     cluster = cluster_of()
     given = {"column": column, **({"stateLocation": state} if state else {})}
 
