@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -23,9 +22,6 @@ PAGE = "docs/spark.md"
 def test_the_examples_print_what_the_page_says(name_server: str, tmp_path: Path) -> None:
     codes, expected = zip(*examples(PAGE), strict=True)
     assert printed_by(list(codes), name_server, tmp_path) == list(expected)
-    # The file holds the queries that run; the last one that was watched may have ended.
-    for lag in json.loads((tmp_path / "lag.json").read_text()):
-        assert (lag["rows_behind"], lag["skipped"], lag["queues"] != []) == (0, 0, True)
 
 
 def test_every_option_and_column_is_on_the_page() -> None:

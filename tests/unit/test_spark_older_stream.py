@@ -29,7 +29,7 @@ class Positions:
     end = 100
 
     def __init__(self, options: Any) -> None:
-        self.options, self.brokers, self.skipped = options, Brokers([], 0), 0
+        self.options, self.brokers = options, Brokers([], 0)
 
     def where_in_time(self, request: Any, *, every_queue: bool) -> Told:
         return Told(Offsets({QUEUE: 0}), {}, {})

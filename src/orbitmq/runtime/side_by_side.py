@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from threading import Event, RLock, Thread
+from threading import Event
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -40,38 +39,6 @@ def watched(work: Callable[[], T], look: Callable[[], object], every_s: float) -
         finally:
             ended.set()
             watcher.result()
-
-
-class Ticker:
-    """Calls ``look`` again and again on a thread of its own, which does not keep the process.
-
-    Args:
-        look: ``False`` ends it.
-
-    Attributes:
-        mutex: held while ``look`` runs; whoever shares its state takes it too.
-    """
-
-    def __init__(self, look: Callable[[], bool], every_s: float) -> None:
-        self.mutex: AbstractContextManager[object] = RLock()
-        self._look = look
-        self._every_s = every_s
-        self._ended = Event()
-
-    def start(self) -> None:
-        """Begin, with a pause."""
-        Thread(target=self._run, name="orbitmq-ticker", daemon=True).start()
-
-    def stop(self) -> None:
-        """No call begins after this one."""
-        with self.mutex:
-            self._ended.set()
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._every_s):
-            with self.mutex:
-                if self._ended.is_set() or not self._look():
-                    return
 
 
 def _outcome(call: Callable[[], T]) -> T | Exception:

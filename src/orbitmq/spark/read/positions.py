@@ -49,15 +49,11 @@ class Positions:
 
     Args:
         options: topics and name servers.
-
-    Attributes:
-        skipped: offsets that were found missing and given up.
     """
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.brokers = Brokers(options.name_servers, options.request_timeout_ms)
-        self.skipped = 0
         self._sizes = Sizes(self.brokers, options.consumer_group)
         self._times = TimeSearch(self.brokers, options.consumer_group)
         self._filter = FilterCheck(self.brokers, options)
@@ -332,25 +328,21 @@ class Positions:
                 raise UnreachableError(
                     f"a slave has not got offset {offset} of {queue}, it begins at {first}"
                 )
-            self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}", first - offset)
+            self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}")
             return first
         if not self.is_told_by_master(queue):
             raise UnreachableError(f"a slave has not got offset {offset} of {queue} yet, it ends at {last}")
-        self.lost(f"offset {offset} of {queue} is not there, the queue ends at {last}", offset - last)
+        self.lost(f"offset {offset} of {queue} is not there, the queue ends at {last}")
         return last
 
-    def lost(self, text: str, count: int) -> None:
+    def lost(self, text: str) -> None:
         """Tell a loss: an error with ``failOnDataLoss``, else a warning.
-
-        Args:
-            count: how many offsets are given up.
 
         Raises:
             DataLossError: with ``failOnDataLoss``.
         """
         if self.options.fail_on_loss:
             raise DataLossError(f"{text}; failOnDataLoss=false goes on with what is there")
-        self.skipped += count
         log.warning("%s", text)
 
     def checked_ends(self, start: Offsets, end: Offsets) -> Offsets:
@@ -364,7 +356,7 @@ class Positions:
             begin = begin_of(start, end, queue)
             if offset < begin:
                 text = f"{queue} ends at {offset}, before the begin of the read at {begin}"
-                self.lost(text, begin - offset)
+                self.lost(text)
             table[queue] = max(offset, begin)
         return Offsets(table)
 

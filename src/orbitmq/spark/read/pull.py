@@ -26,7 +26,6 @@ from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.cursor import PULL_BYTES, Cursor, Part, PartSize
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.read.silence import Silence
-from orbitmq.spark.read.tally import Tally
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
@@ -111,15 +110,11 @@ class RangeReader:
     Args:
         brokers: the way to the cluster.
         options: filter, batch size, depth, what to do about loss.
-
-    Attributes:
-        tally: what was done so far.
     """
 
     def __init__(self, brokers: Brokers, options: ReadOptions) -> None:
         self._brokers = brokers
         self._options = options
-        self.tally = Tally()
         self._strict = not options.is_filtered
         self._patience = Patience(options.offset_timeout_ms)
         self._silence = Silence(brokers, options, self._patience)
@@ -181,7 +176,6 @@ class RangeReader:
         except UnreachableError as error:
             self._broke(queue, error)
             return
-        self.tally.pulled_bytes += len(body)
         self._take(flight, asked, answer, body, waiting)
         if flight.is_held and not len(flight):
             self._bear(flight)
@@ -310,7 +304,6 @@ class RangeReader:
                 self._give_up(flight)
                 self._patience.succeeded()
             else:
-                self.tally.retries += 1
                 self._patience.pause()
         flight.empty.clear()
         flight.is_held = flight.has_progress = False
@@ -368,7 +361,6 @@ class RangeReader:
 
     def _wait(self, queue: MessageQueue, error: UnreachableError | TopicNotFoundError) -> None:
         self._silence.bear(error, queue.broker_name)
-        self.tally.retries += 1
 
     def _lost(self, cursor: Cursor, low: int, to: int) -> None:
         to = min(to, cursor.wanted.high)
@@ -376,7 +368,6 @@ class RangeReader:
         if self._options.fail_on_loss:
             raise DataLossError(f"{text}; failOnDataLoss=false skips them")
         log.warning("%s, skipped", text)
-        self.tally.skipped += to - low
         cursor.skip(low, to)
 
 

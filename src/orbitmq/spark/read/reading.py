@@ -19,7 +19,6 @@ from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.partitions import CORES_VARIABLE, QueueRange, TaskLimits, plan, task_count
 from orbitmq.spark.read.positions import Positions
 from orbitmq.spark.read.pull import RangeReader
-from orbitmq.spark.read.reports import report
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
@@ -73,5 +72,4 @@ def read_task(
     try:
         yield from reader.batches(partition.ranges, maker)
     finally:
-        report(reader.tally)
         spare_modules()

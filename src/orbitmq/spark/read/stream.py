@@ -42,7 +42,6 @@ class Stream:
         self._latest: Offsets | None = None
         self._progress = GroupProgress(self._positions.brokers, options.group_id)
         self._away = Patience(options.offset_timeout_ms)
-        self._retries = 0
         self._routed: set[str] = set()
         self._shown: set[MessageQueue] = set()
         self._warned = -WARNING_SECONDS
@@ -144,7 +143,6 @@ class Stream:
                 if self._away.is_over:
                     raise
                 log.warning("the latest offsets are not known, the query waits: %s", error)
-                self._retries += 1
                 self._away.pause()
                 if self._target is None and not self._may_end:
                     return None
@@ -162,11 +160,8 @@ class Stream:
         return prorate(begin, end, most)
 
     def report(self) -> dict[str, Any] | None:
-        """Where the queues end, for Spark's progress, and what the planner counted so far."""
-        if self._latest is None:
-            return None
-        counted = {"retries": self._retries, "skipped": self._positions.skipped}
-        return {**counted, **self._latest.to_json()}
+        """Where the queues end, for Spark's progress."""
+        return None if self._latest is None else self._latest.to_json()
 
     def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks that read what lies between two places: as many as ``end`` says, also in a replay."""
@@ -199,13 +194,12 @@ class Stream:
             self._tell_not_shown(begin)
         else:
             latest, silent, missing = self._positions.latest_where_possible()
-            self._retries += len(silent)
             gone = self._gone(begin, {queue.broker_name for queue in latest} | silent.keys())
             hidden = self._hidden(begin, latest)
             self._tell_silent([*map(str, silent.values()), *map(str, missing.values()), *gone, *hidden])
             if silent and not latest:
                 raise next(iter(silent.values()))
-            self._latest = Offsets({**begin, **latest})
+        self._latest = Offsets({**begin, **latest})
         shrunk = shrunk_queues(begin, latest)
         if shrunk and self._target is not None:
             # A slave that was behind may have told that when the run was planned.
@@ -229,7 +223,7 @@ class Stream:
         )
         if self._instead is not None:
             raise DataLossError(f"{text}; {self._instead}")
-        self._positions.lost(text, shrunk.read_to - shrunk.ends_at)
+        self._positions.lost(text)
         return True
 
     def _gone(self, begin: Offsets, routed: set[str]) -> list[str]:
