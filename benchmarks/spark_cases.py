@@ -11,7 +11,6 @@ KIB = Rows(3_000_000, 1024)
 SMALL = Rows(10_000_000, 128)
 SHORT_KIB = Rows(200_000, 1024)
 SINK_ROWS, SHORT_SINK_ROWS = 1_000_000, 300_000
-TRANSACTION_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -89,16 +88,6 @@ CASES = (
     ),
     _sink("sink, at least once / Kafka's defaults", "sink", "sink", 350_000),
     _sink("sink, exactly once / Kafka tuned, at least once", "sink-exact", "sink_exact", 233_000),
-    Case(
-        "sink, transactional",
-        "sink-transactional",
-        "sink_transactional",
-        peer=False,
-        rows=TRANSACTION_ROWS,
-        writes=True,
-        warmups=2,
-        repeats=3,
-    ),
     Case(
         "the floor: its rows to a writer that discards them",
         "sink-floor",

@@ -340,10 +340,6 @@ def sink_exact(work: Work) -> None:
     _write(work, "exactly-once", state=f"{work.folder}/state")
 
 
-def sink_transactional(work: Work) -> None:
-    _write(work, "transactional", state=f"{work.folder}/state")
-
-
 def sink_floor(work: Work) -> None:
     work.ours.discarding(_made(work)).save()
 
@@ -402,7 +398,7 @@ QUERIES: dict[str, Callable[[Work], Any]] = {
     query.__name__: query
     for query in (
         default, wide, floor, floor_wide, count, count_pruned, length, length_pruned, stream, archive,
-        archive_stream, spark_writer, save_parquet, parquet, sink, sink_exact, sink_transactional, sink_floor,
+        archive_stream, spark_writer, save_parquet, parquet, sink, sink_exact, sink_floor,
         sink_rows, fill, tidy, rows_read, first_row, refused,
     )
 }  # fmt: skip

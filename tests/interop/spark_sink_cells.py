@@ -1,4 +1,4 @@
-"""The Spark sink without Spark against servers of both kinds: transactions, and state kept in the brokers."""
+"""The Spark sink without Spark against servers of both kinds: delays, and state kept in the brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interop.world import Place, World, check, equal
 from tests.spark.sink_query import Context, Query, bodies, write
 
 from orbitmq.admin import Admin
-from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.sink import BatchWriter
 
 
@@ -29,19 +29,6 @@ def new_topic(world: World, place: Place, name: str) -> str:
 
 def options(topic: str, place: Place, location: str, delivery: str) -> WriteOptions:
     return WriteOptions(topic=topic, name_servers=(place.ns,), state_location=location, delivery=delivery)
-
-
-def transactions(world: World, place: Place) -> None:
-    """A batch is visible with its commit; half messages of a killed run are rolled back."""
-    topic = new_topic(world, place, "sink_halves")
-    folder = world.folder / world.fresh("sink-halves")
-    query = Query(options(topic, place, str(folder), TRANSACTIONAL))
-    query.run(7, [bodies(range(40)), bodies(range(40, 60))], commit=False)
-    equal(query.bodies(7), [], "visible before the commit")
-    query.run(7, [bodies(range(20, 60)), bodies(range(20))])
-    equal(query.bodies(7), list(range(60)), "visible after the commit")
-    query.run(7, [bodies(range(60))])
-    equal(query.bodies(7), list(range(60)), "visible after a commit that Spark did not note")
 
 
 def state_in_brokers(world: World, place: Place) -> None:
@@ -84,7 +71,6 @@ def job(world: World, place: Place) -> None:
 
 
 PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
-    "spark sink transactions": transactions,
     "spark sink state in brokers": state_in_brokers,
     "spark sink delayed": delayed,
     "spark sink job": job,

@@ -267,7 +267,7 @@ def rows_of(stream: Stream, start: dict[str, Any], end: dict[str, Any]) -> list[
     return found
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 @pytest.mark.parametrize("outage", ["away", "frozen", "empty"])
 @pytest.mark.parametrize("topics", [{"topic": "t"}, {"topicPattern": "t"}], ids=["topic", "pattern"])
 def test_known_routes_serve_without_name_servers(
@@ -293,7 +293,7 @@ def test_known_routes_serve_without_name_servers(
     assert outage != "empty" or cluster.routes_asked > asked, "name servers are asked all the same"
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 def test_a_task_asks_no_name_server(cluster_of: Callable[..., Cluster]) -> None:
     cluster = cluster_of()
     stream = cluster.stream()
@@ -309,7 +309,7 @@ def test_a_task_asks_no_name_server(cluster_of: Callable[..., Cluster]) -> None:
     assert cluster.routes_asked == asked
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 @pytest.mark.parametrize("outage", ["away", "empty"])
 def test_a_known_route_serves_until_a_broker_refuses(cluster_of: Callable[..., Cluster], outage: str) -> None:
     cluster = cluster_of()
@@ -328,7 +328,7 @@ def test_a_known_route_serves_until_a_broker_refuses(cluster_of: Callable[..., C
         go_on()
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 @pytest.mark.parametrize("role", ["SLAVE", "ASYNC_MASTER"])
 def test_without_a_name_server_a_master_is_asked_whether_it_still_is_one(
     cluster_of: Callable[..., Cluster], role: str
@@ -346,7 +346,7 @@ def test_without_a_name_server_a_master_is_asked_whether_it_still_is_one(
             stream.latest(at)
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 def test_a_sink_sends_by_the_route_that_its_process_or_its_driver_knew(
     cluster_of: Callable[..., Cluster],
 ) -> None:

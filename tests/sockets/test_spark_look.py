@@ -38,7 +38,7 @@ def none_of_its_own(cluster: Cluster) -> None:
     cluster.stop_name_server("empty")
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 @pytest.mark.parametrize("column", ["", "yes"], ids=["topic", "column"])
 @pytest.mark.parametrize("outage", ["away", "frozen", "unknown"])
 def test_the_driver_waits_for_a_few_seconds_only(
@@ -66,7 +66,7 @@ def test_the_driver_waits_for_a_few_seconds_only(
     assert time.monotonic() - begin < 20, "not for retryTimeout"
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 def test_a_name_server_that_knows_no_broker_says_nothing_of_a_topic(
     cluster_of: Callable[..., Cluster],
 ) -> None:
@@ -76,7 +76,7 @@ def test_a_name_server_that_knows_no_broker_says_nothing_of_a_topic(
         looked_up(options(cluster))
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 def test_permissions_are_seen(cluster_of: Callable[..., Cluster]) -> None:
     read_only, write_only = cluster_of(perm=READ), cluster_of(perm=WRITE)
     with pytest.raises(NotPermittedError, match=r"can only be read: .*--queues 1 --permission 6 -n '127"):
@@ -88,7 +88,7 @@ def test_permissions_are_seen(cluster_of: Callable[..., Cluster]) -> None:
     assert looked_up(options(write_only, delivery=AT_LEAST_ONCE)), "which reads nothing"
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 @pytest.mark.parametrize("state", ["", "cluster"])
 @pytest.mark.parametrize("column", ["", "yes"], ids=["topic", "column"])
 def test_what_a_driver_found_is_noted_for_the_next_one(
@@ -130,7 +130,7 @@ def test_what_a_driver_found_is_noted_for_the_next_one(
         look(str(tmp_path))
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 @pytest.mark.parametrize("name", ["two words", "x" * 128, "a/b"])
 def test_names_that_no_topic_has(cluster_of: Callable[..., Cluster], name: str) -> None:
     with pytest.raises(OptionError, match=r"option topic=.* cannot name a topic"):
@@ -139,7 +139,7 @@ def test_names_that_no_topic_has(cluster_of: Callable[..., Cluster], name: str) 
         options(cluster_of(), producerGroup=name * 3)
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 def test_a_name_in_a_column_that_no_topic_has(cluster_of: Callable[..., Cluster]) -> None:
     cluster = cluster_of()
     brokers = Brokers([cluster.name_server.address], 5_000)

@@ -1,6 +1,6 @@
 """A streaming query from a topic through a shuffle to a topic, as a program of its own that can be killed.
 
-    python -m tests.spark.sink_job NAME_SERVER FROM TO CHECKPOINT CORES PARTITIONS DELIVERY
+    python -m tests.spark.sink_job NAME_SERVER FROM TO CHECKPOINT CORES PARTITIONS
 
 It ends when it has written all that was there when it began.
 """
@@ -13,9 +13,7 @@ from orbitmq.spark import versions
 from orbitmq.spark.session import session
 
 
-def main(
-    name_server: str, source: str, target: str, checkpoint: str, cores: str, parts: str, delivery: str
-) -> None:
+def main(name_server: str, source: str, target: str, checkpoint: str, cores: str, parts: str) -> None:
     spark = session("sink-job", master=f"local[{cores}]", spark__sql__shuffle__partitions=parts)
     while True:
         query = (
@@ -25,7 +23,7 @@ def main(
             .repartition(int(parts))
             .selectExpr("body", "map('from', broker) as properties")
             .writeStream.format("rocketmq")
-            .options(nameServers=name_server, topic=target, delivery=delivery, checkpointLocation=checkpoint)
+            .options(nameServers=name_server, topic=target, checkpointLocation=checkpoint)
             .trigger(availableNow=True)
             .start()
         )

@@ -94,7 +94,7 @@ def changed(cluster: Cluster, topic: str) -> str:
     return f"with `orbitmq topic create {topic} --queues 2 --permission 6 -n '{cluster.name_server}'`"
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 def test_a_write_that_cannot_be_begins_no_task(spark: SparkSession, cluster: Cluster) -> None:
     frame = spark.range(100).selectExpr("string(id) AS body")
 
@@ -122,7 +122,7 @@ def test_a_write_that_cannot_be_begins_no_task(spark: SparkSession, cluster: Clu
     )
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 @pytest.mark.parametrize("topic", ["nowhere", "read-only", "a b"])
 def test_a_wrong_topic_in_a_column_is_final_at_once(
     spark: SparkSession, cluster: Cluster, topic: str
@@ -138,7 +138,7 @@ def test_a_wrong_topic_in_a_column_is_final_at_once(
     assert topic != "nowhere" or sentence(text) == unknown(cluster)
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 @pytest.mark.parametrize("column", [False, True], ids=["option", "column"])
 def test_a_stream_into_no_topic_ends_with_the_sentence(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, column: bool
@@ -154,7 +154,7 @@ def test_a_stream_into_no_topic_ends_with_the_sentence(
     assert not failures
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 def test_a_replay_that_cannot_be_begins_no_task(spark: SparkSession, cluster: Cluster) -> None:
     def told(to: str) -> str:
         with pytest.raises(OrbitError) as error:
@@ -166,7 +166,7 @@ def test_a_replay_that_cannot_be_begins_no_task(spark: SparkSession, cluster: Cl
     assert told("%RETRY%nobody").endswith("no message of group 'nobody' was retried, or its name is wrong")
 
 
-@pytest.mark.behaviour("SP-13")
+@pytest.mark.behaviour("SP-12")
 @pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "stream"])
 def test_a_read_that_cannot_be_begins_no_task(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, is_stream: bool

@@ -156,7 +156,7 @@ def test_a_stream_goes_on_without_the_only_broker_of_a_topic(
     assert sorted(n for topic, n in rows if topic == "kept") == list(range(number))
 
 
-@pytest.mark.behaviour("SP-12")
+@pytest.mark.behaviour("SP-11")
 def test_a_stream_from_topic_to_topic_goes_on_without_name_servers(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The sink without Spark against real brokers: transactions, delays, keys, state in the brokers."""
+"""The sink without Spark against real brokers: delays, keys, state in the brokers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from orbitmq.errors import BrokerError
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import SchemaError, SinkStateError
-from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.ledger import ClusterLedger
-from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.transactions import Committed, Transactions
 from orbitmq.sync import Producer
 from orbitmq.testing import running_cluster
 
@@ -44,42 +42,6 @@ def options(cluster: Any, topic: str, location: Path | str, **values: Any) -> Wr
         retry_timeout_ms=5000,
         **values,
     )
-
-
-def test_a_batch_becomes_visible_with_its_commit(cluster: Any, tmp_path: Path) -> None:
-    query = Query(options(cluster, "sink-halves", tmp_path, delivery=TRANSACTIONAL))
-    query.run(7, [bodies(range(50)), bodies(range(50, 60))], commit=False)
-    assert query.bodies(7) == [], "the driver was killed before the commit"
-    query.run(7, [bodies(range(20, 60)), bodies(range(20))])
-    assert query.bodies(7) == list(range(60))
-    state = FolderState(str(tmp_path))
-    record = state.commit_record(QUERY, 7)
-    assert record is not None
-    assert (record["rows"], record["sent"], len(record["halves"])) == (60, 60, 2)
-    halves = Transactions(query.options, Brokers(query.options.name_servers, 5000), QUERY, 7)
-    left = halves.roll_back(state.begun(QUERY, 7, {}), Committed.from_json(record))
-    assert left == 60, "all half messages of the first run, which are ended already"
-
-
-def test_a_commit_that_was_interrupted_goes_on(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = Query(options(cluster, "sink-interrupted", tmp_path, delivery=TRANSACTIONAL))
-    end = Transactions._end
-    killed = []
-
-    def some(self: Transactions, halves: Any, topics: Any, state: int) -> Any:
-        if not killed:
-            killed.append(end(self, list(halves)[::3], topics, state))
-            raise KeyboardInterrupt
-        return end(self, halves, topics, state)
-
-    monkeypatch.setattr(Transactions, "_end", some)
-    with pytest.raises(KeyboardInterrupt):
-        query.run(1, [bodies(range(100))])
-    assert query.bodies(1) == list(range(0, 100, 3))
-    query.run(1, [bodies(range(100))])
-    assert query.bodies(1) == list(range(100))
 
 
 def test_the_brokers_keep_the_state(cluster: Any) -> None:

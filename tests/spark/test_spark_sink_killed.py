@@ -51,8 +51,7 @@ def bodies(cluster: Cluster, topic: str) -> Counter[int]:
     return found
 
 
-@pytest.mark.parametrize("delivery", ["exactly-once"] if KILLS == 1 else ["exactly-once", "transactional"])
-def test_each_row_is_written_once_though_the_query_is_killed(tmp_path: Path, delivery: str) -> None:
+def test_each_row_is_written_once_though_the_query_is_killed(tmp_path: Path) -> None:
     seed = int(os.environ.get("ORBITMQ_SEED", "1"))
     chance = random.Random(seed)
     cluster = Cluster(tmp_path / "cluster")
@@ -63,7 +62,7 @@ def test_each_row_is_written_once_though_the_query_is_killed(tmp_path: Path, del
             # Another number of both in each run.
             cores, parts = str(1 + (seed + kill) % 3), str(2 + (seed + kill) % 4)
             place = str(tmp_path / "checkpoint")
-            job = [cluster.name_server, "killed-from", "killed-to", place, cores, parts, delivery]
+            job = [cluster.name_server, "killed-from", "killed-to", place, cores, parts]
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.sink_job", *job], start_new_session=True
             )

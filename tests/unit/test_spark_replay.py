@@ -1,4 +1,4 @@
-"""Exactly-once and transactions as machines: crashes at any step, other partitions in each run, no Spark."""
+"""Exactly-once as a machine: crashes at any step, other partitions in each run, no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ pytest.importorskip("pyarrow")
 
 from orbitmq.spark.write.replay import Replay, reconcile
 from orbitmq.spark.write.task import DRIVER, StoredRow, TaskId, id_mark, row_of_key, stored_row, unique_key
-from orbitmq.spark.write.transactions import Half, left_to_end, to_roll_back
 
 
 class CrashError(Exception):
@@ -184,88 +183,6 @@ def test_sisters_of_the_same_run_do_not_count() -> None:
     assert replay.earlier == 2
     assert [replay.take(digest) for digest in (1, 2, 3, 4, 4)] == [False, False, True, True, False]
     assert list(replay.matched) == [3, 4]
-
-
-# -- transactions --------------------------------------------------------------------------------------
-
-
-@dataclass
-class Halves:
-    """A broker's half messages and what became of them."""
-
-    halves: list[tuple[StoredRow, int]] = field(default_factory=list)
-    ended: set[int] = field(default_factory=set)
-    final: list[StoredRow] = field(default_factory=list)
-    record: list[Half] | None = None
-
-
-class TransactionRun:
-    def __init__(self, world: Halves, chance: random.Random, run: str, steps: int) -> None:
-        self.world, self.chance, self.run, self.steps = world, chance, run, steps
-
-    def step(self) -> None:
-        self.steps -= 1
-        if self.steps < 0:
-            raise CrashError
-
-    def end(self, half: Half, *, commit: bool) -> bool:
-        """As a broker does it: a second commit would be a second message. Whether the answer came."""
-        self.step()
-        if self.chance.random() < 0.1:
-            return False
-        row = next(row for row, offset in self.world.halves if offset == half.table_offset)
-        if commit:
-            self.world.final.append(row)
-        self.world.ended.add(half.table_offset)
-        return self.chance.random() > 0.1
-
-    def send(self, rows: list[int]) -> list[Half]:
-        taken = []
-        for number, digest in enumerate(rows):
-            while True:
-                self.step()
-                offset = len(self.world.halves)
-                self.world.halves.append((StoredRow(0, f"{self.run}.1", number, digest), offset))
-                if self.chance.random() > 0.1:
-                    break  # the answer came
-            taken.append(Half(0, f"{self.run}.1", number, "broker-a", offset, offset))
-        return taken
-
-    def play(self, rows: list[int]) -> None:
-        again = self.world.record is not None
-        if self.world.record is None:
-            self.chance.shuffle(rows)
-            taken = self.send(rows)
-            self.step()
-            self.world.record = taken
-        left = list(self.world.record)
-        while left:
-            if again:
-                left = left_to_end(left, self.world.final)
-            left = [half for half in left if not self.end(half, commit=True)]
-            again = True
-        found = [Half(*row[:3], "broker-a", offset, offset) for row, offset in self.world.halves]
-        for half in to_roll_back(found, self.world.record):
-            self.end(half, commit=False)
-            self.world.ended.add(half.table_offset)
-
-
-@pytest.mark.parametrize("block", range(20))
-def test_each_row_becomes_visible_once_whatever_dies(block: int) -> None:
-    for seed in range(block * 500, block * 500 + 500):
-        chance = random.Random(seed)
-        rows = [chance.randrange(5) for _ in range(chance.randrange(12))]
-        world = Halves()
-        for number in range(60):
-            steps = chance.randrange(60) if number < 59 else 1 << 30
-            try:
-                TransactionRun(world, chance, f"{number:x}", steps).play(list(rows))
-                break
-            except CrashError:
-                if world.record is None:
-                    assert not world.final, "nothing is visible before the commit"
-        assert Counter(row.digest for row in world.final) == Counter(rows), seed
-        assert world.ended == set(range(len(world.halves))), "no half message stays open"
 
 
 # -- ids -----------------------------------------------------------------------------------------------

@@ -28,18 +28,15 @@ from pyspark.sql.types import (
     MapType,
     StringType,
     StructType,
-    TimestampType,
 )
 from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 
 from orbitmq.errors import BrokerError
-from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import decode_properties
-from orbitmq.message.reserved import TRANS_HALF_TOPIC
 from orbitmq.message.tags import java_hash
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, WriteOptions
 from orbitmq.spark.write import fencing, send
 from orbitmq.spark.write.commit import BatchCommit, Written, written_by
 from orbitmq.spark.write.flights import Flights, Shipment
@@ -510,15 +507,10 @@ def test_a_place_for_the_state_is_needed(brokers: ScriptedBrokers) -> None:
     schema = StructType().add("body", StringType())
     with pytest.raises(OptionError, match="delivery=exactly-once needs the option checkpointLocation"):
         StreamWriter(options(), schema)
-    with pytest.raises(OptionError, match="stateLocation must be a folder"):
-        StreamWriter(options(delivery=TRANSACTIONAL, state_location="cluster"), schema)
     with pytest.raises(
         OptionError, match=r"'ftp://x/y' cannot be used.*Known are file, s3, gs, abfs and hdfs"
     ):
         StreamWriter(options(state_location="ftp://x/y"), schema)
-    delayed = StructType().add("body", StringType()).add("deliver_at", TimestampType())
-    with pytest.raises(SchemaError, match="cannot be delayed"):
-        StreamWriter(options(delivery=TRANSACTIONAL, state_location="/tmp/x"), delayed)
     StreamWriter(options(delivery=AT_LEAST_ONCE), StructType().add("body", StringType()))
 
 
@@ -676,11 +668,10 @@ def test_a_slave_that_acts_for_its_master_is_no_place_to_look(
 
 
 @pytest.mark.behaviour("SP-03")
-@pytest.mark.parametrize("delivery", [EXACTLY_ONCE, TRANSACTIONAL])
 def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
-    brokers: ScriptedBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
+    brokers: ScriptedBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = options(state_location=str(tmp_path), delivery=delivery)
+    chosen = options(state_location=str(tmp_path))
     state = FolderState(str(tmp_path))
     for batch in (7, 8):
         state.commit("query", batch, "ab", {"rows": 10})
@@ -701,26 +692,8 @@ def test_an_older_checkpoint_beside_a_newer_state_loses_no_rows_in_silence(
     run(8, range(10))
     assert brokers.bodies() == [], "Spark did not note the commit: all is there"
     shutil.rmtree(tmp_path / "query")
-    if delivery == EXACTLY_ONCE:
-        run(7, range(100, 110))
-        assert brokers.bodies() == list(range(100, 110))
-
-
-@pytest.mark.behaviour("SP-11")
-def test_half_messages_at_a_broker_that_is_away_end_no_query(
-    brokers: ScriptedBrokers, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    state = FolderState(str(tmp_path))
-    halves = Offsets({MessageQueue(TRANS_HALF_TOPIC, f"broker-{name}", 0): 0 for name in "ab"})
-    state.begin(TaskId("query", 7, 0, "a", 0), "t", halves)  # an attempt that was killed
-    done = [Written(TaskId("query", 7, 0, "b", 1), 0, topics={"t": Offsets({})})]
-    brokers.gone = {"broker-b:1"}
-    there = Offsets({queue: at for queue, at in halves.items() if queue.broker_name == "broker-a"})
-    state.begin(TaskId("query", 7, 0, "b", 1), "t", there)
-    for _ in range(2):  # and when Spark did not note the commit
-        BatchCommit(options(delivery=TRANSACTIONAL), frozenset({"body"}), done, state).finish()
-    assert state.is_committed("query", 7)
-    assert caplog.text.count("stay until they expire: the master of broker-b is away") == 2
+    run(7, range(100, 110))
+    assert brokers.bodies() == list(range(100, 110))
 
 
 # -- the state -----------------------------------------------------------------------------------------

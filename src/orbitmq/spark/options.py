@@ -29,7 +29,7 @@ BATCH_PLAN_TIMEOUT_MS = 6_000
 # Who reads, when nobody gave a group.
 READER_GROUP = "orbitmq-spark"
 # What a writer promises (delivery), and the state location that needs no files.
-AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL = "at-least-once", "exactly-once", "transactional"
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 CLUSTER = "cluster"
 
 
@@ -107,7 +107,7 @@ class WriteOptions:
     """What a writer needs to know. Times are milliseconds.
 
     Attributes:
-        delivery: ``at-least-once``, ``exactly-once`` or ``transactional``.
+        delivery: ``at-least-once`` or ``exactly-once``.
         state_location: a folder; ``cluster``: in the brokers.
         checkpoint: the folder of Spark's checkpoint, if the options of a stream name it.
         routes: the driver's route of the option topic: tasks use it while no name server answers.
@@ -171,7 +171,7 @@ _WRITE = (
     _Option("topic", "topic", values_of.topic),
     _Option("nameServers", "name_servers", values_of.addresses),
     _Option("producerGroup", "producer_group", values_of.group),
-    _Option("delivery", "delivery", values_of.one_of(AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL)),
+    _Option("delivery", "delivery", values_of.one_of(AT_LEAST_ONCE, EXACTLY_ONCE)),
     _Option("stateLocation", "state_location", values_of.text),
     _Option("batchBytes", "batch_bytes", values_of.size_bytes),
     _Option("pipeline", "pipeline", values_of.count),

@@ -18,7 +18,7 @@ from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SinkStateError
 from orbitmq.spark.garbage import spare_modules
-from orbitmq.spark.options import EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import EXACTLY_ONCE, WriteOptions
 from orbitmq.spark.write.ledger import ClusterLedger
 from orbitmq.spark.write.metrics import SendMetrics, added_up
 from orbitmq.spark.write.reconciliation import BatchReconciliation, driver_task
@@ -27,7 +27,6 @@ from orbitmq.spark.write.scan import StoredRows, patiently
 from orbitmq.spark.write.send import TaskSender
 from orbitmq.spark.write.sink_state import FolderState
 from orbitmq.spark.write.task import Since, TaskId
-from orbitmq.spark.write.transactions import Committed, Transactions, packed
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -40,8 +39,6 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
         topics: where the queues ended before, by topic.
         earlier: messages that earlier attempts had stored, as far as the task looked.
         matched: digests of the rows that it left out for them, eight bytes each.
-        halves: its half messages, packed.
-        lost_answers: answers that never came, so that half messages may be there that it does not know.
     """
 
     task: TaskId
@@ -50,8 +47,6 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
     topics: dict[str, Offsets] = field(default_factory=dict)
     earlier: int = 0
     matched: bytes = b""
-    halves: dict[str, bytes] = field(default_factory=dict)
-    lost_answers: int = 0
 
     @property
     def unmatched(self) -> int:
@@ -75,8 +70,6 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
         sender.topics,
         sender.replay.earlier,
         sender.replay.matched.tobytes(),
-        packed(sender.taken, sender.task),
-        sender.lost_answers,
     )
 
 
@@ -129,17 +122,10 @@ class BatchCommit:
         if state is not None and record is not None:
             log.info("batch %d was committed before", task.batch_id)
             self._check_same(record, state)
-            if self._options.delivery == TRANSACTIONAL:
-                self._end_transactions(Committed.from_json(record), again=True)
             return
         if self._options.delivery == EXACTLY_ONCE:
             self._reconcile(self._way_on())
-        if self._options.delivery == TRANSACTIONAL:
-            assert state is not None
-            committed = self._committed()
-            state.commit(task.query_id, task.batch_id, task.run, {**self.facts, **committed.to_json()})
-            self._end_transactions(committed, again=False)
-        elif state is not None:
+        if state is not None:
             state.commit(task.query_id, task.batch_id, task.run, self.facts)
         elif self._options.delivery == EXACTLY_ONCE:
             self._publish_ends()
@@ -149,8 +135,6 @@ class BatchCommit:
         """End a batch job, which is never run again under its name. Errors as with :meth:`finish`."""
         if self._options.delivery == EXACTLY_ONCE and self._state is not None:
             self._reconcile("What the job has sent is in the topic; run again, it sends all of its rows anew")
-        if self._options.delivery == TRANSACTIONAL:
-            self._end_transactions(self._committed(), again=False)
         log.info("the job is done: %s", self.facts)
 
     def _check_same(self, record: Mapping[str, Any], state: FolderState) -> None:
@@ -219,33 +203,6 @@ class BatchCommit:
         stored = StoredRows(self._options, self._brokers, delayed=self._delayed)
         ends = {queue: at for topic in self._ends() for queue, at in stored.ends(topic).items()}
         ClusterLedger(self._brokers, self.task.query_id).commit(self.task.batch_id, ends)
-
-    # -- transactional ---------------------------------------------------------------------------------
-
-    def _committed(self) -> Committed:
-        """All half messages of the tasks."""
-        parts = [(m.task.partition, m.task.attempt_text, m.halves) for m in self._done if m.halves]
-        return Committed(parts, self._ends())
-
-    def _end_transactions(self, committed: Committed, *, again: bool) -> None:
-        """Make half messages visible, and roll back those of other attempts."""
-        task = self.task
-        transactions = Transactions(self._options, self._brokers, task.query_id, task.batch_id)
-        transactions.commit(committed, again=again)
-        begun: Mapping[str, Since] = {}
-        if self._state is not None:
-            attempts = {partition: attempt for partition, attempt, _ in committed.parts}
-            begun = self._state.begun(task.query_id, task.batch_id, attempts)
-        if not begun and any(message.lost_answers for message in self._done):
-            begun = self._ends()
-        if not begun:
-            return
-        try:
-            count = transactions.roll_back(begun, committed)
-            log.info("%d half messages of other attempts are rolled back", count)
-        except OrbitError as error:
-            # The batch is committed. Nobody sees them, and brokers drop them when their time is over.
-            log.warning("half messages of other attempts stay until they expire: %s", error)
 
 
 def _digests(parts: Iterable[bytes]) -> Iterator[int]:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from orbitmq.client.producer.budget import retryable_code
 from orbitmq.errors import OrbitError, TopicNotFoundError
-from orbitmq.message import sysflag
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC
@@ -22,7 +21,7 @@ from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageV2Request
 
 DEFAULT_QUEUES = 4
 # A broker that did not answer gets no sends for so long, when others can take them.
@@ -49,7 +48,6 @@ class Shipment:
         items: as the body of a batch.
         queue: the only queue they may go to; ``None``: any.
         alone: whether it is a single message that may not be part of a batch, or is too long for one.
-        added: further properties of a single message, as text; they make it a half message.
         memory: the buffer of ``items``, to be used again once a broker has taken them.
     """
 
@@ -58,7 +56,6 @@ class Shipment:
     count: int
     queue: MessageQueue | None = None
     alone: bool = False
-    added: str = ""
     memory: memoryview | None = None
 
 
@@ -76,14 +73,6 @@ class Failure(NamedTuple):
     address: str = ""
     lost: bool = False
     refused: Command | None = None
-
-
-class Taken(NamedTuple):
-    """A half message that a broker has taken."""
-
-    shipment: Shipment
-    queue: MessageQueue
-    answer: SendMessageResponse
 
 
 class _Flight(NamedTuple):
@@ -131,7 +120,6 @@ class Flights:
 
     Attributes:
         failures: errors since the caller looked last; the caller removes them.
-        taken: the answers to half messages, likewise.
         spent: the memory of shipments that were taken, likewise.
     """
 
@@ -144,7 +132,6 @@ class Flights:
         fencing: Fencing | None = None,
     ) -> None:
         self.failures: list[Failure] = []
-        self.taken: list[Taken] = []
         self.spent: list[memoryview] = []
         self._brokers = brokers
         self._options = options
@@ -278,9 +265,6 @@ class Flights:
             self._metrics.late_flushes += answer.code in _LATE
             if shipment.memory is not None:
                 self.spent.append(shipment.memory)
-            if shipment.added:
-                header = SendMessageResponse.from_ext(answer.ext)
-                self.taken.append(Taken(shipment, flight.queue, header))
             return
         reason = f"{address} answers {answer.code}: {answer.remark}"
         refused = answer if found is Verdict.REFUSED else None
@@ -291,18 +275,14 @@ class Flights:
         properties, body = "", b""
         if shipment.alone:
             (item,) = iter_batch(shipment.items)
-            kind, properties, body = (
-                SendMessageV2Request,
-                shipment.added + item.properties.decode(),
-                item.body,
-            )
+            kind, properties, body = SendMessageV2Request, item.properties.decode(), item.body
         request = kind(
             producer_group=self._options.producer_group,
             topic=queue.topic,
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=DEFAULT_QUEUES,
             queue_id=queue.queue_id,
-            sys_flag=sysflag.TRANSACTION_PREPARED if shipment.added else 0,
+            sys_flag=0,
             born_timestamp=this_worker().clock.now_ms(),
             flag=0,
             properties=properties,

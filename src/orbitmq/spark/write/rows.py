@@ -54,7 +54,7 @@ _FAULTS = {
 }
 
 
-def check_columns(schema: StructType, topic: str | None, *, transactional: bool = False) -> None:
+def check_columns(schema: StructType, topic: str | None) -> None:
     """Accept the schema of a data frame to write.
 
     Raises:
@@ -79,11 +79,6 @@ def check_columns(schema: StructType, topic: str | None, *, transactional: bool 
     for one, other in ((SHARDING_KEY, QUEUE_ID), (DELAY_LEVEL, DELIVER_AT)):
         if {one, other} <= there:
             raise SchemaError(f"columns {one} and {other} say the same thing: give one of them")
-    delayed = DELAYING & there
-    if transactional and delayed:
-        raise SchemaError(
-            f"column {min(delayed)}: the messages of a transaction cannot be delayed (delivery=transactional)"
-        )
 
 
 def _same_kind(one: DataType, other: DataType) -> bool:

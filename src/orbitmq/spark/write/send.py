@@ -17,16 +17,15 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers, Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SchemaError, UnreachableError
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, WriteOptions
 from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
-from orbitmq.spark.write.flights import Failure, Flights, Shipment, Taken
+from orbitmq.spark.write.flights import Failure, Flights, Shipment
 from orbitmq.spark.write.look import route_to_write
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import Replay
 from orbitmq.spark.write.rows import DELAYING, QUEUE_ID, Portion, RowLoader
 from orbitmq.spark.write.scan import StoredRows, patiently
 from orbitmq.spark.write.task import SPARK_ID, Since, TaskId, id_mark, row_of_key
-from orbitmq.spark.write.transactions import half_properties, retention_s
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
@@ -68,9 +67,7 @@ class TaskSender:
         self.task = task
         self.metrics = SendMetrics()
         self.replay = Replay(task)
-        self.taken: list[Taken] = []
         self.topics: dict[str, Offsets] = {}
-        self.lost_answers = 0
         self._options = options
         self._begin = begin
         self._brokers = Brokers(options.name_servers, options.request_timeout_ms, options.routes)
@@ -86,7 +83,6 @@ class TaskSender:
         self._encoder = BatchEncoder(task.key_prefix, task.id_head if self._knows_rows else b"", (SPARK_ID,))
         self._loader = RowLoader(self._encoder, task, options.topic)
         self._flights = Flights(self._brokers, options, self.metrics, task.partition, self._fencing)
-        self._added: dict[str, str] = {}
         self._queues: dict[str, list[MessageQueue]] = {}
         self._open: dict[tuple[str, int | None], _Open] = {}
 
@@ -112,7 +108,7 @@ class TaskSender:
         wanted = self._not_stored(batch.num_rows) if self.replay.earlier else None
         counts = {topic: len(self._queues[topic]) for topic in self._loader.topics}
         for portion in self._loader.portions(counts, wanted):
-            if portion.delayed or self._options.delivery == TRANSACTIONAL:
+            if portion.delayed:
                 self._send_alone(portion)
             else:
                 self._fill(portion)
@@ -135,12 +131,8 @@ class TaskSender:
         ends = self._stored.ends(topic) if self._knows_rows else Offsets({})
         self.topics[topic] = ends
         self._queues[topic] = self._writable(topic)
-        if self._options.delivery == TRANSACTIONAL:
-            limit_ms = self._options.retry_timeout_ms
-            immunity_s = patiently(limit_ms, lambda: retention_s(self._brokers, topic))
-            self._added[topic] = half_properties(self._options.producer_group, immunity_s)
         earlier = self._begin(topic, ends)
-        if earlier is not None and self._options.delivery == EXACTLY_ONCE:
+        if earlier is not None:
             mark = id_mark(self.task.query_id, self.task.batch_id)
             self.replay.found(self._stored.rows(topic, earlier, mark))
 
@@ -193,10 +185,9 @@ class TaskSender:
                 self._ship(portion.topic, opened, queue)
 
     def _send_alone(self, portion: Portion) -> None:
-        queue, added = self._queue(portion), self._added.get(portion.topic, "")
+        queue = self._queue(portion)
         for at in range(len(portion.selection)):
-            item = self._item(portion, at)
-            self._put(Shipment(portion.topic, item, 1, queue, alone=True, added=added))
+            self._put(Shipment(portion.topic, self._item(portion, at), 1, queue, alone=True))
 
     def _item(self, portion: Portion, at: int) -> bytes:
         row = portion.selection[at]
@@ -235,9 +226,6 @@ class TaskSender:
         if self._flights.failures:
             self._flights.drain()
             self._recover()
-        if self._flights.taken:
-            self.taken += self._flights.taken
-            self._flights.taken.clear()
 
     # -- what went wrong -------------------------------------------------------------------------------
 
@@ -259,7 +247,6 @@ class TaskSender:
                 # Connections that are well are of the turn that ends here, too.
                 self._flights.close()
                 self._fencing.next_turn()
-            self.lost_answers += len(lost)
             for topic in sorted({shipment.topic for shipment in todo}):
                 self._refresh(topic)
                 if topic in lost and self._fencing is not None:
@@ -271,8 +258,6 @@ class TaskSender:
             self._flights.drain()
             if self.metrics.rows > before:
                 patience.succeeded()
-        self.taken += self._flights.taken
-        self._flights.taken.clear()
 
     def _again(self, failure: Failure) -> list[Shipment]:
         """What to send again: the shipment, or its messages one by one when one of them is refused.
@@ -319,9 +304,7 @@ class TaskSender:
             ]
             self.metrics.rows += shipment.count - len(left)
             if left:
-                yield Shipment(
-                    topic, b"".join(left), len(left), shipment.queue, shipment.alone, shipment.added
-                )
+                yield Shipment(topic, b"".join(left), len(left), shipment.queue, shipment.alone)
 
 
 def _items(shipment: Shipment) -> Iterator[tuple[bytes, int, bytes]]:

@@ -5,7 +5,6 @@ A task sends its rows and tells the driver what it did; the driver adds up and c
 - *at-least-once*: nothing is noted; what is tried again is sent again.
 - *exactly-once*: messages have ids and digests, attempts note where they begin, a replay leaves out what is
   stored (:mod:`orbitmq.spark.write.replay`).
-- *transactional*: half messages visible with the commit (:mod:`orbitmq.spark.write.transactions`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import NotPermittedError, OptionError, SinkStateError, plainly
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, WriteOptions
 from orbitmq.spark.versions import StreamArrowWriter
 from orbitmq.spark.write.commit import BatchCommit, Refused, Written, written_by
 from orbitmq.spark.write.ledger import ClusterLedger, JobLedger
@@ -36,8 +35,7 @@ from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.scan import patiently
 from orbitmq.spark.write.send import LARGEST_SEND_BYTES, Begin, TaskSender, columns_of
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import Since, TaskId, new_run
-from orbitmq.spark.write.transactions import Transactions
+from orbitmq.spark.write.task import TaskId, new_run
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -59,10 +57,6 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         if options.delivery != AT_LEAST_ONCE and options.state_location is None:
             raise OptionError(
                 f"delivery={options.delivery} needs the option checkpointLocation or stateLocation"
-            )
-        if options.delivery == TRANSACTIONAL and options.state_location == CLUSTER:
-            raise OptionError(
-                "delivery=transactional keeps a list of its messages, so stateLocation must be a folder"
             )
         _folder(options)
         self._options = replace(options, routes=looked_up(options))
@@ -92,7 +86,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         if self._options.delivery == AT_LEAST_ONCE:
             return _nothing_earlier
         if state is not None:
-            return _begin_in(self._options, state, task)
+            return _begin_in(state, task)
         ledger = ClusterLedger(_brokers(self._options), task.query_id)
         limit_ms = self._options.retry_timeout_ms
         return lambda topic, ends: patiently(limit_ms, partial(ledger.begin, topic, task.batch_id, ends))
@@ -151,9 +145,9 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def _begin(self, task: TaskId, state: FolderState | None, attempt: int) -> Begin:
         if state is not None:
-            return _begin_in(self._options, state, task)
+            return _begin_in(state, task)
         if self._options.delivery != EXACTLY_ONCE:
-            return _nothing_earlier  # half messages of earlier attempts are never committed
+            return _nothing_earlier
         ledger = JobLedger(_brokers(self._options), self._started_ms, self._known)
         limit_ms = self._options.retry_timeout_ms
         return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))
@@ -168,14 +162,14 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     @override
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Messages cannot be taken back; half messages stay unseen until they expire."""
+        """Messages cannot be taken back."""
         rows = sum(message.metrics.rows for message in _written(messages))
         log.warning("the job failed after %d messages were sent", rows)
 
 
 def _check(options: WriteOptions, schema: StructType) -> None:
     """Refuse, on the driver, what no task could send."""
-    check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
+    check_columns(schema, options.topic)
     if options.batch_bytes > LARGEST_SEND_BYTES:
         raise OptionError(f"option batchBytes is above {LARGEST_SEND_BYTES}: a request holds no more")
 
@@ -184,17 +178,9 @@ def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
     return None
 
 
-def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
-    """Note in the folder where an attempt begins; for transactions also where the half queues end."""
-
-    def begin(topic: str, ends: Offsets) -> Since | None:
-        if options.delivery == TRANSACTIONAL:
-            transactions = Transactions(options, _brokers(options), task.query_id, task.batch_id)
-            halves = patiently(options.retry_timeout_ms, partial(transactions.half_ends, topic))
-            ends = Offsets({**ends, **halves})
-        return state.begin(task, topic, ends)
-
-    return begin
+def _begin_in(state: FolderState, task: TaskId) -> Begin:
+    """Note in the folder where an attempt begins."""
+    return partial(state.begin, task)
 
 
 def _brokers(options: WriteOptions) -> Brokers:
