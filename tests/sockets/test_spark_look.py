@@ -89,19 +89,14 @@ def test_permissions_are_seen(cluster_of: Callable[..., Cluster]) -> None:
 
 
 @pytest.mark.behaviour("SP-11")
-@pytest.mark.parametrize("state", ["", "cluster"])
 @pytest.mark.parametrize("column", ["", "yes"], ids=["topic", "column"])
 def test_what_a_driver_found_is_noted_for_the_next_one(
-    cluster_of: Callable[..., Cluster],
-    tmp_path: Path,
-    column: str,
-    state: str,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster_of: Callable[..., Cluster], tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # How long it waits is shown above.
     monkeypatch.setattr(look_up, "LOOK_MS", 1_000)
     cluster = cluster_of()
-    given = {"column": column, **({"stateLocation": state} if state else {})}
+    given = {"column": column}
 
     def look(location: str, **more: str) -> Any:
         forget_routes()  # as in another process

@@ -82,7 +82,7 @@ def test_a_stage_that_is_run_again_sends_nothing_twice(
 
     rows = spark.range(0, ROWS, 1, 4).selectExpr("concat(string(id), repeat('x', 1000)) AS body")
     rows.repartition(2).mapInArrow(lose_the_shuffle, "body STRING").write.format("rocketmq").options(
-        nameServers=cluster.name_server, topic="stages"
+        nameServers=cluster.name_server, topic="stages", stateLocation=str(tmp_path / "state")
     ).mode("append").save()
     tracker = spark.sparkContext.statusTracker()
     stages = filter(None, (tracker.getStageInfo(stage) for stage in range(4)))

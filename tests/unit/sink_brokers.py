@@ -16,17 +16,12 @@ from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.write import commit, fencing, flights, look, send, sink
+from orbitmq.spark.write import commit, fencing, flights, look, send
 from orbitmq.transport.errors import ConnectionLostError
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.offset import (
-    GetMaxOffsetResponse,
-    QueryConsumerOffsetResponse,
-    SearchOffsetByTimestampRequest,
-    SearchOffsetByTimestampResponse,
-)
+from orbitmq.wire.headers.offset import GetMaxOffsetResponse
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
 from orbitmq.wire.headers.writer import BindWriterRequest
@@ -65,11 +60,6 @@ class ScriptedBrokers(Brokers):
         self.before_send: Callable[[], None] = lambda: None
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
-        self.searched_ms: list[int] = []
-        # What jobs leave as offsets of their group, which must be there first.
-        self.marks: dict[MessageQueue, int] = {}
-        self.has_groups = False
-        self.refuses_groups = False
         # Who answers no sends now, and how many requests wait for an answer, by address.
         self.holding: set[str] = set()
         self.waiting: Counter[str] = Counter()
@@ -102,22 +92,12 @@ class ScriptedBrokers(Brokers):
             return self._take(address, command)
         if command.code == RequestCode.BIND_WRITER:
             return self._bind(command)
-        if command.code == RequestCode.HEART_BEAT:
-            self.has_groups = True
-            return command.reply()
-        if command.code == RequestCode.UNREGISTER_CLIENT:
-            return command.reply()
         queue = MessageQueue("t", address.partition(":")[0], int(command.ext["queueId"]))
-        if command.code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET):
-            return self._group_offset(queue, command)
         log = self.stored[queue]
         if command.code == RequestCode.GET_MAX_OFFSET:
             return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
         if command.code == RequestCode.GET_MIN_OFFSET:
             return GetMaxOffsetResponse(offset=self.first).reply_to(command)
-        if command.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
-            self.searched_ms.append(SearchOffsetByTimestampRequest.from_ext(command.ext).timestamp)
-            return SearchOffsetByTimestampResponse(offset=0).reply_to(command)
         assert command.code == RequestCode.PULL_MESSAGE
         low = PullMessageRequest.from_ext(command.ext).queue_offset
         body = b"".join(
@@ -132,18 +112,6 @@ class ScriptedBrokers(Brokers):
         if low < self.first:
             return header.reply_to(command, code=ResponseCode.PULL_OFFSET_MOVED)
         return header.reply_to(command, body=body)
-
-    def _group_offset(self, queue: MessageQueue, command: Command) -> Command:
-        if self.refuses_groups:
-            return command.reply(ResponseCode.NO_PERMISSION, "no SUB")
-        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
-            if not self.has_groups:
-                return command.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "not exist")
-            self.marks[queue] = int(command.ext["commitOffset"])
-            return command.reply()
-        if queue not in self.marks:
-            return command.reply(ResponseCode.QUERY_NOT_FOUND, "none")
-        return QueryConsumerOffsetResponse(offset=self.marks[queue]).reply_to(command)
 
     def _bind(self, command: Command) -> Command:
         if not self.fences:
@@ -227,10 +195,9 @@ class ScriptedConnection:
 def scripted(patch: pytest.MonkeyPatch) -> ScriptedBrokers:
     """Brokers in place of all that the sink would ask."""
     made = ScriptedBrokers()
-    for module in (send, sink, commit, look):
+    for module in (send, commit, look):
         patch.setattr(module, "Brokers", lambda *_: made)
     patch.setattr(flights, "BlockingConnection", lambda address, **_: ScriptedConnection(made, address))
     patch.setattr(flights, "AVOIDED_S", 0.0)
-    for module in (fencing, send):
-        patch.setattr(module, "LATE_REQUEST_S", 0.0)
+    patch.setattr(fencing, "LATE_REQUEST_S", 0.0)
     return made

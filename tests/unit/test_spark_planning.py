@@ -160,6 +160,8 @@ def test_writer_state_lies_beside_the_checkpoint() -> None:
     assert write_options({"checkpointlocation": "/c/"}).state_location == "/c/orbitmq-sink"
     assert write_options({"stateLocation": "/s", "checkpointLocation": "/c"}).state_location == "/s"
     assert write_options({"topic": "t", "path": "x"}).state_location is None
+    with pytest.raises(OptionError, match=r"stateLocation='cluster' is no folder"):
+        write_options({"stateLocation": "cluster"})
 
 
 @given(_offsets)

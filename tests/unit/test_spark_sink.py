@@ -36,8 +36,8 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.tags import java_hash
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, WriteOptions
-from orbitmq.spark.write import fencing, send
+from orbitmq.spark.options import AT_LEAST_ONCE, WriteOptions
+from orbitmq.spark.write import fencing
 from orbitmq.spark.write.commit import BatchCommit, Written, written_by
 from orbitmq.spark.write.flights import Flights, Shipment
 from orbitmq.spark.write.metrics import SendMetrics
@@ -206,15 +206,13 @@ def test_brokers_that_cannot_fence_get_time_for_late_requests(
 ) -> None:
     paused: list[float] = []
     monkeypatch.setattr(fencing, "this_worker", lambda: SimpleNamespace(pause=paused.append))
-    monkeypatch.setattr(send, "LATE_REQUEST_S", 0.3)
+    monkeypatch.setattr(fencing, "LATE_REQUEST_S", 0.3)
     cut_short(brokers)
     sender(attempt=2, again=True).add(rows(range(95)))
     assert paused == []
     brokers.fences = False
     sender(attempt=3, again=True).add(rows(range(95)))
     assert paused == [0.3]
-    sender(attempt=4, again=True, state_location=CLUSTER).add(rows(range(95)))
-    assert paused == [0.3, 0.0]
 
 
 def test_later_runs_have_higher_numbers() -> None:
@@ -753,7 +751,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     state = FolderState(str(tmp_path / "file"))
     with pytest.raises(SinkStateError, match="cannot be"):
         state.begin(TaskId("query", 7, 0, "ab", 1), "t", START)
-    assert options().delivery == EXACTLY_ONCE
+    assert options().is_exact
 
 
 @pytest.mark.parametrize(("slow", "expected_ms"), [(0, 10), (10, 10), (11, 500)])

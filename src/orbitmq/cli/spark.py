@@ -155,6 +155,7 @@ def replay(
     where: str | None = None,
     rate: str | None = None,
     resume: str | None = None,
+    state: str | None = None,
     dry_run: Annotated[bool, flag()] = False,
     spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
@@ -177,6 +178,8 @@ def replay(
         Messages a second: 500 or 500/s. Without it as fast as it goes.
     resume
         Go on with this run, which was interrupted: what the topic has of it is not sent again.
+    state
+        A folder that driver and workers share: a task that Spark tries again then sends nothing twice.
     dry_run
         Only count.
     """
@@ -192,6 +195,7 @@ def replay(
         where=where,
         rate=None if rate is None else rate_per_s(rate),
         resume=resume,
+        state=state,
     )
     return run_job(
         "replay", lambda s, tell: replaying.replay(s, job, dry_run=dry_run, tell=tell), spark, common

@@ -43,6 +43,13 @@ def text(value: str) -> str:
     return value.strip()
 
 
+def folder(value: str) -> str:
+    """A folder, as a path or a URL."""
+    if text(value).lower() == "cluster":
+        raise ValueError("is no folder: brokers keep no state of writers; name a folder (./cluster is one)")
+    return value.strip()
+
+
 def group(value: str) -> str:
     """The name of a consumer group."""
     fault = group_fault(text(value))

@@ -28,9 +28,8 @@ MAX_BYTES_PER_TRIGGER = 2 * _GIB
 BATCH_PLAN_TIMEOUT_MS = 6_000
 # Who reads, when nobody gave a group.
 READER_GROUP = "orbitmq-spark"
-# What a writer promises (delivery), and the state location that needs no files.
+# What a writer promises (delivery).
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
-CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,9 @@ class WriteOptions:
     """What a writer needs to know. Times are milliseconds.
 
     Attributes:
-        delivery: ``at-least-once`` or ``exactly-once``.
-        state_location: a folder; ``cluster``: in the brokers.
+        delivery: ``at-least-once`` or ``exactly-once``; ``None``: exactly once, but without a folder for the
+            state, as in a batch job that names none, at least once.
+        state_location: the folder of the state.
         checkpoint: the folder of Spark's checkpoint, if the options of a stream name it.
         routes: the driver's route of the option topic: tasks use it while no name server answers.
     """
@@ -116,7 +116,7 @@ class WriteOptions:
     topic: str | None = None
     name_servers: tuple[str, ...] = ("127.0.0.1:9876",)
     producer_group: str = "orbitmq-spark"
-    delivery: str = EXACTLY_ONCE
+    delivery: str | None = None
     state_location: str | None = None
     checkpoint: str | None = None
     batch_bytes: int = 256 << 10
@@ -124,6 +124,11 @@ class WriteOptions:
     request_timeout_ms: int = 10_000
     retry_timeout_ms: int = 60_000
     routes: Mapping[str, QueueAddresses] = field(default_factory=dict)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether each row is to be stored once."""
+        return self.delivery != AT_LEAST_ONCE
 
 
 class _Option(NamedTuple):
@@ -172,7 +177,7 @@ _WRITE = (
     _Option("nameServers", "name_servers", values_of.addresses),
     _Option("producerGroup", "producer_group", values_of.group),
     _Option("delivery", "delivery", values_of.one_of(AT_LEAST_ONCE, EXACTLY_ONCE)),
-    _Option("stateLocation", "state_location", values_of.text),
+    _Option("stateLocation", "state_location", values_of.folder),
     _Option("batchBytes", "batch_bytes", values_of.size_bytes),
     _Option("pipeline", "pipeline", values_of.count),
     _Option("requestTimeout", "request_timeout_ms", values_of.duration_ms),

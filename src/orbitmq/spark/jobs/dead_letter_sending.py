@@ -22,6 +22,7 @@ from orbitmq.spark.jobs.kept_properties import kept_properties
 from orbitmq.spark.jobs.report import Report, Tell, counted
 from orbitmq.spark.jobs.throttle import throttled, written_slowly
 from orbitmq.spark.option_values import addresses
+from orbitmq.spark.options import AT_LEAST_ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -142,7 +143,7 @@ def _send(
         "keys",
         sf.map_concat(kept_properties(), sf.create_map(*marks)).alias("properties"),
     ).observe(observed, sf.count(sf.lit(1)).alias("rows"))
-    options = {"nameServers": name_servers}
+    options = {"nameServers": name_servers, "delivery": AT_LEAST_ONCE}
     if request.rate is not None:
         made = throttled(made, request.rate)
     with written_slowly(spark, request.rate, options):

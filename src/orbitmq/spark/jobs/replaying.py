@@ -19,6 +19,7 @@ from orbitmq.spark.jobs.kept_properties import BORN_TIME, FROM, MESSAGE_ID, RUN,
 from orbitmq.spark.jobs.report import Report, Tell, counted, duration_text, silent
 from orbitmq.spark.jobs.throttle import throttled, written_slowly
 from orbitmq.spark.option_values import addresses, instant_ms
+from orbitmq.spark.options import AT_LEAST_ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,8 @@ class ReplayJob:
         where: a SQL expression over the columns of the format ``rocketmq`` and ``text``, the body as text.
         rate: messages a second; ``None``: as fast as it goes.
         resume: the run to go on with.
+        state: a folder that driver and workers share: what Spark tries again is then sent once. Without one
+            it is sent again.
     """
 
     source: str
@@ -52,6 +55,7 @@ class ReplayJob:
     where: str | None = None
     rate: int | None = None
     resume: str | None = None
+    state: str | None = None
 
 
 def chosen(spark: SparkSession, job: ReplayJob) -> DataFrame:
@@ -116,7 +120,8 @@ def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: 
     tell(f"run {run}: if it is interrupted, --resume {run} sends the rest")
     observed = Observation()
     made = messages(frame, run).observe(observed, sf.count(sf.lit(1)).alias("rows"))
-    writer = {"nameServers": job.name_servers, "topic": job.to}
+    state = {"stateLocation": job.state} if job.state else {"delivery": AT_LEAST_ONCE}
+    writer = {"nameServers": job.name_servers, "topic": job.to, **state}
     if job.rate is not None:
         made = throttled(made, job.rate)
     with written_slowly(spark, job.rate, writer):

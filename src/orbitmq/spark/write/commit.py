@@ -6,27 +6,23 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from orbitmq.errors import OrbitError
-from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SinkStateError
 from orbitmq.spark.garbage import spare_modules
-from orbitmq.spark.options import EXACTLY_ONCE, WriteOptions
-from orbitmq.spark.write.ledger import ClusterLedger
+from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.metrics import SendMetrics, added_up
 from orbitmq.spark.write.reconciliation import BatchReconciliation, driver_task
 from orbitmq.spark.write.rows import DELAYING
-from orbitmq.spark.write.scan import StoredRows, patiently
 from orbitmq.spark.write.send import TaskSender
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import Since, TaskId
+from orbitmq.spark.write.task import TaskId
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -37,21 +33,14 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
     Attributes:
         topics: where the queues ended before, by topic.
-        earlier: messages that earlier attempts had stored, as far as the task looked.
-        matched: digests of the rows that it left out for them, eight bytes each.
+        matched: digests of the rows that earlier attempts had stored, eight bytes each: it left them out.
     """
 
     task: TaskId
     rows: int
     metrics: SendMetrics = field(default_factory=SendMetrics)
     topics: dict[str, Offsets] = field(default_factory=dict)
-    earlier: int = 0
     matched: bytes = b""
-
-    @property
-    def unmatched(self) -> int:
-        """Earlier messages that no row was left out for."""
-        return self.earlier - len(self.matched) // 8
 
 
 def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written:
@@ -68,7 +57,6 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
         sender.rows,
         sender.metrics,
         sender.topics,
-        sender.replay.earlier,
         sender.replay.matched.tobytes(),
     )
 
@@ -85,7 +73,7 @@ class BatchCommit:
 
     Args:
         done: what the tasks tell; at least one.
-        state: the folder, if there is one.
+        state: the folder; ``None``: nothing is kept, rows are sent at least once.
     """
 
     def __init__(
@@ -118,23 +106,23 @@ class BatchCommit:
             UnreachableError: a broker was away for too long.
         """
         state, task = self._state, self.task
-        record = state.commit_record(task.query_id, task.batch_id) if state is not None else None
-        if state is not None and record is not None:
-            log.info("batch %d was committed before", task.batch_id)
-            self._check_same(record, state)
-            return
-        if self._options.delivery == EXACTLY_ONCE:
-            self._reconcile(self._way_on())
         if state is not None:
+            record = state.commit_record(task.query_id, task.batch_id)
+            if record is not None:
+                log.info("batch %d was committed before", task.batch_id)
+                self._check_same(record, state)
+                return
+            self._reconcile(
+                state, f"To go on all the same, remove {state.folder(task.query_id, task.batch_id)}"
+            )
             state.commit(task.query_id, task.batch_id, task.run, self.facts)
-        elif self._options.delivery == EXACTLY_ONCE:
-            self._publish_ends()
         log.info("batch %d is committed: %s", task.batch_id, self.facts)
 
     def finish_job(self) -> None:
         """End a batch job, which is never run again under its name. Errors as with :meth:`finish`."""
-        if self._options.delivery == EXACTLY_ONCE and self._state is not None:
-            self._reconcile("What the job has sent is in the topic; run again, it sends all of its rows anew")
+        if self._state is not None:
+            again = "What the job has sent is in the topic; run again, it sends all of its rows anew"
+            self._reconcile(self._state, again)
         log.info("the job is done: %s", self.facts)
 
     def _check_same(self, record: Mapping[str, Any], state: FolderState) -> None:
@@ -147,21 +135,12 @@ class BatchCommit:
                 f"{state.remedy(self.task.query_id)}"
             )
 
-    # -- exactly-once ----------------------------------------------------------------------------------
-
-    def _way_on(self) -> str:
-        """How a stream gets over a batch that does not add up."""
-        if self._state is None:
-            return "To go on all the same, give the query a new checkpoint"
-        folder = self._state.folder(self.task.query_id, self.task.batch_id)
-        return f"To go on all the same, remove {folder}"
-
-    def _reconcile(self, remedy: str) -> None:
+    def _reconcile(self, state: FolderState, remedy: str) -> None:
         """Make sure that each row is stored once, if other attempts have sent some, too."""
-        begun = self._begun()
+        task = self.task
+        begun = state.begun(task.query_id, task.batch_id, self._successful)
         if not begun:
             return
-        task = self.task
         reconciliation = BatchReconciliation(
             self._options,
             self._brokers,
@@ -173,36 +152,6 @@ class BatchCommit:
         matched = _digests(message.matched for message in self._done)
         sent = reconciliation.reconcile(self._successful, matched, self._rows)
         self._metrics = added_up([self._metrics, sent])
-
-    def _begun(self) -> Mapping[str, Since]:
-        """Where to look for messages of attempts without success; nothing when there was none."""
-        task = self.task
-        if self._state is not None:
-            return self._state.begun(task.query_id, task.batch_id, self._successful)
-        if not any(message.earlier for message in self._done):
-            return {}
-        ledger = ClusterLedger(self._brokers, task.query_id)
-        limit_ms = self._options.retry_timeout_ms
-        return {
-            topic: patiently(limit_ms, partial(ledger.begin, topic, task.batch_id, ends))
-            for topic, ends in self._ends().items()
-        }
-
-    def _ends(self) -> dict[str, Offsets]:
-        """Where the queues of all topics ended before the first task began."""
-        found: dict[str, dict[MessageQueue, int]] = {}
-        for message in self._done:
-            for topic, ends in message.topics.items():
-                known = found.setdefault(topic, {})
-                for queue, offset in ends.items():
-                    known[queue] = min(offset, known.get(queue, offset))
-        return {topic: Offsets(ends) for topic, ends in found.items()}
-
-    def _publish_ends(self) -> None:
-        """Keep where the topics end now in the brokers."""
-        stored = StoredRows(self._options, self._brokers, delayed=self._delayed)
-        ends = {queue: at for topic in self._ends() for queue, at in stored.ends(topic).items()}
-        ClusterLedger(self._brokers, self.task.query_id).commit(self.task.batch_id, ends)
 
 
 def _digests(parts: Iterable[bytes]) -> Iterator[int]:

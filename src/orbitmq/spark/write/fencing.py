@@ -28,19 +28,16 @@ class Fencing:
     Args:
         brokers: the way to them.
         task: the attempt.
-        late_s: how long to wait for what is on its way to a broker that cannot fence.
     """
 
-    def __init__(self, brokers: Brokers, task: TaskId, late_s: float) -> None:
+    def __init__(self, brokers: Brokers, task: TaskId) -> None:
         self._brokers = brokers
         self._task = task
-        self._late_s = late_s
         self._turn = task.attempt * TURNS_OF_AN_ATTEMPT
 
     def next_turn(self) -> None:
         """Answers were lost: what this attempt has sent so far must be over before it is looked for."""
         self._turn += 1
-        self._late_s = LATE_REQUEST_S
 
     def bind(self, connection: BlockingConnection) -> None:
         """Say who sends on this connection, before it does.
@@ -63,7 +60,7 @@ class Fencing:
                 raise outcome
             fenced &= self._judge(address, outcome[0])
         if not fenced:
-            this_worker().pause(self._late_s)
+            this_worker().pause(LATE_REQUEST_S)
 
     def _request(self, *, fence: bool) -> Command:
         task = self._task

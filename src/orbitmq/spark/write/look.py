@@ -11,7 +11,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, Patience
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import OptionError, SinkStateError, UnreachableError
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, WriteOptions, state_beside
+from orbitmq.spark.options import WriteOptions, state_beside
 from orbitmq.spark.write.sink_state import FolderState
 
 log = logging.getLogger("orbitmq.spark")
@@ -54,11 +54,8 @@ def _folder(options: WriteOptions) -> FolderState | None:
     """The file with a stream's routes: beside its state, else beside its checkpoint."""
     if options.checkpoint is None:
         return None
-    location = options.state_location
-    if location is None or location == CLUSTER:
-        location = state_beside(options.checkpoint)
     try:
-        return FolderState(location)
+        return FolderState(options.state_location or state_beside(options.checkpoint))
     except OptionError as error:
         log.info("routes are not noted: %s", error)
         return None
@@ -101,7 +98,7 @@ def route_to_write(brokers: Brokers, topic: str, options: WriteOptions, limit_ms
             route = brokers.route(topic, refresh=True)
             brokers.check_there(topic)
             brokers.check_may_write(topic)
-            if options.delivery != AT_LEAST_ONCE:
+            if options.is_exact:
                 brokers.check_may_read(topic)
         except TopicNotFoundError:
             if unknown.is_over:

@@ -13,7 +13,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.options import WriteOptions
-from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
+from orbitmq.spark.write.fencing import Fencing
 from orbitmq.spark.write.flights import Flights, Shipment
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import reconcile
@@ -49,7 +49,7 @@ class BatchReconciliation:
         self._begun = begun
         self._delayed = delayed
         self._remedy = remedy
-        self._fencing = Fencing(brokers, driver, LATE_REQUEST_S)
+        self._fencing = Fencing(brokers, driver)
         self._stored = StoredRows(options, brokers, delayed=delayed, fencing=self._fencing)
         self._mark = id_mark(driver.query_id, driver.batch_id)
 

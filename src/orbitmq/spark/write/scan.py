@@ -16,7 +16,7 @@ from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, SinkStateError, UnreachableError
-from orbitmq.spark.options import CLUSTER, ReadOptions, WriteOptions
+from orbitmq.spark.options import ReadOptions, WriteOptions
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.read.pull import RangeReader
@@ -147,10 +147,7 @@ class StoredRows:
     def _way_on(self) -> str:
         """How to get over a batch of which nobody can tell what is stored."""
         place = self._options.state_location
-        if place is None:
-            return "start the job anew, it sends all of its rows"
-        folder = "give the query a new checkpoint" if place == CLUSTER else f"remove its folder in {place}"
-        return f"to send all rows, again those that are stored, {folder}"
+        return f"to send all rows, again those that are stored, remove its folder in {place}"
 
     def _ends_now(self, topic: str) -> Offsets:
         found: dict[MessageQueue, int] = {}

@@ -17,8 +17,8 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers, Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SchemaError, UnreachableError
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, WriteOptions
-from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
+from orbitmq.spark.options import WriteOptions
+from orbitmq.spark.write.fencing import Fencing
 from orbitmq.spark.write.flights import Failure, Flights, Shipment
 from orbitmq.spark.write.look import route_to_write
 from orbitmq.spark.write.metrics import SendMetrics
@@ -72,14 +72,10 @@ class TaskSender:
         self._begin = begin
         self._brokers = Brokers(options.name_servers, options.request_timeout_ms, options.routes)
         delayed = bool(columns & DELAYING)
-        self._fencing: Fencing | None = None
-        if options.delivery == EXACTLY_ONCE:
-            # Without files each task looks, and almost never finds something: that is worth no pause.
-            late_s = 0.0 if options.state_location == CLUSTER else LATE_REQUEST_S
-            self._fencing = Fencing(self._brokers, task, late_s)
+        self._fencing = Fencing(self._brokers, task) if options.is_exact else None
         self._stored = StoredRows(options, self._brokers, delayed=delayed, fencing=self._fencing)
         self._has_queue_ids = QUEUE_ID in columns
-        self._knows_rows = options.delivery != AT_LEAST_ONCE
+        self._knows_rows = options.is_exact
         self._encoder = BatchEncoder(task.key_prefix, task.id_head if self._knows_rows else b"", (SPARK_ID,))
         self._loader = RowLoader(self._encoder, task, options.topic)
         self._flights = Flights(self._brokers, options, self.metrics, task.partition, self._fencing)

@@ -23,16 +23,13 @@ from typing_extensions import override
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import NotPermittedError, OptionError, SinkStateError, plainly
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptions
 from orbitmq.spark.versions import StreamArrowWriter
 from orbitmq.spark.write.commit import BatchCommit, Refused, Written, written_by
-from orbitmq.spark.write.ledger import ClusterLedger, JobLedger
 from orbitmq.spark.write.look import looked_up
 from orbitmq.spark.write.rows import check_columns
-from orbitmq.spark.write.scan import patiently
 from orbitmq.spark.write.send import LARGEST_SEND_BYTES, Begin, TaskSender, columns_of
 from orbitmq.spark.write.sink_state import FolderState
 from orbitmq.spark.write.task import TaskId, new_run
@@ -54,10 +51,8 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _check(options, schema)
-        if options.delivery != AT_LEAST_ONCE and options.state_location is None:
-            raise OptionError(
-                f"delivery={options.delivery} needs the option checkpointLocation or stateLocation"
-            )
+        if options.is_exact and options.state_location is None:
+            raise OptionError(f"delivery={EXACTLY_ONCE} needs the option checkpointLocation or stateLocation")
         _folder(options)
         self._options = replace(options, routes=looked_up(options))
         self._columns = columns_of(schema)
@@ -79,17 +74,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         if state is not None and state.is_committed(query_id, task.batch_id):
             state.check_last(query_id, task.batch_id)
             return Written(task, sum(batch.num_rows for batch in iterator))
-        begin = self._begin(task, state)
-        return written_by(TaskSender(self._options, task, self._columns, begin), iterator)
-
-    def _begin(self, task: TaskId, state: FolderState | None) -> Begin:
-        if self._options.delivery == AT_LEAST_ONCE:
-            return _nothing_earlier
-        if state is not None:
-            return _begin_in(state, task)
-        ledger = ClusterLedger(_brokers(self._options), task.query_id)
-        limit_ms = self._options.retry_timeout_ms
-        return lambda topic, ends: patiently(limit_ms, partial(ledger.begin, topic, task.batch_id, ends))
+        return written_by(TaskSender(self._options, task, self._columns, _begin(state, task)), iterator)
 
     @override
     @plainly
@@ -118,13 +103,13 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         _check(options, schema)
         if overwrite:
             raise OptionError('topics cannot be overwritten; use mode("append")')
+        if options.state_location is None:
+            options = _without_state(options)
         _folder(options)
         self._options = replace(options, routes=looked_up(options))
         self._columns = columns_of(schema)
         # Made once on the driver and pickled into every task.
         self._run = _token()
-        self._started_ms = this_worker().clock.now_ms()
-        self._known = frozenset(queue for route in self._options.routes.values() for queue in route.readable)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | Refused:
@@ -134,23 +119,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         context = _context()
         task = TaskId(f"job-{self._run}", 0, context.partitionId(), self._run, context.taskAttemptId())
         state = _folder(self._options)
-        begin = self._begin(task, state, context.attemptNumber())
-        written = written_by(TaskSender(self._options, task, self._columns, begin), iterator)
-        if state is None and written.unmatched:
-            raise SinkStateError(
-                f"task {task.text} was tried again with other rows: {written.unmatched} of the "
-                f"{written.earlier} messages that it stored before fit none of its {written.rows} rows"
-            )
-        return written
-
-    def _begin(self, task: TaskId, state: FolderState | None, attempt: int) -> Begin:
-        if state is not None:
-            return _begin_in(state, task)
-        if self._options.delivery != EXACTLY_ONCE:
-            return _nothing_earlier
-        ledger = JobLedger(_brokers(self._options), self._started_ms, self._known)
-        limit_ms = self._options.retry_timeout_ms
-        return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))
+        return written_by(TaskSender(self._options, task, self._columns, _begin(state, task)), iterator)
 
     @override
     @plainly
@@ -174,25 +143,36 @@ def _check(options: WriteOptions, schema: StructType) -> None:
         raise OptionError(f"option batchBytes is above {LARGEST_SEND_BYTES}: a request holds no more")
 
 
+def _without_state(options: WriteOptions) -> WriteOptions:
+    """Of a batch job that keeps no state: at least once, told in the log unless that was asked for.
+
+    Raises:
+        OptionError: exactly once was asked for.
+    """
+    if options.delivery == EXACTLY_ONCE:
+        raise OptionError(f"delivery={EXACTLY_ONCE} needs the option stateLocation, a folder, in a batch job")
+    if options.delivery is None:
+        log.warning(
+            "rows of a task that Spark tries again are sent again (delivery=%s): "
+            "with a folder as stateLocation each is stored once",
+            AT_LEAST_ONCE,
+        )
+    return replace(options, delivery=AT_LEAST_ONCE)
+
+
+def _begin(state: FolderState | None, task: TaskId) -> Begin:
+    """Notes in the folder where an attempt begins."""
+    return _nothing_earlier if state is None else partial(state.begin, task)
+
+
 def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
     return None
-
-
-def _begin_in(state: FolderState, task: TaskId) -> Begin:
-    """Note in the folder where an attempt begins."""
-    return partial(state.begin, task)
-
-
-def _brokers(options: WriteOptions) -> Brokers:
-    return Brokers(options.name_servers, options.request_timeout_ms, options.routes)
 
 
 def _folder(options: WriteOptions) -> FolderState | None:
     """Where the state is kept, if it is kept in files."""
     location = options.state_location
-    if location is None or location == CLUSTER or options.delivery == AT_LEAST_ONCE:
-        return None
-    return FolderState(location)
+    return FolderState(location) if location is not None and options.is_exact else None
 
 
 def _context() -> TaskContext:

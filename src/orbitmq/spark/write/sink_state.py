@@ -57,10 +57,8 @@ class FolderState:
             try:
                 self._files, root = fs.FileSystem.from_uri(pyarrow_uri(location))
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise OptionError(
-                    f"stateLocation={location!r} cannot be used: {error}. Known are file, s3, gs, abfs and "
-                    f"hdfs; or stateLocation=cluster, which needs no files"
-                ) from error
+                known = "Known are file, s3, gs, abfs and hdfs"
+                raise OptionError(f"stateLocation={location!r} cannot be used: {error}. {known}") from error
         self._root = root.rstrip("/")
 
     def note_routes(self, routes: Mapping[str, QueueAddresses]) -> None:
