@@ -24,8 +24,7 @@ from benchmarks.measure import table
 from benchmarks.ports import free_ports
 from benchmarks.servers import Ours, PeerUnavailableError, Server, apache_classpath
 
-from orbitmq import ConsumeFrom, Message, Producer, SendError
-from orbitmq.client import AssignedConsumer
+from orbitmq import AssignedConsumer, ConsumeFrom, Message, Producer, SendError
 
 TOPIC = "fault_tolerance"
 SLOW, KILLED = "broker-b", "broker-c"

@@ -21,7 +21,7 @@ from benchmarks.measure import table
 from benchmarks.remoting import Client
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
 
-from orbitmq.client import Producer
+from orbitmq import Producer
 from orbitmq.durations import instant
 from orbitmq.message.model import Message
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from orbitmq import ConsumeFrom, Consumer, Message, ReceivedMessage, TransactionProducer
-from orbitmq import LocalTransactionState as State
+from orbitmq import TransactionState as State
 
 NAME_SERVERS = "127.0.0.1:9876"
 paid: set[str] = set()  # stands for a table of your database

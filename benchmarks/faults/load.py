@@ -19,7 +19,6 @@ from benchmarks.servers import ROOT, child_settings
 from orbitmq import (
     ConsumeFrom,
     Consumer,
-    LocalTransactionState,
     Message,
     MessageQueue,
     Producer,
@@ -27,6 +26,7 @@ from orbitmq import (
     SendStatus,
     SimpleConsumer,
     TransactionProducer,
+    TransactionState,
 )
 from orbitmq.admin import Admin
 from orbitmq.client.consumer.puller import FlowLimits
@@ -272,24 +272,24 @@ class Load:
     async def _transactions(self, producer: TransactionProducer) -> None:
         """Of ten seven commit at once, one rolls back, two are left open and committed when asked."""
 
-        async def send(message: Message, state: LocalTransactionState) -> SendResult:
+        async def send(message: Message, state: TransactionState) -> SendResult:
             return (await producer.send_in_transaction(message, lambda _: state)).sent
 
         async for number in self._paced("transaction", 8):
-            state = LocalTransactionState.COMMIT
+            state = TransactionState.COMMIT
             if number % 10 == 3:
-                state = LocalTransactionState.ROLLBACK
+                state = TransactionState.ROLLBACK
             elif number % 5 == 0:
-                state = LocalTransactionState.UNKNOWN
+                state = TransactionState.UNKNOWN
             sending = send(Message("transaction", str(number)), state)
-            wanted = state is not LocalTransactionState.ROLLBACK
+            wanted = state is not TransactionState.ROLLBACK
             await self._note("transaction", number, sending, wanted=wanted)
 
-    async def _check(self, message: ReceivedMessage) -> LocalTransactionState:
+    async def _check(self, message: ReceivedMessage) -> TransactionState:
         number = int(message.body)
         self._history.checks.append((number, self.now()))
         rolled_back = number % 10 == 3
-        return LocalTransactionState.ROLLBACK if rolled_back else LocalTransactionState.COMMIT
+        return TransactionState.ROLLBACK if rolled_back else TransactionState.COMMIT
 
     # -- consuming -------------------------------------------------------------------------------------
 

@@ -11,7 +11,51 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from orbitmq._lazy import lazy
+
+if TYPE_CHECKING:
+    from orbitmq.message.errors import MessageFormatError as MessageFormatError
+    from orbitmq.transport.errors import ConnectError as ConnectError
+    from orbitmq.transport.errors import ConnectionLostError as ConnectionLostError
+    from orbitmq.transport.errors import RequestTimeoutError as RequestTimeoutError
+    from orbitmq.transport.errors import TooManyRequestsError as TooManyRequestsError
+    from orbitmq.transport.errors import TransportError as TransportError
+
+__all__ = [
+    "Attempt",
+    "BrokerError",
+    "CatalogueEntry",
+    "ClientStateError",
+    "ConnectError",
+    "ConnectionLostError",
+    "MessageFormatError",
+    "MessageNotFoundError",
+    "NameServerError",
+    "NotStoredSafelyError",
+    "OrbitError",
+    "ReplyTimeoutError",
+    "RequestTimeoutError",
+    "SendError",
+    "SendErrorKind",
+    "StartError",
+    "TooManyRequestsError",
+    "TopicNotFoundError",
+    "TransportError",
+    "ValidationError",
+    "catalogue",
+]
+
+# Errors of the rooms above this one, as far as a program meets them; loaded on first use.
+_HOMES = {
+    "ConnectError": "orbitmq.transport.errors",
+    "ConnectionLostError": "orbitmq.transport.errors",
+    "MessageFormatError": "orbitmq.message.errors",
+    "RequestTimeoutError": "orbitmq.transport.errors",
+    "TooManyRequestsError": "orbitmq.transport.errors",
+    "TransportError": "orbitmq.transport.errors",
+}
 
 
 class OrbitError(Exception):
@@ -215,3 +259,7 @@ class SendError(OrbitError):
     def brokers_tried(self) -> list[str]:
         """Names of the brokers tried, in order, with repetitions."""
         return [attempt.broker_name for attempt in self.attempts]
+
+
+if not TYPE_CHECKING:  # type checkers refuse names that are not above
+    __getattr__, __dir__ = lazy(__name__, _HOMES, __all__)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import producer_of
 
-from orbitmq import ConsumeFrom, Consumer, LocalTransactionState, Message, ReceivedMessage, SendStatus
+from orbitmq import ConsumeFrom, Consumer, Message, ReceivedMessage, SendStatus, TransactionState
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode
@@ -46,7 +46,7 @@ async def test_a_body_at_the_limit_takes_every_way(orbitmq_world: World) -> None
     properties = {"own": "x" * 30_000}
     async with world.admin() as admin:
         await admin.create_topic("t", queues=1)
-    state = LocalTransactionState.COMMIT
+    state = TransactionState.COMMIT
     async with world.transaction_producer("pg", check=lambda _: state) as producer:
         for options in ({}, {"delay_level": 1}, {"delay": 1.5}):
             result = await producer.send(Message("t", body, properties=properties, **options))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import producer_of, until
 
-from orbitmq import AutoBatch, LocalTransactionState, Message, Producer, TransactionProducer, ValidationError
+from orbitmq import AutoBatch, Message, Producer, TransactionProducer, TransactionState, ValidationError
 from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.client.observe.telemetry import Telemetry
 from orbitmq.errors import ReplyTimeoutError
@@ -45,7 +45,7 @@ async def request(producer: Producer, message: Any) -> None:
 
 
 async def in_transaction(producer: Any, message: Any) -> None:
-    await producer.send_in_transaction(message, lambda _message: LocalTransactionState.COMMIT)
+    await producer.send_in_transaction(message, lambda _message: TransactionState.COMMIT)
 
 
 EVERY = [send, submit, send_batch, send_oneway, request, in_transaction]
@@ -55,7 +55,7 @@ def every_producer(world: Any, **options: Any) -> TransactionProducer:
     world.topics["t"] = world.topics["ns%t"] = {"a": 1}
     return TransactionProducer(
         "pg",
-        check=lambda _message: LocalTransactionState.COMMIT,
+        check=lambda _message: TransactionState.COMMIT,
         name_servers=world.name_servers,
         runtime=world.runtime,
         **options,
@@ -186,7 +186,7 @@ async def test_a_time_that_no_send_can_have_is_refused_by_every_kind_of_send(wor
                 lambda wait: producer.request(message, timeout=wait),
                 lambda wait: producer.recall("t", "handle", timeout=wait),
                 lambda wait: producer.send_in_transaction(
-                    message, lambda _message: LocalTransactionState.COMMIT, timeout=wait
+                    message, lambda _message: TransactionState.COMMIT, timeout=wait
                 ),
             ]
             for each in sends:

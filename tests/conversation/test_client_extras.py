@@ -10,7 +10,7 @@ from tests.conversation.scripted import running, until
 from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendResult
 from orbitmq.client.hooks import EndTransactionContext, SendHook
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.client.producer.transactional import TransactionProducer, TransactionState
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import ValidationError
 from orbitmq.message.properties import decode_properties, encode_properties, parse_properties
@@ -204,11 +204,11 @@ async def test_the_end_of_a_transaction_is_shown_to_hooks_and_traced(runtime: Si
             seen.append(context)
             raise RuntimeError("a hook may fail")
 
-    async def check(message: ReceivedMessage) -> LocalTransactionState:
-        return LocalTransactionState.COMMIT
+    async def check(message: ReceivedMessage) -> TransactionState:
+        return TransactionState.COMMIT
 
-    async def work(message: Message) -> LocalTransactionState:
-        decided = {b"good": LocalTransactionState.COMMIT, b"bad": LocalTransactionState.ROLLBACK}
+    async def work(message: Message) -> TransactionState:
+        decided = {b"good": TransactionState.COMMIT, b"bad": TransactionState.ROLLBACK}
         return decided[message.body]
 
     async with LocalCluster(runtime, brokers=1, root="/c") as cluster:

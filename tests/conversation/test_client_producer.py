@@ -11,7 +11,6 @@ import pytest
 from tests.conversation.scripted import producer_of
 
 from orbitmq import (
-    LocalTransactionState,
     Message,
     MessageQueue,
     Producer,
@@ -19,6 +18,7 @@ from orbitmq import (
     SendResult,
     SendStatus,
     TransactionProducer,
+    TransactionState,
     ValidationError,
 )
 from orbitmq.client.core.instance import ClientInstance
@@ -103,7 +103,7 @@ async def test_a_prepared_message_has_its_flag_and_only_a_transaction_makes_one(
     async with producer_of(world) as producer:
         await producer.send(marked)
     options = {"name_servers": world.name_servers, "runtime": world.runtime}
-    state = LocalTransactionState.COMMIT
+    state = TransactionState.COMMIT
     async with TransactionProducer("pg", check=lambda _: state, **options) as transactions:
         await transactions.send_in_transaction(marked, lambda _: state)
     plain, half = (command.ext for command in world.brokers["a"].requests(SEND))

@@ -9,7 +9,7 @@ import pytest
 from tests.conversation.scripted import producer_of
 from tests.conversation.test_client_text_without_utf8 import DOORS, SENDS
 
-from orbitmq import AutoBatch, LocalTransactionState, Message, TransactionProducer, ValidationError
+from orbitmq import AutoBatch, Message, TransactionProducer, TransactionState, ValidationError
 from orbitmq.message.properties import properties_text
 
 KINDS: tuple[dict[Any, Any], ...] = (
@@ -53,7 +53,7 @@ async def test_a_delay_with_a_plus_is_a_delay(world: Any, delay: str) -> None:
     async with producer_of(world) as producer:
         with pytest.raises(ValidationError, match="delayed message cannot travel in a batch"):
             await producer.send_batch([message])
-    state = LocalTransactionState.COMMIT
+    state = TransactionState.COMMIT
     async with TransactionProducer(
         "pg", check=lambda _: state, name_servers=world.name_servers, runtime=world.runtime
     ) as producer:

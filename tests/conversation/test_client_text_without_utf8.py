@@ -11,11 +11,11 @@ from tests.conversation.scripted import producer_of
 from orbitmq import (
     AutoBatch,
     Consumer,
-    LocalTransactionState,
     Message,
     Producer,
     SimpleConsumer,
     TransactionProducer,
+    TransactionState,
     ValidationError,
 )
 from orbitmq.client.core.instance import ClientInstance
@@ -59,7 +59,7 @@ async def test_a_message_is_refused_at_every_door(
 
 @pytest.mark.behaviour("MV-18")
 async def test_so_is_a_transaction_and_a_key_that_orders(world: Any) -> None:
-    state = LocalTransactionState.COMMIT
+    state = TransactionState.COMMIT
     options = {"name_servers": world.name_servers, "runtime": world.runtime}
     async with TransactionProducer("pg", check=lambda _: state, **options) as producer:
         with pytest.raises(ValidationError, match="property 'TAGS' ="):

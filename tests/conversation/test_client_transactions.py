@@ -13,7 +13,7 @@ from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.producer.producer import Producer
-from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.client.producer.transactional import TransactionProducer, TransactionState
 from orbitmq.errors import (
     ClientStateError,
     NotStoredSafelyError,
@@ -31,9 +31,9 @@ from orbitmq.testing import SimulatedLoop
 from orbitmq.testing import World as MemoryWorld
 
 COMMIT, ROLLBACK, UNKNOWN = (
-    LocalTransactionState.COMMIT,
-    LocalTransactionState.ROLLBACK,
-    LocalTransactionState.UNKNOWN,
+    TransactionState.COMMIT,
+    TransactionState.ROLLBACK,
+    TransactionState.UNKNOWN,
 )
 
 
@@ -63,18 +63,18 @@ def world(orbitmq_loop: SimulatedLoop, runtime: SimulatedRuntime, request: pytes
 class Local:
     """The sender's own work: an outcome for each body, and a note of what was asked."""
 
-    def __init__(self, outcome: LocalTransactionState | None = COMMIT) -> None:
+    def __init__(self, outcome: TransactionState | None = COMMIT) -> None:
         self.outcome = outcome
         self.executed: list[Message] = []
         self.checked: list[ReceivedMessage] = []
 
-    async def execute(self, message: Message) -> LocalTransactionState:
+    async def execute(self, message: Message) -> TransactionState:
         self.executed.append(message)
         if self.outcome is None:
             raise ConnectionError("the database is gone")
         return self.outcome
 
-    async def check(self, message: ReceivedMessage) -> LocalTransactionState:
+    async def check(self, message: ReceivedMessage) -> TransactionState:
         self.checked.append(message)
         return COMMIT if message.body.startswith(b"good") else ROLLBACK
 
@@ -96,7 +96,7 @@ async def test_the_end_goes_where_the_half_message_is_stored(
 @pytest.mark.behaviour("MV-12")
 @pytest.mark.parametrize(("outcome", "delivered"), [(COMMIT, [b"good"]), (ROLLBACK, [])])
 async def test_the_senders_own_work_decides_and_nobody_asks(
-    world: World, outcome: LocalTransactionState, delivered: list[bytes]
+    world: World, outcome: TransactionState, delivered: list[bytes]
 ) -> None:
     local = Local(outcome)
     async with TransactionProducer("pg", check=local.check, **world.options) as producer:
@@ -159,10 +159,10 @@ async def test_whatever_plain_work_raises_reaches_the_caller_and_the_check_decid
 ) -> None:
     asked = []
 
-    def execute(message: Message) -> LocalTransactionState:
+    def execute(message: Message) -> TransactionState:
         raise raised
 
-    def check(message: ReceivedMessage) -> LocalTransactionState:
+    def check(message: ReceivedMessage) -> TransactionState:
         asked.append(message.body)
         if len(asked) == 1:
             raise raised
@@ -225,13 +225,13 @@ async def test_nothing_is_begun_when_the_half_message_is_not_safe(world: World) 
 async def test_a_check_that_fails_is_asked_again(world: World) -> None:
     times = []
 
-    def check(_message: ReceivedMessage) -> LocalTransactionState:
+    def check(_message: ReceivedMessage) -> TransactionState:
         times.append(world.runtime.clock.monotonic())
         if len(times) == 1:
             raise ConnectionError
         return COMMIT
 
-    def execute(_message: Message) -> LocalTransactionState:
+    def execute(_message: Message) -> TransactionState:
         return UNKNOWN
 
     async with TransactionProducer("pg", check=check, **world.options) as producer:
@@ -268,7 +268,7 @@ async def test_a_producer_that_did_not_start_closes(world: World) -> None:
 async def test_a_half_message_whose_end_was_lost_waits_for_its_master(world: World) -> None:
     local = Local()
 
-    async def dies(message: Message) -> LocalTransactionState:
+    async def dies(message: Message) -> TransactionState:
         world.crash("broker-a")
         return COMMIT
 

@@ -13,11 +13,11 @@ from orbitmq import (
     AutoBatch,
     ConsumeFrom,
     Consumer,
-    LocalTransactionState,
     Message,
     Producer,
     ReceivedMessage,
     SimpleConsumer,
+    TransactionState,
 )
 from orbitmq.broker.broker import Broker
 from orbitmq.message import property_names, way
@@ -33,8 +33,8 @@ def copy(message: ReceivedMessage, topic: str = "next", **options: Any) -> Messa
     return Message(topic, message.body, properties=message.properties, **options)
 
 
-async def committed(_: Message) -> LocalTransactionState:
-    return LocalTransactionState.COMMIT
+async def committed(_: Message) -> TransactionState:
+    return TransactionState.COMMIT
 
 
 async def whole(producer: Producer, message: ReceivedMessage) -> None:
@@ -113,7 +113,7 @@ async def test_a_received_transaction_begins_another_one(orbitmq_world: World) -
         message.properties["TRAN_PREPARED_QUEUE_OFFSET"] = "0"
         message.properties["TRANSACTION_CHECK_TIMES"] = "15"
         async with transactions.transaction(copy(message)) as open_:
-            assert open_.state is LocalTransactionState.COMMIT
+            assert open_.state is TransactionState.COMMIT
             (half,) = await stored(world, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
             assert half["PGROUP"] == "shop"
             assert not {"TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"} & half.keys()

@@ -13,7 +13,7 @@ import pytest
 from tests.conversation.test_replication_escape import stored
 from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE
 
-from orbitmq import BrokerError, LocalTransactionState, Message, ReceivedMessage
+from orbitmq import BrokerError, Message, ReceivedMessage, TransactionState
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.progress import due_of
@@ -72,9 +72,9 @@ async def committing(world: World) -> AsyncIterator[list[tuple[bytes, float]]]:
     """A producer of the group "shop" that all masters know; about what it was asked when. It says commit."""
     asked: list[tuple[bytes, float]] = []
 
-    async def check(message: ReceivedMessage) -> LocalTransactionState:
+    async def check(message: ReceivedMessage) -> TransactionState:
         asked.append((message.body, world.clock.monotonic()))
-        return LocalTransactionState.COMMIT
+        return TransactionState.COMMIT
 
     async with world.transaction_producer("shop", check=check) as producer:
         for _ in range(8):

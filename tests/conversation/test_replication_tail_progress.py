@@ -8,7 +8,7 @@ import pytest
 from tests.conversation.test_replication_escape_life import put
 from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, log_of, store
 
-from orbitmq import LocalTransactionState, Message, Producer, ReceivedMessage
+from orbitmq import Message, Producer, ReceivedMessage, TransactionState
 from orbitmq.broker.role import Role
 from orbitmq.durations import instant
 from orbitmq.message.record import iter_records
@@ -184,9 +184,9 @@ async def test_a_half_message_handed_on_from_such_a_tail_ends_no_other_transacti
     """Both lie at the same offset of the half queue."""
     world, asked = orbitmq_world, set[bytes]()
 
-    async def check(message: ReceivedMessage) -> LocalTransactionState:
+    async def check(message: ReceivedMessage) -> TransactionState:
         asked.add(message.body)
-        return LocalTransactionState.COMMIT
+        return TransactionState.COMMIT
 
     def half(body: bytes) -> None:
         put(world.brokers[MASTER], "t", body, TRAN_MSG="true", PGROUP="shop", UNIQ_KEY=body.decode())

@@ -17,7 +17,7 @@ from tests.interop.kill_load import Load
 from tests.interop.python_cells import as_content, messages, send
 from tests.interop.world import Place, World, check, equal, wait_registered
 
-from orbitmq.client import ConsumeFrom, Consumer, Producer, SimpleConsumer
+from orbitmq import ConsumeFrom, Consumer, Producer, SimpleConsumer
 from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import Message, ReceivedMessage

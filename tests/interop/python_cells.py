@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.interop.java_cells import expected, same_messages
 from tests.interop.world import Place, World, check, equal
 
-from orbitmq.client import Consumer, Producer
+from orbitmq import Consumer, Producer
 from orbitmq.client.model import ConsumeFrom, SendStatus
 from orbitmq.message.model import Message, ReceivedMessage
 

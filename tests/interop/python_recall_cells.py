@@ -6,7 +6,7 @@ import asyncio
 
 from tests.interop.world import CellError, Place, World, check, equal
 
-from orbitmq.client import Consumer, Producer
+from orbitmq import Consumer, Producer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import BrokerError
 from orbitmq.message import property_names

@@ -6,8 +6,8 @@ import asyncio
 
 from tests.interop.world import Place, World, check
 
+from orbitmq import Consumer, Producer
 from orbitmq.admin import Admin, TraceStep
-from orbitmq.client import Consumer, Producer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.message.model import Message, ReceivedMessage
 

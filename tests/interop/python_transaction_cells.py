@@ -10,7 +10,7 @@ from benchmarks.servers import free_ports
 from tests.interop.records import read_queue
 from tests.interop.world import Place, World, equal, wait_registered
 
-from orbitmq.client import Consumer, LocalTransactionState, Producer, TransactionProducer
+from orbitmq import Consumer, Producer, TransactionProducer, TransactionState
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.message import property_names
 from orbitmq.message.model import Message, ReceivedMessage
@@ -38,20 +38,20 @@ async def _transactions(place: Place, topic: str, group: str) -> tuple[list[str]
     checked: set[str] = set()
     received: list[str] = []
     states = {
-        "commit": LocalTransactionState.COMMIT,
-        "rollback": LocalTransactionState.ROLLBACK,
-        "checked good": LocalTransactionState.UNKNOWN,
-        "checked bad": LocalTransactionState.UNKNOWN,
+        "commit": TransactionState.COMMIT,
+        "rollback": TransactionState.ROLLBACK,
+        "checked good": TransactionState.UNKNOWN,
+        "checked bad": TransactionState.UNKNOWN,
     }
 
-    async def execute(message: Message) -> LocalTransactionState:
+    async def execute(message: Message) -> TransactionState:
         return states[message.body.decode()]
 
-    async def check(message: ReceivedMessage) -> LocalTransactionState:
+    async def check(message: ReceivedMessage) -> TransactionState:
         body = message.body.decode()
         checked.add(body)
         good = body in ("commit", "checked good")
-        return LocalTransactionState.COMMIT if good else LocalTransactionState.ROLLBACK
+        return TransactionState.COMMIT if good else TransactionState.ROLLBACK
 
     async with (
         TransactionProducer(f"{group}_p", check=check, name_servers=place.ns) as producer,
@@ -131,24 +131,24 @@ def handed_over(world: World, first: str, second: str) -> None:
                 equal(bodies, wanted, "messages delivered")
 
 
-OUTCOMES = {"commit": LocalTransactionState.COMMIT, "rollback": LocalTransactionState.ROLLBACK}
+OUTCOMES = {"commit": TransactionState.COMMIT, "rollback": TransactionState.ROLLBACK}
 
 
 async def _leave_open(ns: str, topic: str) -> None:
     """End some, and let the others be asked about once, in vain."""
     asked: set[str] = set()
 
-    async def execute(message: Message) -> LocalTransactionState:
+    async def execute(message: Message) -> TransactionState:
         how, outcome, _ = message.body.decode().split()
-        return OUTCOMES[outcome] if how == "ended" else LocalTransactionState.UNKNOWN
+        return OUTCOMES[outcome] if how == "ended" else TransactionState.UNKNOWN
 
-    async def check(message: ReceivedMessage) -> LocalTransactionState:
+    async def check(message: ReceivedMessage) -> TransactionState:
         how, _outcome, _ = message.body.decode().split()
         if how == "ended":
             # Apache's broker asks about ended ones too; a second commit would be a second message.
-            return LocalTransactionState.ROLLBACK
+            return TransactionState.ROLLBACK
         asked.add(message.body.decode())
-        return LocalTransactionState.UNKNOWN
+        return TransactionState.UNKNOWN
 
     async with TransactionProducer("interop_open", check=check, name_servers=ns) as producer:
         for how in ("ended", "open"):
@@ -164,7 +164,7 @@ async def _leave_open(ns: str, topic: str) -> None:
 async def _end_all(ns: str, topic: str) -> set[str]:
     asked: set[str] = set()
 
-    async def check(message: ReceivedMessage) -> LocalTransactionState:
+    async def check(message: ReceivedMessage) -> TransactionState:
         asked.add(message.body.decode())
         return OUTCOMES[message.body.decode().split()[1]]
 

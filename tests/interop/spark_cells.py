@@ -18,7 +18,7 @@ from tests.interop.replica_cells import REGISTER_MS, caught_up
 from tests.interop.sql_cells import allow
 from tests.interop.world import CellError, Place, World, check, equal, wait_registered
 
-from orbitmq.client import Producer
+from orbitmq import Producer
 from orbitmq.message.model import Message
 
 if TYPE_CHECKING:

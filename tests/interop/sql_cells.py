@@ -10,8 +10,8 @@ from tests.interop.python_cells import as_content, messages, send
 from tests.interop.world import Place, World, check, equal
 from tests.sql_evaluator import Tree, matches, render
 
+from orbitmq import Consumer
 from orbitmq.admin import Admin
-from orbitmq.client import Consumer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import BrokerError
 from orbitmq.message.model import Message, ReceivedMessage

@@ -14,7 +14,7 @@ from tests.interop.kill_load import Load
 from tests.interop.records import read_queue
 from tests.interop.world import Place, World, check, equal, wait_registered
 
-from orbitmq.client import Producer
+from orbitmq import Producer
 from orbitmq.durations import instant
 from orbitmq.message.model import Message
 from orbitmq.message.record import decode_record

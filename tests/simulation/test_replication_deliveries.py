@@ -11,7 +11,7 @@ from tests.conversation.test_replication_escape import stored
 from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, role_of
 from tests.seeds import seeds
 
-from orbitmq import LocalTransactionState, Message, ReceivedMessage
+from orbitmq import Message, ReceivedMessage, TransactionState
 from orbitmq.broker.role import Role
 from orbitmq.message.properties import encode_properties
 from orbitmq.store import NewMessage
@@ -95,9 +95,9 @@ async def test_what_waits_at_a_master_is_delivered_once(orbitmq_world: World, or
     run = Run(world, dice)
     asked: dict[bytes, list[int]] = defaultdict(list)
 
-    async def check(message: ReceivedMessage) -> LocalTransactionState:
+    async def check(message: ReceivedMessage) -> TransactionState:
         asked[message.body].append(run.now())
-        return LocalTransactionState.COMMIT
+        return TransactionState.COMMIT
 
     for name in (MASTER, OTHER):
         await world.until(lambda name=name: role_of(world, name) is Role.MASTER)  # type: ignore[misc]

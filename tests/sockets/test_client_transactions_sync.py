@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq import LocalTransactionState, Message, ReceivedMessage
+from orbitmq import Message, ReceivedMessage, TransactionState
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.runtime.system import system_runtime
 from orbitmq.sync import Consumer, Producer, TransactionProducer
 
-COMMIT = LocalTransactionState.COMMIT
+COMMIT = TransactionState.COMMIT
 
 
 def test_a_program_without_asyncio_commits_asks_and_answers(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def _program(name_servers: str) -> None:
     bodies: list[bytes] = []
     checked = threading.Event()
 
-    def check(message: ReceivedMessage) -> LocalTransactionState:
+    def check(message: ReceivedMessage) -> TransactionState:
         assert message.body == b"checked"
         checked.set()
         return COMMIT

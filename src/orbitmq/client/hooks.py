@@ -7,16 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orbitmq.client.model import SendResult
-from orbitmq.durations import EPOCH, instant
+from orbitmq.durations import EPOCH, datetime, instant
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict
 from orbitmq.runtime.seam import Clock
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 log = logging.getLogger("orbitmq.client")
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from orbitmq.durations import MAX_DELAY_S, Duration, instant, instant_ms, milliseconds, seconds, shown
+from orbitmq.durations import (
+    MAX_DELAY_S,
+    Duration,
+    datetime,
+    instant,
+    instant_ms,
+    milliseconds,
+    seconds,
+    shown,
+)
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, way
 from orbitmq.message.errors import MessageFormatError
@@ -19,9 +28,6 @@ from orbitmq.message.settling import ACK, Ending, Keeper, Settled, Verdict, retr
 from orbitmq.message.utf8 import check_utf8
 from orbitmq.message.way import without
 from orbitmq.runtime.tasks import failed_itself
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 log = logging.getLogger("orbitmq.client")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from orbitmq.client.consumer import assigned, consumer, pull, simple
 from orbitmq.client.consumer.handling import Listener
@@ -20,13 +20,10 @@ from orbitmq.client.consumer.options import (
 )
 from orbitmq.client.consumer.shutdown import first_signal_calls
 from orbitmq.client.keywords import shows_keywords
-from orbitmq.durations import Duration
+from orbitmq.durations import Duration, datetime
 from orbitmq.message.model import MessageQueue, Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.sync.face import Face
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 H = TypeVar("H", bound=Callable[..., Any])
 

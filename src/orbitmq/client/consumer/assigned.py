@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import AssignedKeywords, AssignedOptions
@@ -14,15 +14,12 @@ from orbitmq.client.core.broker_calls import Filter, PullOptions, PullStatus
 from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.ranges import check_number
-from orbitmq.durations import Duration, instant_ms, milliseconds
+from orbitmq.durations import Duration, datetime, instant_ms, milliseconds
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 log = logging.getLogger("orbitmq.client")
 

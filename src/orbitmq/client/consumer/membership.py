@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from orbitmq.client.consumer.options import MemberOptions
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
@@ -11,7 +10,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.validation import check_group, check_topic
-from orbitmq.durations import instant_ms
+from orbitmq.durations import datetime, instant_ms
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX, SQL92, TAG
@@ -25,9 +24,6 @@ from orbitmq.wire.bodies.client import (
     MessageModel,
     SubscriptionData,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 ALL = "*"
 # How long ago ConsumeFrom.TIMESTAMP begins when no time is given (DefaultMQPushConsumer.consumeTimestamp).

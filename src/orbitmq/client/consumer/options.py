@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from orbitmq.client.consumer.allocation import Allocation, ByBroker, average
 from orbitmq.client.consumer.delivery import FAILURE_PAUSE_S
@@ -14,12 +14,9 @@ from orbitmq.client.hooks import ConsumeHook, ConsumeMiddleware
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_kind, check_options
 from orbitmq.client.validation import check_topic
-from orbitmq.durations import Duration
+from orbitmq.durations import Duration, datetime
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Runtime
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 def checked_start(consume_from: object) -> None:

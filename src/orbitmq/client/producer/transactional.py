@@ -39,7 +39,7 @@ END_TIMEOUT_MS = 3000
 MAX_CHECKS = 2000
 
 
-class LocalTransactionState(IntEnum):
+class TransactionState(IntEnum):
     """How the sender's own work ended; the value is what END_TRANSACTION carries."""
 
     UNKNOWN = sysflag.TRANSACTION_NOT
@@ -49,13 +49,13 @@ class LocalTransactionState(IntEnum):
 
 # The names that hooks and trace records give them.
 _JAVA_STATES = {
-    LocalTransactionState.UNKNOWN: "UNKNOW",
-    LocalTransactionState.COMMIT: "COMMIT_MESSAGE",
-    LocalTransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
 }
 
-Execute = Callable[[Message], LocalTransactionState | Awaitable[LocalTransactionState]]
-Check = Callable[[ReceivedMessage], LocalTransactionState | Awaitable[LocalTransactionState]]
+Execute = Callable[[Message], TransactionState | Awaitable[TransactionState]]
+Check = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 # Called with the address of the broker that asks, its request, and the half message.
 AnswerCheck = Callable[[str, CheckTransactionStateRequest, ReceivedMessage], Awaitable[None]]
 
@@ -69,7 +69,7 @@ class TransactionResult(msgspec.Struct, frozen=True):
     """
 
     sent: SendResult
-    state: LocalTransactionState
+    state: TransactionState
 
 
 class Transaction:
@@ -84,15 +84,15 @@ class Transaction:
     def __init__(self, message: Message, sent: SendResult) -> None:
         self.message = message
         self.sent = sent
-        self.state = LocalTransactionState.COMMIT
+        self.state = TransactionState.COMMIT
 
     def roll_back(self) -> None:
         """Discard the message: no consumer gets it."""
-        self.state = LocalTransactionState.ROLLBACK
+        self.state = TransactionState.ROLLBACK
 
     def leave_open(self) -> None:
         """Let ``check`` decide later."""
-        self.state = LocalTransactionState.UNKNOWN
+        self.state = TransactionState.UNKNOWN
 
 
 class TransactionProducer(Producer):
@@ -100,9 +100,9 @@ class TransactionProducer(Producer):
 
     ::
 
-        async def check(message: ReceivedMessage) -> LocalTransactionState:
+        async def check(message: ReceivedMessage) -> TransactionState:
             paid = await database.is_paid(message.unique_key)
-            return LocalTransactionState.COMMIT if paid else LocalTransactionState.ROLLBACK
+            return TransactionState.COMMIT if paid else TransactionState.ROLLBACK
 
         async with TransactionProducer("shop", check=check) as producer:
             async with producer.transaction(Message("orders", b"4711")) as transaction:
@@ -153,7 +153,7 @@ class TransactionProducer(Producer):
         """
         shown, sent = await self._begin(message, timeout)
         if sent.status is not SendStatus.SEND_OK:
-            return TransactionResult(sent, LocalTransactionState.ROLLBACK)
+            return TransactionResult(sent, TransactionState.ROLLBACK)
         try:
             state = await self._call(execute, shown)
         except (Exception, asyncio.CancelledError) as error:
@@ -199,15 +199,15 @@ class TransactionProducer(Producer):
         options = SendOptions(timeout_ms=in_ms(timeout) or self._timeout_ms)
         sent = await self._send_taken(half, options)
         if sent.status is not SendStatus.SEND_OK:
-            await self._end(half.topic, sent, LocalTransactionState.ROLLBACK)
+            await self._end(half.topic, sent, TransactionState.ROLLBACK)
         added = {property_names.UNIQ_KEY: sent.message_id, property_names.TRANSACTION_ID: sent.transaction_id}
         return _copy(half, added), sent
 
     async def _leave_open(self, message: Message, sent: SendResult, error: BaseException) -> None:
         text = f"executeLocalTransactionBranch exception: {error!r}"
-        await self._end(message.topic, sent, LocalTransactionState.UNKNOWN, text)
+        await self._end(message.topic, sent, TransactionState.UNKNOWN, text)
 
-    async def _call(self, function: Callable[[Any], Any], message: Message) -> LocalTransactionState:
+    async def _call(self, function: Callable[[Any], Any], message: Message) -> TransactionState:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine
         ):
@@ -216,10 +216,10 @@ class TransactionProducer(Producer):
             result = await self._client.runtime.threads.run(function, message)
             if inspect.isawaitable(result):
                 result = await result
-        return LocalTransactionState.UNKNOWN if result is None else LocalTransactionState(result)
+        return TransactionState.UNKNOWN if result is None else TransactionState(result)
 
     async def _end(
-        self, topic: str, sent: SendResult, state: LocalTransactionState, remark: str | None = None
+        self, topic: str, sent: SendResult, state: TransactionState, remark: str | None = None
     ) -> None:
         broker, full = sent.queue.broker_name, self._namespace.full(topic)
         host, port, place = parse_offset_message_id(sent.offset_message_id.partition(",")[0])
@@ -253,7 +253,7 @@ class TransactionProducer(Producer):
                     request.topic or "",
                     request.msg_id or "",
                     request.transaction_id or "",
-                    _JAVA_STATES[LocalTransactionState(request.commit_or_rollback)],
+                    _JAVA_STATES[TransactionState(request.commit_or_rollback)],
                     address,
                     bool(request.from_transaction_check),
                     instant(self._client.runtime.clock.now_ms()),
@@ -274,7 +274,7 @@ class TransactionProducer(Producer):
             state = await self._call(self._check_transaction, message)
         except Exception as error:
             log.exception("the check of transaction %s failed", message.message_id)
-            state = LocalTransactionState.UNKNOWN
+            state = TransactionState.UNKNOWN
             remark = f"checkLocalTransactionState Exception: {error!r}"
         request = EndTransactionRequest(
             topic=header.topic,

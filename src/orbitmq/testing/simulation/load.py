@@ -12,8 +12,8 @@ from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.model import ConsumeFrom, SendResult, SendStatus
 from orbitmq.client.producer.producer import Producer
-from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
-from orbitmq.durations import instant
+from orbitmq.client.producer.transactional import TransactionProducer, TransactionState
+from orbitmq.durations import datetime, instant
 from orbitmq.errors import OrbitError
 from orbitmq.message import property_names
 from orbitmq.message.ids import parse_offset_message_id
@@ -45,9 +45,6 @@ from orbitmq.testing.simulation.traffic import (
     subscriptions,
 )
 from orbitmq.wire.pop_info import ExtraInfo
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 if TYPE_CHECKING:
     from random import Random
@@ -337,10 +334,10 @@ class Load:
             elif not sent.commits:
                 transaction.roll_back()
 
-    async def _check(self, message: ReceivedMessage) -> LocalTransactionState:
+    async def _check(self, message: ReceivedMessage) -> TransactionState:
         sent = self._history.sent[message.body]
         sent.asked.append((self._history.now_s(), self._group_at(message)))
-        return LocalTransactionState.COMMIT if sent.commits else LocalTransactionState.ROLLBACK
+        return TransactionState.COMMIT if sent.commits else TransactionState.ROLLBACK
 
     def _group_at(self, message: ReceivedMessage) -> str:
         """The broker group that has a half message."""

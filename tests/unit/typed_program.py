@@ -1,0 +1,143 @@
+"""A user's program with each class of the doors; it is type-checked, not run (test_client_surface.py)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import orbitmq.sync as sync
+from orbitmq import (
+    AssignedConsumer,
+    AutoBatch,
+    ByBroker,
+    CompressionType,
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumeHook,
+    Consumer,
+    Duration,
+    FaultItem,
+    FlowLimits,
+    Message,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    ReceivedMessage,
+    SendContext,
+    SendError,
+    SendHook,
+    SendResult,
+    SendStatus,
+    Settled,
+    SimpleConsumer,
+    TransactionProducer,
+    TransactionState,
+    UnreadableMessage,
+    consistent_hash,
+)
+from orbitmq.errors import Attempt, SendErrorKind
+from orbitmq.testing import World
+
+SERVERS = "127.0.0.1:9876"
+
+
+class Slow(SendHook):
+    def after(self, context: SendContext) -> None:
+        took: float = context.took
+        print(context.queue.broker_name, took, context.begun.isoformat())
+
+
+class Seen(ConsumeHook):
+    def before(self, context: ConsumeContext) -> None:
+        print(context.message.message_id)
+
+
+def pause(tries: int) -> Duration:
+    return timedelta(seconds=tries) if tries else 0.5
+
+
+async def check(message: ReceivedMessage) -> TransactionState:
+    return TransactionState.COMMIT if message.unique_key else TransactionState.UNKNOWN
+
+
+async def produce() -> SendResult | None:
+    batches = AutoBatch(linger=timedelta(milliseconds=5))
+    async with Producer(
+        "shop",
+        name_servers=SERVERS,
+        timeout=3.0,
+        auto_batch=batches,
+        compression=CompressionType.ZLIB,
+        hooks=[Slow()],
+    ) as producer:
+        queues: list[MessageQueue] = await producer.queues("orders")
+        later = datetime.now(UTC) + timedelta(hours=1)
+        await producer.send_batch([Message("orders", b"1"), Message("orders", b"2")], queue=queues[0])
+        await producer.send_oneway(Message("orders", "3", tags="new", keys=["a"]))
+        await producer.send(Message("orders", b"4", deliver_at=later), timeout=pause(1))
+        answer: ReceivedMessage = await producer.request(Message("ask", b"?"), timeout=2)
+        faults: list[FaultItem] = producer.fault_table()
+        print(answer.born_at, [item.latency for item in faults])
+        try:
+            result = await producer.send(Message("orders", b"5"), ordering_key=4711)
+        except SendError as error:
+            attempts: tuple[Attempt, ...] = error.attempts
+            print(attempts, error.kind is SendErrorKind.TIMEOUT)
+            return None
+        return result if result.status is SendStatus.SEND_OK else None
+
+
+async def transact() -> None:
+    async with (
+        TransactionProducer("shop", check=check, name_servers=SERVERS) as producer,
+        producer.transaction(Message("orders", b"6")) as transaction,
+    ):
+        transaction.roll_back()
+
+
+async def consume() -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        if isinstance(message, UnreadableMessage):
+            message.reject("damaged")
+        settled: Settled = message.retry(delay=30)
+        print(settled)
+
+    limits = FlowLimits(messages=100)
+    async with Consumer("billing", limits=limits, allocate=ByBroker(), hooks=[Seen()]) as consumer:
+        consumer.subscribe("orders", "new || paid")
+        await consumer.run(handle)
+    async with PullConsumer("audit", allocate=consistent_hash(), consume_from=ConsumeFrom.FIRST) as puller:
+        for each in await puller.poll(timeout=1):
+            each.ack()
+        await puller.commit()
+    async with SimpleConsumer("market", invisible_for=30) as simple:
+        for each in await simple.receive(16, wait=timedelta(seconds=5)):
+            outcome: Settled = await simple.ack(each)
+            print(outcome)
+    async with AssignedConsumer("reader") as reader:
+        reader.assign(await reader.queues("orders"))
+
+
+def blocking() -> None:
+    with sync.Producer("shop", name_servers=SERVERS, timeout=3) as producer:
+        result: SendResult = producer.send(Message("orders", b"7"), timeout=1.5)
+        print(result.message_id, producer.submit(Message("orders", b"8")).result().queue)
+    with (
+        sync.TransactionProducer("shop", check=check) as transactions,
+        transactions.transaction(Message("orders", b"9")) as transaction,
+    ):
+        transaction.leave_open()
+    with sync.Consumer("billing") as consumer:
+        for message in consumer:
+            print(message.stored_at)
+    with sync.PullConsumer("audit") as puller:
+        polled: list[ReceivedMessage] = puller.poll(timeout=1)
+        print(polled, puller.assignment())
+    with sync.SimpleConsumer("market") as simple:
+        print([simple.ack(each) for each in simple.receive(wait=1)])
+    with sync.AssignedConsumer("reader") as reader:
+        reader.assign(reader.queues("orders"))
+
+
+async def in_a_test(orbitmq_world: World) -> None:
+    async with orbitmq_world.producer(timeout=1) as producer:
+        await producer.send(Message("orders", b"10"))
