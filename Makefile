@@ -8,6 +8,7 @@ HOT := $(shell find src -name '*.pxd' 2>/dev/null)
 HOT := $(HOT) $(HOT:.pxd=.py)
 INSTALLED := $(VENV)/.orbitmq-installed
 BUILT := $(VENV)/.orbitmq-built
+SITE := $(VENV)/.orbitmq-docs
 # Tests of what is compiled; `make test` runs them a second time uncompiled.
 TWO_SPEEDS := $(wildcard $(foreach room,runtime message wire store broker fast_path client_open,tests/*/test_$(room)_*.py)) \
 	$(wildcard tests/unit/test_replication_*.py) tests/conversation/test_replication_link.py
@@ -21,7 +22,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel java demo quick test check format bench bench-peer bench-client bench-spark interop chaos test-spark behaviours clean
+.PHONY: help setup build wheel docs java demo quick test check format bench bench-peer bench-client bench-spark interop chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -53,6 +54,15 @@ build: $(INSTALLED)  ## compile all hot modules again: half a minute (a changed 
 wheel: $(INSTALLED)  ## a wheel in dist/, compiled or not at all: half a minute
 	@sh scripts/wheel.sh $(PY)
 	@ls dist/*.whl
+
+$(SITE): pyproject.toml $(INSTALLED)
+	@echo "docs: installing what builds the site, once"
+	@ORBITMQ_PURE=1 $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[docs]'
+	@touch $@
+
+docs: $(SITE)  ## the pages and the reference of the Python API as a site, in site/: a minute
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -q --strict
+	@echo "docs: open site/index.html, or: $(PY) -m http.server -d site"
 
 java:  ## a Java runtime for Spark, installed when it is missing and that is allowed
 	@sh scripts/java.sh >/dev/null
@@ -123,6 +133,6 @@ behaviours: $(INSTALLED)  ## whether each numbered behaviour has a test (also in
 	@$(PY) scripts/behaviours.py
 
 clean:  ## remove what was built (the virtual environment too)
-	rm -rf $(VENV) build dist target demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site target demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
