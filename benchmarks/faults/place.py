@@ -283,7 +283,7 @@ class Place:
     async def registered(self) -> dict[tuple[str, int], str]:
         """Address by group and id; empty when the name server does not answer."""
         try:
-            info = await NameServers(self.client, [self.sound_name_server]).cluster_info(1000)
+            info = await NameServers(self.client, (self.sound_name_server,)).cluster_info(1000)
         except OrbitError:
             return {}
         return {

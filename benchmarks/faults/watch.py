@@ -52,7 +52,7 @@ class Watch:
             await asyncio.sleep(ROUTE_EVERY_S)
 
     async def _route(self) -> str | None:
-        servers = NameServers(self._place.client, [self._place.sound_name_server])
+        servers = NameServers(self._place.client, (self._place.sound_name_server,))
         try:
             route = await servers.topic_route(self._topic, ANSWER_MS)
         except OrbitError:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.core.name_servers import parse_addresses
 from orbitmq.client.producer.budget import RetryBudget, retryable_code
 from orbitmq.client.producer.request_reply import _host
 from orbitmq.client.validation import (
@@ -174,10 +173,6 @@ def test_what_cannot_travel_in_a_batch() -> None:
     with pytest.raises(ValidationError, match="delayed"):
         check_batch([Message("t", b"x"), Message("t", b"x", delay=5)])
     check_batch([Message("t", b"x"), Message("t", b"x", properties={"WAIT": "TRUE", "DELAY": "0"})])
-
-
-def test_name_server_addresses() -> None:
-    assert parse_addresses("a:1;b:2,a:1; ;c:3;") == ["a:1", "b:2", "c:3"]
 
 
 def test_a_time_of_delivery_becomes_a_property() -> None:

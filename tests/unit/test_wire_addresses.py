@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.admin import Admin
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.client.core.name_servers import parse_addresses
+from orbitmq.client.core.name_servers import parse_source
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.spark.option_values import addresses as spark_addresses
@@ -57,7 +57,13 @@ def of_spark(text: str) -> list[str]:
     return list(spark_addresses(text))
 
 
-READERS: list[Callable[[str], list[str]]] = [several, parse_addresses, of_broker, of_spark]
+def of_client(text: str) -> list[str]:
+    found = parse_source(text)
+    assert isinstance(found, tuple)
+    return list(found)
+
+
+READERS: list[Callable[[str], list[str]]] = [several, of_client, of_broker, of_spark]
 
 
 @pytest.mark.behaviour("RT-17")

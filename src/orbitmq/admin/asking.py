@@ -181,5 +181,5 @@ class Asking:
                 return left_out("name server", address, error, self.timeout_ms)
             return None
 
-        results = await asyncio.gather(*map(one, self.name_servers.addresses))
+        results = await asyncio.gather(*map(one, await self.name_servers.known(self.timeout_ms)))
         return [result for result in results if result is not None]

@@ -14,7 +14,7 @@ from orbitmq.admin.dead_letters import DeadLetterAdmin
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import BrokerInfo, BrokerState, QueueStatus, RouteEntry
 from orbitmq.admin.timers import TimerAdmin
-from orbitmq.client.core.name_servers import NameServers, parse_addresses
+from orbitmq.client.core.name_servers import NameServers, name_servers_of
 from orbitmq.client.observe.trace_steps import TraceStep, steps
 from orbitmq.errors import (
     BrokerError,
@@ -70,23 +70,25 @@ class Admin:
 
     def __init__(
         self,
-        name_servers: str | Iterable[str],
+        name_servers: str | Iterable[str] | None = None,
         *,
         runtime: Runtime | None = None,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """``name_servers``: "host:port;host:port" or such addresses; ``timeout_ms``: limit of each request.
+        """``name_servers``: "host:port;host:port" or such addresses, an address server's URL or
+        ``dns://name:port``; without it what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``. ``timeout_ms``:
+        limit of each request.
 
         Raises:
             ValidationError: not an address.
         """
-        text = name_servers if isinstance(name_servers, str) else ";".join(name_servers)
-        addresses = parse_addresses(text)
-        if not addresses:
-            raise ValidationError("no name server is given; expected host:port;host:port")
+        text = name_servers if isinstance(name_servers, str | None) else ";".join(name_servers)
         used = runtime or system_runtime()
+        source = name_servers_of(text, used.host)
+        if not source:
+            raise ValidationError("no name server is given; expected host:port;host:port")
         self._client = RemotingClient(used)
-        self._name_servers = NameServers(self._client, addresses)
+        self._name_servers = NameServers(self._client, source)
         self._timeout_ms = timeout_ms
         self._asking = Asking(self._client, self._name_servers, timeout_ms)
         self._ask, self._masters = self._asking.ask, self._asking.masters
@@ -102,6 +104,7 @@ class Admin:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._name_servers.close()
         await self._client.close()
 
     # ---- clusters and brokers

@@ -76,6 +76,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.name_server_watch import NameServerWatch
 from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.pop.attach import attach as pop
 from orbitmq.broker.registration import Registration
@@ -158,6 +159,7 @@ def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]
     """What starts before everything that works by itself, in its order; it stops in the opposite one."""
     return [
         s.durability,
+        NameServerWatch(s.runtime, s.config, s.events),
         StoreLife(s.store, s.config, s.events),
         files,
         MetadataTables(s.topics, s.groups, s.offsets, s.locks),

@@ -13,6 +13,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
 from orbitmq.broker.extension import Extension, HandOver
 from orbitmq.broker.metadata.table_files import TableError
+from orbitmq.broker.name_server_watch import first_name_servers
 from orbitmq.broker.parts import Services
 from orbitmq.broker.role import Role, RoleTaken
 from orbitmq.errors import StartError
@@ -90,6 +91,7 @@ class Broker:
         try:
             # The address is part of every record, so the port is taken before the store starts.
             self.port = await self.doors.listen()
+            await first_name_servers(self.runtime, self.config)
             assembly = assemble(
                 self.runtime,
                 self.config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
@@ -18,13 +18,14 @@ from orbitmq.settings.typed import (
     bind_host,
     flag,
     line_of,
+    name_servers,
     number,
     one_of,
     own_host,
     path,
     setting,
 )
-from orbitmq.wire.addresses import several
+from orbitmq.wire.addresses import AddressServer, DnsName, Source, source, split
 
 __all__ = ["BrokerConfig", "ConfigError"]
 
@@ -47,6 +48,20 @@ def _address(key: str, value: str) -> str:
     if ";" in address:
         raise ConfigError(key, value, "one address as host:port")
     return address
+
+
+def _web_server(key: str, value: str) -> str:
+    """A host, with a port or without, or nothing."""
+    name, colon, port = value.partition(":")
+    if colon and not (port.isdecimal() and port.isascii() and 0 < int(port[:6]) < 65536):
+        raise ConfigError(key, value, "a host, or host:port")
+    return _host_or_none(key, name) + colon + port
+
+
+def _subgroup(key: str, value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", value):
+        raise ConfigError(key, value, "the last part of the address server's URL: letters, digits, _ . -")
+    return value
 
 
 def _host_or_none(key: str, value: str) -> str:
@@ -106,7 +121,15 @@ class BrokerConfig(Settings):
     broker_ip2: str = setting("", "brokerIP2", _host_or_none)
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
     bind_address: str = setting("0.0.0.0", "bindAddress", bind_host)  # noqa: S104 - RocketMQ's default
-    namesrv_addr: str = setting("", "namesrvAddr", addresses, live=True)
+    namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)
+    name_servers_by_dns: bool = setting(False, "fetchNameSrvAddrByDnsLookup", flag)
+    update_name_servers_ms: int = setting(120_000, "updateNameServerAddrPeriod", number(1000, _DAY_MS))
+    name_servers_by_http: bool = setting(False, "fetchNamesrvAddrByAddressServer", flag)
+    fetch_name_servers_ms: int = setting(10_000, "fetchNamesrvAddrInterval", number(1000, _DAY_MS))
+    address_server_domain: str = setting("", "rmqAddressServerDomain", _web_server)
+    address_server_subgroup: str = setting("nsaddr", "rmqAddressServerSubGroup", _subgroup)
+    # Told by the address server or DNS, when one of them is asked.
+    found_name_servers: tuple[str, ...] = field(default=(), init=False, repr=False)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", _one_folder)
     broker_config_path: str = setting("", "brokerConfigPath", path)
@@ -246,9 +269,21 @@ class BrokerConfig(Settings):
         self.store_path_root_dir = expanded(self.store_path_root_dir)
 
     @property
+    def name_server_source(self) -> Source:
+        """Where the name servers are: ``namesrvAddr``, a name to look up, or an address server."""
+        if self.name_servers_by_http and not self.namesrv_addr:
+            host, _, port = self.address_server_domain.partition(":")
+            return AddressServer(host, int(port or 8080), f"/rocketmq/{self.address_server_subgroup}")
+        named = source(self.namesrv_addr)
+        if self.name_servers_by_dns and isinstance(named, tuple) and len(named) == 1:
+            return DnsName(*split(named[0]))
+        return named
+
+    @property
     def name_servers(self) -> list[str]:
-        """The addresses of ``namesrvAddr``."""
-        return several(self.namesrv_addr)
+        """The addresses of the name servers, as far as they are known."""
+        named = self.name_server_source
+        return list(named if isinstance(named, tuple) else self.found_name_servers)
 
     @property
     def starts_isolated(self) -> bool:
@@ -297,6 +332,7 @@ class BrokerConfig(Settings):
         """
         config, warnings = cls(broker_config_path=path).loaded(conf, overrides or {})
         protection.check(conf, overrides or {}, is_open=config.allow_open)
+        _check_name_servers(config)
         _refuse_not_built(conf, overrides or {})
         warnings += advice(config)
         if config.broker_role == "SLAVE":
@@ -323,8 +359,24 @@ class BrokerConfig(Settings):
             ConfigError: a key that a running broker may not change, or a value of the wrong kind.
         """
         changes = self.live_changes(settings)
+        _check_name_servers(replace(self, **changes))
+        before = self.name_servers
         for name, new in changes.items():
             setattr(self, name, new)
+        if "namesrv_addr" in changes:
+            # They serve until another address server or name has answered.
+            self.found_name_servers = tuple(before)
+
+
+def _check_name_servers(config: BrokerConfig) -> None:
+    """Refuse a search for name servers that does not say where."""
+    named = source(config.namesrv_addr)
+    if config.name_servers_by_dns and isinstance(named, tuple) and len(named) != 1:
+        key = "fetchNameSrvAddrByDnsLookup"
+        raise ConfigError(key, "true", "namesrvAddr to be one name as host:port")
+    if config.name_servers_by_http and not config.namesrv_addr and not config.address_server_domain:
+        key = "fetchNamesrvAddrByAddressServer"
+        raise ConfigError(key, "true", "rmqAddressServerDomain to name the address server")
 
 
 _ROLES = "give each broker of the name a brokerRole and a brokerId"

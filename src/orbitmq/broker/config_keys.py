@@ -1,8 +1,8 @@
 """Every key that a broker.conf of RocketMQ 4.3 to 5.5 may hold, as data: names only.
 
 Collected from the setters of BrokerConfig, BrokerIdentity, MessageStoreConfig (local and tiered),
-NettyServerConfig, NettyClientConfig and AuthConfig of 4.3.0, 4.5.2, 4.7.1, 4.9.8, 5.0.0, 5.1.4, 5.2.0,
-5.3.3, 5.4.0 and 5.5.0. Used to distinguish a setting without effect from a typing error.
+NettyServerConfig, NettyClientConfig, AuthConfig, BrokerStartup of 4.3.0, 4.5.2, 4.7.1, 4.9.8, 5.0.0, 5.1.4,
+5.2.0, 5.3.3, 5.4.0 and 5.5.0. Used to distinguish a setting without effect from a typing error.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ recallMessageEnable recheckReputOffsetFromCq recordGetMessageResult recoverConcu
 recoverThreadPoolNums redeleteHangedFileInterval regionId registerBrokerTimeoutMills
 registerNameServerPeriod rejectPullConsumerEnable rejectTransactionMessage replicasPerDiskPartition
 replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval
-reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome rocksdbCompressionType
+reviveMaxSlow reviveQueueNum reviveScanTime rmqAddressServerDomain rmqAddressServerSubGroup
+rocketmqHome rocksdbCompressionType
 rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold
 sampleSteps scanAvailableNameSrv scheduleAsyncDeliverMaxPendingLimit
 scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis

@@ -29,7 +29,8 @@ class Common:
     Parameters
     ----------
     name_servers
-        Addresses of the name servers, host:port;host:port. Default: $NAMESRV_ADDR, else 127.0.0.1:9876.
+        Addresses of the name servers, host:port;host:port, or where the list is: http://host:8080/path or
+        dns://name:port. Default: $NAMESRV_ADDR, else 127.0.0.1:9876.
     json
         Print JSON: one document, or one line for each message.
     """
@@ -40,7 +41,11 @@ class Common:
     @property
     def addresses(self) -> str:
         java_options.refuse_tls_of_tool()
-        return self.name_servers or os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876"
+        from orbitmq.client.core.name_servers import name_servers_of
+        from orbitmq.runtime.system import SystemHost
+        from orbitmq.wire.addresses import shown
+
+        return shown(name_servers_of(self.name_servers or None, SystemHost()))
 
 
 @Parameter(name="*")

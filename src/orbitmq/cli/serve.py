@@ -160,7 +160,7 @@ def _name_server(options: argparse.Namespace) -> int:
 def _broker(options: argparse.Namespace) -> int:
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.settings import properties_text
-    from orbitmq.wire.addresses import joined
+    from orbitmq.wire.addresses import joined, shown
 
     text, path = _read(options.config)
     overrides = _overrides(options)
@@ -178,7 +178,7 @@ def _broker(options: argparse.Namespace) -> int:
     if options.print_config is True:
         return _print_settings(config.to_properties())
     java_options.refuse_tls_of_server(is_open=config.allow_open)
-    if not config.namesrv_addr:
+    if not config.name_server_source:
         warnings.append(
             f"no name server is known (-n, namesrvAddr or ${NAME_SERVERS}): clients cannot find it"
         )
@@ -198,7 +198,7 @@ def _broker(options: argparse.Namespace) -> int:
         return (
             f"broker {config.broker_name} (id {config.broker_id}) serves {address}, "
             f"store {config.store_path_root_dir}, {config.flush_disk_type}, "
-            f"name servers {config.namesrv_addr or 'none'}"
+            f"name servers {shown(config.name_server_source) or 'none'}"
         )
 
     return _serve(make, line)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.core.name_servers import parse_addresses
+from orbitmq.client.core.name_servers import parse_source
 from orbitmq.errors import ValidationError
+from orbitmq.wire.addresses import Source, shown
 
 O = TypeVar("O")  # noqa: E741
 F = TypeVar("F", bound=Callable[..., None])
@@ -63,10 +64,19 @@ def _check_shared(client: object, keywords: Mapping[str, Any]) -> None:
             f"{client.default_topic_queues}: give it to the client"
         )
     servers = keywords.get("name_servers")
-    if servers is not None and set(parse_addresses(servers)) != set(client.name_servers.addresses):
+    if servers is not None and _unordered(parse_source(servers)) != _unordered(client.name_servers.source):
         raise ValidationError(
             f"name_servers is {servers!r}, but the client that is shared uses "
-            f"{';'.join(client.name_servers.addresses)!r}: leave out one of the two"
+            f"{shown(client.name_servers.source)!r}: leave out one of the two"
+        )
+    if keywords.get("client_id") not in (None, client.client_id):
+        raise ValidationError(
+            f"client_id is {keywords['client_id']!r}, that of the client that is shared "
+            f"{client.client_id!r}: leave out one of the two"
         )
     if keywords.get("runtime") not in (None, client.runtime):
         raise ValidationError("runtime is not that of the client that is shared: leave out one of the two")
+
+
+def _unordered(source: Source) -> object:
+    return frozenset(source) if isinstance(source, tuple) else source

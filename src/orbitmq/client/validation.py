@@ -8,10 +8,12 @@ from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, reserved
 from orbitmq.message.model import Message
 from orbitmq.message.numbers import whole_number
+from orbitmq.message.utf8 import check_utf8
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # The stored length of the properties is an int16.
 MAX_PROPERTIES_BYTES = 32767
+MAX_CLIENT_ID = 255
 
 _BODY_TYPES = (bytes, bytearray, memoryview)
 # Read before the property block is made, which checks the kind of all the others.
@@ -46,6 +48,22 @@ def check_group(group: str) -> None:
     _refuse(reserved.group_fault(group))
     if group in reserved.DEFAULT_GROUPS:
         raise ValidationError(f"group {group!r} is RocketMQ's default name; choose one of your own")
+
+
+def check_client_id(client_id: str) -> None:
+    """Refuse a name of a client that is unreadable in lists of members, or cannot stand in a property.
+
+    Raises:
+        ValidationError: empty, longer than 255 characters, or with blanks or control characters.
+    """
+    if not isinstance(client_id, str):
+        raise ValidationError(f"client_id must be a string, got {client_id!r}")
+    check_utf8("client_id", client_id)
+    readable = client_id.isprintable() and " " not in client_id
+    if not readable or not 0 < len(client_id) <= MAX_CLIENT_ID:
+        raise ValidationError(
+            f"client_id must be 1 to {MAX_CLIENT_ID} characters without blanks, got {client_id!r:.300}"
+        )
 
 
 def _refuse(fault: str | None) -> None:

@@ -102,7 +102,7 @@ def name_server_settings(brokers: Mapping[str, str]) -> dict[str, str]:
 async def live_brokers(client: RemotingClient, name_server: str) -> dict[tuple[str, int], str] | None:
     """Address, by group and id, of every broker that ``name_server`` knows; None when it does not answer."""
     try:
-        info = await NameServers(client, [name_server]).cluster_info(POLL_TIMEOUT_MS)
+        info = await NameServers(client, (name_server,)).cluster_info(POLL_TIMEOUT_MS)
     except NameServerError:
         return None
     return {

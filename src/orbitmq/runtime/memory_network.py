@@ -33,6 +33,8 @@ class _World:
         self.random = source
         self.listeners: dict[tuple[str, int], _MemoryListener] = {}
         self.names: dict[str, str] = {}
+        # Names with other addresses than one.
+        self.lookups: dict[str, list[str]] = {}
         # Dicts keep an order; the order of a set would differ from run to run.
         self.transports: dict[_MemoryTransport, None] = {}
         # From whom to whom nothing passes.
@@ -468,6 +470,16 @@ class MemoryNetwork:
     def names(self) -> dict[str, str]:
         """Host addresses by name."""
         return self._world.names
+
+    @property
+    def lookups(self) -> dict[str, list[str]]:
+        """All addresses of a name, for names that have none or several."""
+        return self._world.lookups
+
+    async def resolve_all(self, host: str) -> list[str]:
+        if host in self._world.lookups:
+            return sorted(self._world.lookups[host])
+        return [await self.resolve(host)]
 
     async def resolve(self, host: str) -> str:
         found = self._resolve(host)

@@ -64,6 +64,10 @@ class Host(Protocol):
         """The size of the machine's memory."""
         ...
 
+    def variable(self, name: str) -> str:
+        """A variable of this process's environment; empty when it is not set."""
+        ...
+
 
 class Segment(Protocol):
     """One file of fixed size, written by offset and read through a map."""
@@ -236,6 +240,14 @@ class Network(Protocol):
 
     async def resolve(self, host: str) -> str:
         """The IP address of a host name or address; an IPv4 address if there are several.
+
+        Raises:
+            OSError: the name cannot be resolved.
+        """
+        ...
+
+    async def resolve_all(self, host: str) -> list[str]:
+        """All IP addresses of a host name, sorted; of an address, itself.
 
         Raises:
             OSError: the name cannot be resolved.

@@ -88,6 +88,10 @@ class SimulatedHost:
     cores: int = 1
     memory_bytes: int = 8 << 30
 
+    def variable(self, name: str) -> str:
+        """None is set: what the user of the simulation has in the environment is not the machine's."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRuntime(Runtime):

@@ -87,6 +87,9 @@ class SystemHost:
         require_linux()
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
+    def variable(self, name: str) -> str:
+        return os.environ.get(name, "")
+
 
 class SystemFiles:
     """The local file system. A change of a folder (create, rename, remove) is on the device on return."""
@@ -257,6 +260,10 @@ class SystemNetwork:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         found.sort(key=lambda one: one[0] != socket.AF_INET)
         return str(found[0][4][0])
+
+    async def resolve_all(self, host: str) -> list[str]:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return sorted({str(one[4][0]) for one in found})
 
     async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
         require_linux()

@@ -20,6 +20,8 @@ from orbitmq.wire.addresses import (
     is_unspecified,
     normal_host,
     several,
+    shown,
+    source,
 )
 
 Parser = Callable[[str, str], Any]
@@ -104,7 +106,7 @@ class Settings:
 
 
 def _by_key(kind: type[Any]) -> dict[str, Field[Any]]:
-    return {entry.metadata["key"]: entry for entry in fields(kind)}
+    return {entry.metadata["key"]: entry for entry in fields(kind) if entry.metadata}
 
 
 def _shown(value: object) -> str:
@@ -190,6 +192,14 @@ def one_of(*choices: str) -> Parser:
         return value
 
     return parse
+
+
+def name_servers(key: str, value: str) -> str:
+    """``host:port;host:port``, an address server's URL, ``dns://name:port``, or nothing: the normal form."""
+    try:
+        return shown(source(value))
+    except AddressError as error:
+        raise ConfigError(key, value, f"addresses as host:port, separated by ';': {error}") from error
 
 
 def addresses(key: str, value: str) -> str:

@@ -108,6 +108,9 @@ class RemotingClient:
         max_async: requests that wait for an answer at a time (AS-01).
         max_oneway: one-way requests that are being written at a time (AS-02).
         on_lost: called with the address when a connection ends that nobody here closed.
+
+    Attributes:
+        runtime: the machine.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class RemotingClient:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         on_lost: Callable[[str], None] | None = None,
     ) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._endpoint = Endpoint(runtime, handle, None, Limits(max_frame_bytes=max_frame_bytes))
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._connections: dict[str, ClientConnection] = {}
@@ -211,7 +214,7 @@ class RemotingClient:
         cannot be resolved."""
         host, _ = parse_address(address)
         try:
-            return await self._runtime.network.resolve(host)
+            return await self.runtime.network.resolve(host)
         except OSError:
             return host
 
@@ -291,7 +294,7 @@ class RemotingClient:
 
         try:
             _, connection = await asyncio.wait_for(
-                self._runtime.network.connect(factory, host, port), self._connect_timeout_s
+                self.runtime.network.connect(factory, host, port), self._connect_timeout_s
             )
         except TimeoutError as error:
             text = f"connecting to {address} took longer than {self._connect_timeout_s:g} s"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 
 from orbitmq.wire.errors import WireError
 
@@ -16,6 +17,11 @@ _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 _DIGITS_AND_DOTS = re.compile(r"[0-9.]+")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SEPARATORS = re.compile(r"[;,]")
+_WEB = "http://"
+_DNS = "dns://"
+_WEB_PORT = 80
+# What an HTTP request line can carry as it is.
+_PATH = re.compile(r"/[!-~]{1,1000}")
 
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
@@ -35,6 +41,64 @@ class AddressError(WireError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.address!r} is not host:port{self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddressServer:
+    """A web server whose answer to GET is the list of name servers (RocketMQ's address server)."""
+
+    host: str
+    port: int
+    path: str
+
+    def __str__(self) -> str:
+        return f"{_WEB}{joined(self.host, self.port)}{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class DnsName:
+    """A name of which each address is one name server, all with one port (fetchNameSrvAddrByDnsLookup)."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{_DNS}{joined(self.host, self.port)}"
+
+
+# Where the name servers are: listed here, or to be asked for.
+Source = tuple[str, ...] | AddressServer | DnsName
+
+
+def source(text: str) -> Source:
+    """Name servers as users write them.
+
+    ``host:port;host:port`` lists them, ``http://host:port/path`` is an address server, ``dns://name:port``
+    a name that is looked up.
+
+    Raises:
+        AddressError: none of these.
+    """
+    written = text.strip()
+    if written.startswith(_DNS):
+        return DnsName(*split(written.removeprefix(_DNS).rstrip("/")))
+    place, slash, rest = written.removeprefix(_WEB).partition("/")
+    if written.startswith(_WEB) and rest:
+        return _address_server(written, place, slash + rest)
+    return tuple(several(text))
+
+
+def _address_server(written: str, place: str, path: str) -> AddressServer:
+    if not _PATH.fullmatch(path) or "#" in path:
+        raise AddressError(written, ": the path of an address server has no blanks and no #")
+    if place.endswith("]") or ":" not in place:
+        place = f"{place}:{_WEB_PORT}"
+    return AddressServer(*split(place), path)
+
+
+def shown(name_servers: Source) -> str:
+    """The text of :func:`source`, in its normal form."""
+    return ";".join(name_servers) if isinstance(name_servers, tuple) else str(name_servers)
 
 
 def several(text: str) -> list[str]:

@@ -64,7 +64,10 @@ class AssignedConsumer(InBlock):
 
     Args:
         group: under which offsets are committed. Do not use the group of a :class:`Consumer`.
-        name_servers: ``host:port;host:port``.
+        name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
+            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs another one. Made
+            of host, process and a random number by default.
         consume_from: where to begin on a queue without a committed offset, when :meth:`seek` is not used.
         consume_timestamp: a datetime with a time zone, for :attr:`ConsumeFrom.TIMESTAMP`.
         pull_batch_size: messages per pull.

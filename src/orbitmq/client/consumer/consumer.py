@@ -70,7 +70,10 @@ class Consumer(GroupConsumer):
 
     Args:
         group: the consumer group. Its members must subscribe to the same topics and tags.
-        name_servers: ``host:port;host:port``.
+        name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
+            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs another one. Made
+            of host, process and a random number by default.
         consume_from: where to begin on a queue for which the group has no offset.
         consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`, a datetime with a time zone; 30 minutes ago by
             default.

@@ -54,7 +54,10 @@ class Membership:
         self.group = self.namespace.full(group)
         check_group(self.group)
         self.client = settings.client or ClientInstance(
-            settings.runtime or system_runtime(), settings.name_servers, namespace_v2=settings.namespace_v2
+            settings.runtime or system_runtime(),
+            settings.name_servers,
+            client_id=settings.client_id,
+            namespace_v2=settings.namespace_v2,
         )
         self.calls = BrokerCalls(self.client)
         self._consume_from = settings.consume_from

@@ -33,7 +33,8 @@ def checked_start(consume_from: object) -> None:
 class MemberKeywords(TypedDict, total=False):
     """The keywords that every kind of consumer has."""
 
-    name_servers: str
+    name_servers: str | None
+    client_id: str | None
     consume_from: ConsumeFrom
     namespace: str
     namespace_v2: str
@@ -45,7 +46,8 @@ class MemberKeywords(TypedDict, total=False):
 class MemberOptions:
     """:class:`MemberKeywords` with their defaults."""
 
-    name_servers: str = "127.0.0.1:9876"
+    name_servers: str | None = None
+    client_id: str | None = None
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     namespace: str = ""
     namespace_v2: str = ""

@@ -67,7 +67,10 @@ class SimpleConsumer(InBlock):
 
     Args:
         group: the consumer group. Do not use the group of a :class:`Consumer` that pulls.
-        name_servers: ``host:port;host:port``.
+        name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
+            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs another one. Made
+            of host, process and a random number by default.
         consume_from: FIRST or LAST: where a group begins that is new at a broker.
         invisible_for: seconds, or a timedelta: how long a received message is this consumer's, 0.001 s to
             3 days.

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from orbitmq.client.core.heartbeats import Heartbeats
-from orbitmq.client.core.name_servers import TIMEOUT_MS, NameServers, parse_addresses
+from orbitmq.client.core.name_servers import TIMEOUT_MS, NameServers, name_servers_of
 from orbitmq.client.core.namespaced import NamespacedRemoting
 from orbitmq.client.core.routes import RouteCache
 from orbitmq.client.core.routing import TopicRoute, topic_route
+from orbitmq.client.validation import check_client_id
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
@@ -65,7 +66,9 @@ class ClientInstance:
 
     Args:
         runtime: the machine.
-        name_servers: ``host:port;host:port``.
+        name_servers: ``host:port;host:port``, or where the list is: an address server's URL
+            (``http://host:8080/rocketmq/nsaddr``) or ``dns://name:port``. None: what ``NAMESRV_ADDR`` says,
+            else ``127.0.0.1:9876``.
         client_id: how brokers tell clients apart; made from host, process and a random number by default.
         default_topic_queues: queues asked for when a broker creates a topic on the first message.
         namespace_v2: sent along with every request (NamespaceRpcHook), empty for none.
@@ -76,7 +79,7 @@ class ClientInstance:
     def __init__(
         self,
         runtime: Runtime,
-        name_servers: str,
+        name_servers: str | None = None,
         *,
         client_id: str | None = None,
         default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
@@ -84,8 +87,9 @@ class ClientInstance:
         max_async: int = MAX_IN_FLIGHT,
         max_oneway: int = MAX_IN_FLIGHT,
     ) -> None:
-        for what, text in (("client_id", client_id or ""), ("namespace_v2", namespace_v2)):
-            check_utf8(what, text)
+        check_utf8("namespace_v2", namespace_v2)
+        if client_id is not None:
+            check_client_id(client_id)
         self.runtime = runtime
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues
@@ -100,7 +104,8 @@ class ClientInstance:
                 on_lost=self._lost,
             )
         )
-        self.name_servers = NameServers(self.remoting, parse_addresses(name_servers), runtime.random)
+        source = name_servers_of(name_servers, runtime.host)
+        self.name_servers = NameServers(self.remoting, source, spread=True)
         self._routes = RouteCache()
         # Set when a route may be due earlier than it was.
         self._routes_changed = asyncio.Event()
@@ -153,6 +158,7 @@ class ClientInstance:
             task.cancel()
         await asyncio.gather(*refreshing, return_exceptions=True)
         await self._background.stop()
+        await self.name_servers.close()
         await self.remoting.close()
 
     def now_ms(self) -> float:

@@ -7,56 +7,133 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.client.core.inquiry import Inquiry, cluster_inquiry, route_inquiry
-from orbitmq.errors import ValidationError
+from orbitmq.errors import NameServerError, ValidationError
 from orbitmq.transport.errors import TransportError
+from orbitmq.transport.name_server_list import NameServerList
 from orbitmq.wire import addresses
+from orbitmq.wire.addresses import Source
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRouteData
 from orbitmq.wire.command import Command
 
 if TYPE_CHECKING:
-    import random
-
+    from orbitmq.runtime.seam import Host
     from orbitmq.transport.client import RemotingClient
 
 T = TypeVar("T")
+# Of the addresses, the index of the one that is asked first, and the milliseconds for all of them.
+MakeInquiry = Callable[[Sequence[str], int, float], Inquiry[T]]
 
 TIMEOUT_MS = 3000
+VARIABLE = "NAMESRV_ADDR"
+DEFAULT = "127.0.0.1:9876"
+# MQClientInstance fetches the list each two minutes.
+REFRESH_S = 120.0
+RETRY_S = 10.0
+RETRY_FETCH_MS = 1000
 
 
-def parse_addresses(text: str) -> list[str]:
-    """``host:port;host:port``, see :func:`orbitmq.wire.addresses.several`.
+def name_servers_of(given: str | None, host: Host) -> Source:
+    """What a user gave, else what ``NAMESRV_ADDR`` says, else the name server of this machine.
+
+    A variable without an address in it counts as not set.
 
     Raises:
-        ValidationError: a part is not ``host:port``.
+        ValidationError: a text that is neither a list of ``host:port``, nor a URL; see
+            :func:`orbitmq.wire.addresses.source`.
+    """
+    if given is not None:
+        return parse_source(given)
+    return parse_source(host.variable(VARIABLE), f"{VARIABLE}: ") or (DEFAULT,)
+
+
+def parse_source(text: str, where: str = "") -> Source:
+    """Name servers as users write them, see :func:`orbitmq.wire.addresses.source`.
+
+    Raises:
+        ValidationError: the text cannot be read; ``where`` stands before the reason.
     """
     try:
-        return addresses.several(text)
+        return addresses.source(text)
     except addresses.AddressError as error:
-        raise ValidationError(f"name server address {error}") from error
+        raise ValidationError(f"{where}name server address {error}") from error
 
 
 class NameServers:
-    """The configured name servers.
+    """The name servers: those listed, or those that an address server or DNS tells.
+
+    The list of such a source is fetched when it is first needed, again after two minutes, and at once when
+    none of its servers answers.
 
     Args:
         client: how they are reached.
-        addresses: ``host:port`` each.
-        random_source: chooses the first one asked, as clients shall spread; without it, the first in the
-            list.
+        source: where they are.
+        spread: the first one asked is chosen by chance, as many clients shall spread; without it, it is the
+            first in the list.
     """
 
-    def __init__(
-        self, client: RemotingClient, addresses: Sequence[str], random_source: random.Random | None = None
-    ) -> None:
+    def __init__(self, client: RemotingClient, source: Source, *, spread: bool = False) -> None:
         self._client = client
-        self._addresses = tuple(addresses)
+        self._runtime = client.runtime
+        self._list = NameServerList(client.runtime, source)
+        self._spread = spread
+        self._fetching: asyncio.Task[bool] | None = None
+        self._choose()
+
+    def _choose(self) -> None:
         self._current = 0
-        if random_source is not None and self._addresses:
-            self._current = random_source.randrange(len(self._addresses))
+        if self._spread and self._list.addresses:
+            self._current = self._runtime.random.randrange(len(self._list.addresses))
+
+    @property
+    def source(self) -> Source:
+        """Where they are, as it was given."""
+        return self._list.source
 
     @property
     def addresses(self) -> list[str]:
-        return list(self._addresses)
+        """Those known now."""
+        return list(self._list.addresses)
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        fetching, self._fetching = self._fetching, None
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+
+    async def known(self, timeout_ms: float = TIMEOUT_MS) -> list[str]:
+        """The addresses, fetched if none is known yet.
+
+        Raises:
+            NameServerError: the source tells none.
+        """
+        if isinstance(self.source, tuple):
+            return self.addresses
+        age_s = self._runtime.clock.monotonic() - self._list.fetched_s
+        if not self._list.addresses:
+            await self._fetch(timeout_ms)
+            if not self._list.addresses:
+                text = f"{addresses.shown(self.source)} tells no name servers: {self._list.problem}"
+                raise NameServerError(text)
+        elif age_s > (RETRY_S if self._list.problem else REFRESH_S):
+            self._begin_fetch()
+        return self.addresses
+
+    def _begin_fetch(self) -> asyncio.Task[bool]:
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.get_running_loop().create_task(self._list.fetch())
+            self._fetching.add_done_callback(self._fetched)
+        return self._fetching
+
+    def _fetched(self, task: asyncio.Task[bool]) -> None:
+        if not task.cancelled() and task.result():
+            self._choose()
+
+    async def _fetch(self, timeout_ms: float) -> bool:
+        """Whether the addresses changed, as far as is known in time; callers share one fetch."""
+        task = self._begin_fetch()
+        done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)
+        return bool(done) and not task.cancelled() and task.result()
 
     async def topic_route(self, topic: str, timeout_ms: float = TIMEOUT_MS) -> TopicRouteData | None:
         """The route of a topic, None when no name server that answered knows it.
@@ -65,7 +142,10 @@ class NameServers:
             NameServerError: none configured, or none gave a usable answer.
         """
         return await self._ask(
-            route_inquiry(topic, self._addresses, now_ms=_now_ms, first=self._current, timeout_ms=timeout_ms)
+            lambda known, first, left_ms: route_inquiry(
+                topic, known, now_ms=_now_ms, first=first, timeout_ms=left_ms
+            ),
+            timeout_ms,
         )
 
     async def cluster_info(self, timeout_ms: float = TIMEOUT_MS) -> ClusterInfo:
@@ -75,7 +155,10 @@ class NameServers:
             NameServerError: none configured, or none gave a usable answer.
         """
         found = await self._ask(
-            cluster_inquiry(self._addresses, now_ms=_now_ms, first=self._current, timeout_ms=timeout_ms)
+            lambda known, first, left_ms: cluster_inquiry(
+                known, now_ms=_now_ms, first=first, timeout_ms=left_ms
+            ),
+            timeout_ms,
         )
         assert found is not None  # no code means "unknown" here
         return found
@@ -91,14 +174,29 @@ class NameServers:
         Raises:
             NameServerError: none configured, or none gave a usable answer.
         """
-        inquiry = Inquiry(
-            command, read, self._addresses, now_ms=_now_ms, first=self._current, timeout_ms=timeout_ms
+        found = await self._ask(
+            lambda known, first, left_ms: Inquiry(
+                command, read, known, now_ms=_now_ms, first=first, timeout_ms=left_ms
+            ),
+            timeout_ms,
         )
-        found = await self._ask(inquiry)
         assert found is not None  # no code means "unknown" here
         return found
 
-    async def _ask(self, inquiry: Inquiry[T]) -> T | None:
+    async def _ask(self, inquiry_of: MakeInquiry[T], timeout_ms: float) -> T | None:
+        deadline_ms = _now_ms() + timeout_ms
+        known = await self.known(timeout_ms)
+        try:
+            return await self._answer(known, inquiry_of, max(1, deadline_ms - _now_ms()))
+        except NameServerError:
+            age_s = self._runtime.clock.monotonic() - self._list.fetched_s
+            if isinstance(self.source, tuple) or age_s < RETRY_S or not await self._fetch(RETRY_FETCH_MS):
+                raise
+        # None of those known answers, and there are others now.
+        return await self._answer(self.addresses, inquiry_of, timeout_ms)
+
+    async def _answer(self, known: list[str], inquiry_of: MakeInquiry[T], timeout_ms: float) -> T | None:
+        inquiry = inquiry_of(known, self._current, timeout_ms)
         for address, timeout_ms in inquiry:
             try:
                 answer = await self._client.request(address, inquiry.command(), timeout_ms)
@@ -107,7 +205,7 @@ class NameServers:
             else:
                 inquiry.answered(address, answer)
         answered_by = inquiry.answered_by
-        if answered_by is not None:
+        if answered_by is not None and known == self.addresses:
             self._current = answered_by
         return inquiry.result()
 

@@ -28,7 +28,8 @@ from orbitmq.transport.client import MAX_IN_FLIGHT
 class ProducerKeywords(TypedDict, total=False):
     """The keywords of :class:`~orbitmq.client.producer.producer.Producer`, which says what they mean."""
 
-    name_servers: str
+    name_servers: str | None
+    client_id: str | None
     timeout: Duration
     attempt_timeout: Duration | None
     retries: int
@@ -65,7 +66,8 @@ class ProducerOptions:
         ValidationError: an option is out of its range; the text names it and the range.
     """
 
-    name_servers: str = "127.0.0.1:9876"
+    name_servers: str | None = None
+    client_id: str | None = None
     timeout: Duration = 3.0
     attempt_timeout: Duration | None = None
     retries: int = 2

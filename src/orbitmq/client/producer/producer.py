@@ -62,7 +62,10 @@ class Producer(InBlock):
 
     Args:
         group: the producer group, 1 to 120 characters.
-        name_servers: ``host:port;host:port``.
+        name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
+            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs another one. Made
+            of host, process and a random number by default.
         timeout: seconds, or a timedelta, for a whole send, all tries together.
         attempt_timeout: upper limit of one try while others remain. Without it a try gets an equal
             share of the time left, so that a frozen broker never uses up the time of the others.
@@ -528,6 +531,7 @@ def _client(settings: ProducerOptions) -> ClientInstance:
     return ClientInstance(
         settings.runtime or system_runtime(),
         settings.name_servers,
+        client_id=settings.client_id,
         default_topic_queues=settings.default_topic_queues,
         namespace_v2=settings.namespace_v2,
         max_async=settings.max_async,

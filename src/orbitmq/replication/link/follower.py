@@ -218,7 +218,7 @@ class Following(Component):
         from whatever broker is at haMasterAddress, and from its last file on.
         """
         port = self.ha_address
-        if self.master_address is not None or port == self._unnamed or not self._config.namesrv_addr:
+        if self.master_address is not None or port == self._unnamed or not self._config.name_servers:
             return True
         try:
             async with asyncio.timeout(NAMED_SECONDS):
