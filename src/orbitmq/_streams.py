@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from typing import Any
 
 _NAMES = ("stdin", "stdout", "stderr")
 
 
 _closed: set[int] = set()
+
+
+class _Written(io.FileIO):
+    """Standard output that remembers what the system refused: the error alone does not name the file."""
+
+    refused: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            _Written.refused = error
+            raise
 
 
 def without(descriptor: int) -> bool:
@@ -47,6 +62,26 @@ def prepare() -> None:
             setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for ever
         elif descriptor and getattr(stream, "errors", "") == "strict":
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _remembering(sys.stdout)
+
+
+def _remembering(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """A stream to the same place with the same settings, through :class:`_Written`."""
+    stream.flush()
+    raw = _Written(stream.fileno(), "wb", closefd=False)
+    return io.TextIOWrapper(
+        raw if stream.write_through else io.BufferedWriter(raw),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def is_of_output(error: BaseException) -> bool:
+    """Whether the error is that standard output could not be written."""
+    return error is _Written.refused
 
 
 def leave_unwritten() -> OSError | None:

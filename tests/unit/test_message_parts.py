@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, sysflag
 from orbitmq.message.compression import compress, decompress
 from orbitmq.message.errors import CompressionError, MessageFormatError
@@ -181,3 +182,12 @@ def test_unknown_kinds_and_missing_libraries(monkeypatch: pytest.MonkeyPatch) ->
         compress(b"", CompressionType.LZ4)
     with pytest.raises(CompressionError, match="ZSTD bodies need the package zstandard"):
         decompress(b"", CompressionType.ZSTD)
+
+
+@pytest.mark.parametrize("level", [19, 99, -1])
+def test_a_delay_level_that_brokers_do_not_have_is_refused(level: int) -> None:
+    with pytest.raises(ValidationError, match=f"delay_level must be 0 to 18, got {level}: a broker would"):
+        Message("T", "b", delay_level=level)
+    with pytest.raises(ValidationError, match="must be a whole number, got '3'"):
+        Message("T", "b", delay_level="3")  # type: ignore[arg-type]
+    assert Message("T", "b", properties={"DELAY": "20"}).delay_level == 20

@@ -96,6 +96,8 @@ def test_a_delay_that_is_none_is_refused_and_settles_nothing(delay: Any) -> None
         message.retry(delay=delay)
     with pytest.raises(ValidationError, match="delay_level must be a whole number"):
         message.retry(delay_level="soon")  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="delay_level must be 0 to 18, got 99"):
+        message.retry(delay_level=99)
     with pytest.raises(ValidationError, match="not both"):
         message.retry(delay_level=1, delay=1)
     assert message.ack() is Settled.DONE

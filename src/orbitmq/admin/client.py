@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -40,7 +39,6 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
-log = logging.getLogger("orbitmq.client")
 
 TIMEOUT_MS = 5000
 MAX_TIME_MS = 2**63 - 1
@@ -212,8 +210,7 @@ class Admin:
         """Create ``topic``, or change it, on every master of ``cluster`` (default: of all clusters).
 
         Args:
-            queues: read and write queues on each broker group. Fewer queues than the topic has hide messages;
-                this is logged, see :meth:`would_hide`.
+            queues: read and write queues on each broker group.
             perm: sum of read 4 and write 2.
             attributes: for example ``{"message.type": "FIFO"}``.
 
@@ -221,13 +218,14 @@ class Admin:
             Names of the brokers that have it now.
 
         Raises:
+            ValidationError: the topic has more queues (see :meth:`would_hide`); no broker is asked.
             IncompleteError: some have it now, another refuses or does not answer.
             BrokerError, TransportError: none has it; of the first.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._masters(cluster)
         if hidden := await self.would_hide(topic, queues, cluster=cluster):
-            log.warning("%s", hidden)
+            raise ValidationError(hidden)
         header = headers.UpdateAndCreateTopicRequest(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,

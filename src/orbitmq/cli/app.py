@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar
 
+from orbitmq import _streams
 from orbitmq.cli import java_options
-from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, report
+from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, first_of, report
 
 try:
     from cyclopts import App, CycloptsError, Parameter
@@ -90,6 +91,8 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
         Exception,
         KeyboardInterrupt,
     ) as error:  # the last stop before the user: everything becomes a line
+        if _streams.is_of_output(first_of(error)):
+            raise first_of(error) from None  # main says so
         return report(name, error)
 
 

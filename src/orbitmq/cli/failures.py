@@ -23,9 +23,7 @@ class UsageError(Exception):
 
 def explain(error: BaseException) -> tuple[str, int]:
     """One line that says what happened and, where there is one, the way out; and the exit code."""
-    while isinstance(error, BaseExceptionGroup):
-        # Tasks side by side failed, as a rule all of them of the same.
-        error = error.exceptions[0]
+    error = first_of(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED
     if isinstance(error, UsageError):
@@ -44,6 +42,13 @@ def explain(error: BaseException) -> tuple[str, int]:
         f"unexpected {type(error).__name__}: {_one_line(str(error))} (set {DEBUG}=1 to see where)",
         EXIT_FAILED,
     )
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Of tasks side by side that failed the first: as a rule all of them did so for the same reason."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def report(command: str, error: BaseException) -> int:
@@ -77,7 +82,7 @@ def _explain_os_error(error: OSError) -> str:
             f"{_one_line(error.strerror or str(error))}: another program listens there; choose another port"
         )
     if error.errno == errno.ENOSPC:
-        return f"{where}the disk is full; nothing that was acknowledged is lost"
+        return f"{where}the disk is full"
     return f"{where}{_one_line(error.strerror or str(error))}"
 
 

@@ -79,7 +79,7 @@ def send(
     count
         Send it that often.
     delay_level
-        Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels.
+        Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels. A higher one is refused.
     delay
         Deliver so many seconds later, such as 0.5 or 86400. See 'orbitmq timer'.
     ordering_key

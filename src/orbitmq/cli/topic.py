@@ -123,13 +123,16 @@ async def _create(
 ) -> int:
     from orbitmq.admin import Admin
     from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, not_acted_on
+    from orbitmq.errors import ValidationError
 
     async with Admin(common.addresses) as admin:
-        if hidden := await admin.would_hide(topic, queues, cluster=cluster):
-            raise UsageError(hidden)
-        brokers, left_out = await partly(
-            admin.create_topic(topic, queues, permission, cluster=cluster, order=order, attributes=attributes)
+        creating = admin.create_topic(
+            topic, queues, permission, cluster=cluster, order=order, attributes=attributes
         )
+        try:
+            brokers, left_out = await partly(creating)
+        except ValidationError as error:
+            raise UsageError(str(error)) from error
         lost = await admin.lost_masters(cluster=cluster)
     if common.json:
         facts = {"topic": topic, "brokers": brokers, "queues": queues, "permission": permission}

@@ -24,7 +24,16 @@ from orbitmq.message.ids import host_text
 from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
-from orbitmq.message.settling import ACK, Ending, Keeper, Settled, Verdict, retry_verdict, settle
+from orbitmq.message.settling import (
+    ACK,
+    Ending,
+    Keeper,
+    Settled,
+    Verdict,
+    checked_level,
+    retry_verdict,
+    settle,
+)
 from orbitmq.message.utf8 import check_utf8
 from orbitmq.message.way import without
 from orbitmq.runtime.tasks import failed_itself
@@ -84,7 +93,8 @@ class Message:
         tags: one tag for broker-side filtering.
         keys: words for key look-up, joined by one space on the wire.
         flag: 32 bits of the user's own, carried unchanged.
-        delay_level: 1 to 18, the broker's delay table (1 s ... 2 h); ``None`` delivers at once.
+        delay_level: 1 to 18, the broker's delay table (1 s ... 2 h); ``None`` and 0 deliver at once. For a
+            broker with more levels give the property ``DELAY``.
         delay: seconds, or a timedelta, until it is delivered, to the millisecond; a broker takes 3 days by
             default (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
         deliver_at: when it is delivered, a datetime with a time zone; a past time delivers at once.
@@ -94,7 +104,7 @@ class Message:
             are not sent, nor is a delay that is over.
 
     Raises:
-        ValidationError: an invalid time, or more than one of ``delay_level``, ``delay`` and
+        ValidationError: an invalid time or level, or more than one of ``delay_level``, ``delay`` and
             ``deliver_at``; a body that has no UTF-8 form; keys that are no strings.
     """
 
@@ -131,7 +141,7 @@ class Message:
             if joined:
                 self.properties[property_names.KEYS] = joined
         if delay_level is not None:
-            self.properties[property_names.DELAY] = str(delay_level)
+            self.properties[property_names.DELAY] = str(checked_level(delay_level))
         if delay is not None or deliver_at is not None:
             self.properties.update(timer_properties(delay_level, delay, deliver_at))
         if sharding_key:

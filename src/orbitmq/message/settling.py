@@ -10,12 +10,14 @@ when a handler returns. There is no other transition, and no second one:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
 from orbitmq.durations import MAX_DELAY_S, Duration, seconds, shown
 from orbitmq.errors import ClientStateError, ValidationError
+from orbitmq.message import property_names
 
 # Seconds of the 18 delay levels that brokers have by default (MessageStoreConfig.messageDelayLevel).
 LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -127,14 +129,31 @@ def is_open(message: Deliverable) -> bool:
     return hasattr(message, "keeper")
 
 
+def checked_level(level: object, lowest: float = 0) -> int:
+    """A delay level of the default table, 0: no delay.
+
+    Raises:
+        ValidationError: it is no whole number, or none of the table.
+    """
+    if isinstance(level, bool) or not isinstance(level, int):
+        raise ValidationError(f"delay_level must be a whole number, got {level!r:.60}")
+    if not lowest <= level <= len(LEVEL_SECONDS):
+        raise ValidationError(
+            f"delay_level must be 0 to {len(LEVEL_SECONDS)}, got {level}: a broker would deliver a higher "
+            "one after 2 h, the last of its levels; delay takes any time, and where messageDelayLevel has "
+            f"more levels the property {property_names.DELAY} does"
+        )
+    return level
+
+
 def retry_verdict(delay_level: int, delay: Duration | None, reason: str = "") -> Verdict:
     """Again, after a level or a time.
 
     Raises:
         ValidationError: both are given, or the time is none; the text names the limit.
     """
-    if isinstance(delay_level, bool) or not isinstance(delay_level, int):
-        raise ValidationError(f"delay_level must be a whole number, got {delay_level!r}")
+    # Below 0 it becomes a dead letter, as with RocketMQ's clients.
+    checked_level(delay_level, lowest=-math.inf)
     delay_s = None if delay is None else seconds("delay", delay, 0, MAX_DELAY_S, above=True)
     if delay_level and delay_s is not None:
         raise ValidationError(f"give delay_level or delay, not both ({delay_level}, {shown(delay)})")
