@@ -39,7 +39,6 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
-
 TIMEOUT_MS = 5000
 MAX_TIME_MS = 2**63 - 1
 # Header field that says: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
