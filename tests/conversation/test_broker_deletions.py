@@ -135,6 +135,30 @@ async def test_a_topic_made_again_is_read_from_its_beginning_whenever_the_power_
 
 
 @pytest.mark.behaviour("DU-08")
+async def test_a_deletion_that_was_cut_short_is_done_when_it_is_asked_for_again(
+    runtime: SimulatedRuntime,
+) -> None:
+    """After a kill the log may give back the queues of a topic that is in the table no more."""
+    broker, peer = await with_offset(runtime)
+    for file in ("queuePositions", "checkpoint"):
+        runtime.files.fail("pwrite", file, times=-1)
+        runtime.files.fail("write_atomic", file, times=-1)
+    await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, b"", topic="T")
+    await peer.client.close()
+    await broker._lifecycle.kill()
+    runtime.files.end_process()
+    runtime.files.heal()
+    async with Broker(runtime, broker_config(listen_port=10921)) as again:
+        assert topic_is_gone(again)
+        assert again.services.store.queues.unknown_topics() == ["T"]
+        async with BrokerPeer(runtime, again.address) as second:
+            await second.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+            await second.create()
+            assert again.services.store.max_offset("T", 0) == 0
+            assert (await second.sent()).queue_offset == 0
+
+
+@pytest.mark.behaviour("DU-08")
 async def test_a_slave_is_told_of_the_offsets_before_what_is_gone(broker: Broker, peer: BrokerPeer) -> None:
     """A slave that is killed in between keeps no offset of a topic or group that it lacks."""
     await peer.create()

@@ -157,6 +157,17 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         if known != config:
             self._put(config.topic_name, config)
 
+    def delete(self, name: str) -> bool:
+        """Forget a topic; ``False`` when there was none.
+
+        What is not in the table may still have queues, messages popped and the like: the log gives back those
+        of a topic whose deletion did not get to the disk whole. So all parts are told to delete them.
+        """
+        known = super().delete(name)
+        if not known:
+            self._tell(name, None)
+        return known
+
     def add_system_topics(self) -> None:
         """Make those that the settings ask for now and did not at the start."""
         for topic in self._system_topics():
