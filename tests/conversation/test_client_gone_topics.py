@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from tests.conversation.scripted import consumer_of, running, until
-from tests.conversation.test_client_queue_moves import SCRIPTED, scripted
+from tests.conversation.test_client_queue_moves import QUEUE, SCRIPTED, scripted
 from tests.conversation.test_client_resets import Busy
 from tests.replicas import ACTING, MASTER, SLAVE
 
@@ -129,3 +130,58 @@ async def test_a_slave_that_was_not_told_of_the_topic_says_nothing(
         await world.sleep(10)
     await running_task
     assert got == [b"%d" % number for number in range(21)]
+
+
+# -- topics made again at a broker of OrbitMQ ------------------------------------------------------------
+
+
+async def sent(world: World, bodies: Iterable[bytes]) -> None:
+    async with world.producer() as producer:
+        for body in bodies:
+            await producer.send(Message("T", body))
+
+
+@pytest.mark.parametrize("broadcast", [True, False])
+@pytest.mark.parametrize("fresh", [20, 30])
+async def test_a_member_that_has_seen_no_message_reads_a_topic_made_again(
+    orbitmq_world: World, broadcast: bool, fresh: int
+) -> None:
+    """It began behind the last message of the old topic, so that it knows the time of none."""
+    world = orbitmq_world
+    async with world.admin() as admin:
+        await admin.create_topic("T", queues=1)
+        await sent(world, [b"old%d" % number for number in range(20)])
+        before = Busy(b"")
+        async with running(world.consumer("cg", broadcast=broadcast), before, "T"):
+            await world.until(lambda: len(before.got) == 20)
+        handler = Busy(b"")
+        async with running(world.consumer("cg", broadcast=broadcast), handler, "T") as consumer:
+            await world.until(lambda: bool(consumer.assignment()))
+            await world.sleep(10)
+            await admin.delete_topic("T")
+            await world.sleep(20)
+            await admin.create_topic("T", queues=1)
+            await sent(world, [b"new%d" % number for number in range(fresh)])
+            await world.sleep(60)
+    assert handler.got == [b"new%d" % number for number in range(fresh)]
+
+
+async def test_a_topic_made_again_is_read_on_where_another_member_has_come_to(orbitmq_world: World) -> None:
+    """Another member may have had the queue before this one sees that the topic is there again."""
+    world = orbitmq_world
+    async with world.admin() as admin:
+        await admin.create_topic("T", queues=1)
+        await sent(world, [b"old%d" % number for number in range(20)])
+        handler = Busy(b"")
+        async with running(world.consumer("cg"), handler, "T"):
+            await world.until(lambda: len(handler.got) == 20)
+            await world.sleep(10)
+            await admin.delete_topic("T")
+            await world.sleep(20)
+            await admin.create_topic("T", queues=1)
+            await sent(world, [b"new%d" % number for number in range(30)])
+            async with world.assigned_consumer("cg") as other:
+                await other.commit({QUEUE: 10})
+            assert len(handler.got) == 20
+            await world.sleep(60)
+    assert handler.got[20:] == [b"new%d" % number for number in range(10, 30)]

@@ -34,7 +34,7 @@ async def sent(world: Any, numbers: range) -> None:
 async def committed(world: Any) -> int:
     """What the broker has of group cg."""
     async with PullConsumer("asks", name_servers=world.name_server, runtime=world.runtime) as asks:
-        return await asks._membership.calls.committed("cg", QUEUE)
+        return (await asks._membership.calls.committed("cg", QUEUE)).offset
 
 
 def pull_loops() -> list[str]:

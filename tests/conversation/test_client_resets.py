@@ -217,6 +217,30 @@ async def test_progress_made_while_a_broker_was_away_is_not_that_of_another_queu
 
 @pytest.mark.behaviour("CR-24")
 @pytest.mark.scripted("a", "b")
+async def test_progress_made_while_a_broker_was_away_is_not_that_of_a_longer_topic_made_again(
+    world: Any,
+) -> None:
+    handler, broker, made_at = Busy(b"4"), world.brokers["b"], ["1@10"]
+
+    def script(command: Command) -> Any:
+        if command.code != RequestCode.QUERY_CONSUMER_OFFSET or command.ext["topic"] != "t":
+            return "default"
+        offset = broker.offsets.get(("cg", "t", 0), 0)
+        return command.reply(ext={"offset": str(offset), "madeAt": made_at[-1]})
+
+    broker.script = script
+    async with progress_while_away(world, handler):
+        made_at.append("9@90")
+        broker.offsets.clear()
+        broker.queues.clear()
+        for number in range(9):
+            broker.store("t", b"new%d" % number)
+    assert handler.got[5:] == [b"new%d" % number for number in range(9)]
+    assert broker.offsets["cg", "t", 0] == 9
+
+
+@pytest.mark.behaviour("CR-24")
+@pytest.mark.scripted("a", "b")
 async def test_progress_made_while_a_broker_was_away_does_not_count_once_others_went_on(world: Any) -> None:
     handler, broker = Busy(b"4"), world.brokers["b"]
 

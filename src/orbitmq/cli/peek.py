@@ -104,13 +104,13 @@ class Peek:
     async def _span(self, queue: MessageQueue, begin: Begin, follow: bool) -> Span:
         if isinstance(begin, Mapping):
             return begin[queue]
-        end = await self._calls.max_offset(queue)
+        end = (await self._calls.max_offset(queue)).offset
         if begin == "last":
             start = end
         elif begin == "first":
-            start = await self._calls.min_offset(queue)
+            start = (await self._calls.min_offset(queue)).offset
         else:
-            start = await self._calls.offset_by_time(queue, int(begin))
+            start = (await self._calls.offset_by_time(queue, int(begin))).offset
         return Span(start, None if follow else end)
 
     async def messages(

@@ -36,7 +36,8 @@ class OffsetHandlers(Family):
         header = headers.QueryConsumerOffsetRequest.from_ext(command.ext)
         zero = header.set_zero_if_not_found is not False
         offset = self._queues.start(header.consumer_group, header.topic, header.queue_id, zero_if_young=zero)
-        return headers.QueryConsumerOffsetResponse(offset=offset).reply_to(command)
+        made_at = self._queues.made_at(header.topic)
+        return headers.QueryConsumerOffsetResponse(offset=offset, made_at=made_at).reply_to(command)
 
     def update(self, _connection: ServerConnection, command: Command) -> Answer:
         """Commit a group's offset."""

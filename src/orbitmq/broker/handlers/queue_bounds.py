@@ -29,19 +29,22 @@ class QueueBoundHandlers(Family):
         header = headers.SearchOffsetByTimestampRequest.from_ext(command.ext)
         upper = (header.boundary_type or "").lower() == "upper"
         offset = self._queues.at_time(header.topic, header.queue_id, header.timestamp, upper=upper)
-        return headers.SearchOffsetByTimestampResponse(offset=offset).reply_to(command)
+        made_at = self._queues.made_at(header.topic)
+        return headers.SearchOffsetByTimestampResponse(offset=offset, made_at=made_at).reply_to(command)
 
     def maximum(self, _connection: ServerConnection, command: Command) -> Answer:
         """The offset that the next message of a queue gets."""
         header = headers.GetMaxOffsetRequest.from_ext(command.ext)
         offset = self._queues.maximum(header.topic, header.queue_id)
-        return headers.GetMaxOffsetResponse(offset=offset).reply_to(command)
+        made_at = self._queues.made_at(header.topic)
+        return headers.GetMaxOffsetResponse(offset=offset, made_at=made_at).reply_to(command)
 
     def minimum(self, _connection: ServerConnection, command: Command) -> Answer:
         """The first offset of a queue that is still stored."""
         header = headers.GetMinOffsetRequest.from_ext(command.ext)
         offset = self._queues.minimum(header.topic, header.queue_id)
-        return headers.GetMinOffsetResponse(offset=offset).reply_to(command)
+        made_at = self._queues.made_at(header.topic)
+        return headers.GetMinOffsetResponse(offset=offset, made_at=made_at).reply_to(command)
 
     def earliest_time(self, _connection: ServerConnection, command: Command) -> Answer:
         """When the first message of a queue was stored, -1 when there is none."""

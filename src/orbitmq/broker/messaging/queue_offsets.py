@@ -88,6 +88,11 @@ class QueueOffsets:
         self._offsets.commit(group, topic, queue_id, offset)
         return True
 
+    def made_at(self, topic: str) -> str | None:
+        """What tells a topic from one of its name that was deleted before, ``None`` when there was none."""
+        config = self._topics.get(topic)
+        return None if config is None or config.made_at is None else str(config.made_at)
+
     def at_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
         """The first offset stored at or after a time; with ``upper`` the last one at or before it.
 

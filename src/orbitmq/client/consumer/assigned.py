@@ -300,7 +300,7 @@ class AssignedConsumer(InBlock):
             TopicNotFoundError, NameServerError: the route does not name the queue's broker, or is not to be
             had. BrokerError, TransportError: the broker refuses or does not answer.
         """
-        return await self._calls.committed(self.group, queue)
+        return (await self._calls.committed(self.group, queue)).offset
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit these offsets, or the positions of all assigned queues, and wait for the brokers.
@@ -319,11 +319,11 @@ class AssignedConsumer(InBlock):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message of the queue; errors as :meth:`committed`."""
-        return await self._calls.min_offset(queue)
+        return (await self._calls.min_offset(queue)).offset
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get; errors as :meth:`committed`."""
-        return await self._calls.max_offset(queue)
+        return (await self._calls.max_offset(queue)).offset
 
     async def offset_by_time(self, queue: MessageQueue, at: datetime) -> int:
         """The offset of the first message stored at or after ``at``; the max offset behind all.
@@ -335,12 +335,12 @@ class AssignedConsumer(InBlock):
             ValidationError: ``at`` has no time zone.
             OrbitError: as :meth:`committed`.
         """
-        return await self._calls.offset_by_time(queue, instant_ms("at", at))
+        return (await self._calls.offset_by_time(queue, instant_ms("at", at))).offset
 
     async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:
         await self._client.find_route(queue.topic, for_send=False)
         await self._client.heartbeat(only_new=True)
-        offset = await self._membership.start_offset(queue)
+        offset = (await self._membership.start_offset(queue)).offset
         if state.position is None:
             state.position = state.fetch_offset = offset
 

@@ -12,7 +12,7 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits, QueuePuller
 from orbitmq.client.consumer.queue_locks import MemberLocks
-from orbitmq.client.core.broker_calls import BrokerCalls, PullOptions
+from orbitmq.client.core.broker_calls import BrokerCalls, PullOptions, QueueOffset
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
@@ -52,7 +52,7 @@ class AssignedQueues:
         intake: Intake,
         options: PullOptions,
         limits: FlowLimits,
-        start: Callable[[MessageQueue, str | None], Awaitable[int]],
+        start: Callable[[MessageQueue, str | None], Awaitable[QueueOffset]],
         locks: MemberLocks | None = None,
         consume_timeout_s: float = 900.0,
     ) -> None:
@@ -98,30 +98,35 @@ class AssignedQueues:
             del self._taking[queue]
 
     async def _take(self, queue: MessageQueue) -> bool:
-        offset = leader = None
+        begin = leader = None
         try:
             # Routes change meanwhile: the tables of another broker, a slave's, may be older.
             if self._locks is not None and (leader := await self._locks.lock(queue)) is None:
                 log.info("another member still holds the lock of %s", queue)
                 return False
-            offset = await self._start(queue, leader)
+            begin = await self._start(queue, leader)
             own = self._offsets.kept(queue)
             # A queue that ends before it is another one: its broker lost all, or the topic was made anew.
-            is_ahead = own > offset and own <= await self._calls.max_offset(queue, leader)
+            is_ahead = (
+                own.offset > begin.offset
+                and own.made_at == begin.made_at
+                and own.offset <= (await self._calls.max_offset(queue, leader)).offset
+            )
             if is_ahead and self._taking[queue] is None:
-                self._taking[queue] = own
+                self._taking[queue] = own.offset
         except OrbitError as error:
-            offset = None  # with less than all of it messages would come again
+            begin = None  # with less than all of it messages would come again
             log.info("cannot begin with %s now: %s", queue, error)
         # All of it may have changed meanwhile.
         locked = self._locks is None or self._locks.holds(queue)
-        if offset is not None and locked and queue.topic in self._intake:
+        if begin is not None and locked and queue.topic in self._intake:
             self._offsets.forget([queue])
             other = self._taking[queue]
             if other is not None:
-                offset = other
-                self._offsets.update(queue, offset, increase_only=False)
-            self._run(self._open(queue, offset))
+                self._offsets.update(queue, other, increase_only=False)
+            process_queue = self._open(queue, begin.offset if other is None else other)
+            process_queue.made_at = begin.made_at
+            self._run(process_queue)
             return True
         if self._locks is not None and locked:
             # Prolonged with the others, it would keep the queue from the member who gets it next.
@@ -193,6 +198,7 @@ class AssignedQueues:
     def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
         """Go on elsewhere in the queue: what is held and in flight of it counts no longer."""
         new = self._open(old.queue, offset)
+        new.made_at = old.made_at
         self._offsets.update(old.queue, offset, increase_only=False)
         if self._delivery.ordered and old.at_work:
             # The offset is moved and messages are pulled, but a queue is with one handler at a time (CR-18).
@@ -252,7 +258,7 @@ class AssignedQueues:
             await self._offsets.commit_unasked([queue])
             route = self._client.route(queue.topic)
             away = route is not None and queue.broker_name not in route.addresses
-            self._offsets.release(queue, away=away)
+            self._offsets.release(queue, away=away, made_at=process_queue.made_at)
             if self._locks is not None:
                 await self._locks.unlock([queue])
         finally:

@@ -18,7 +18,7 @@ from orbitmq.client.consumer.popped_queues import PoppedQueues
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.consumer.rebalance import Rebalancer
-from orbitmq.client.core.broker_calls import Filter, PullOptions
+from orbitmq.client.core.broker_calls import Filter, PullOptions, QueueOffset
 from orbitmq.client.core.pop_calls import PopOptions
 from orbitmq.client.hooks import ConsumeHooks
 from orbitmq.client.life import InBlock, Life, State
@@ -134,12 +134,13 @@ class GroupConsumer(InBlock):
             most_redeliveries=mode.max_reconsume_times if mode.max_reconsume_times >= 0 else None,
         )
 
-    async def _start_offset(self, queue: MessageQueue, leader: str | None) -> int:
+    async def _start_offset(self, queue: MessageQueue, leader: str | None) -> QueueOffset:
         if not self._settings.broadcast:
             return await self._membership.start_offset(queue, leader)
         known = self._offsets.get(queue)
         if known >= 0:
-            return known
+            # The file does not say of which topic it is.
+            return QueueOffset(known, (await self._membership.calls.min_offset(queue)).made_at)
         return await self._membership.first_offset(queue)
 
     async def _lock_lost(self, queue: MessageQueue) -> None:

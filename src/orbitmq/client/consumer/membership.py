@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orbitmq.client.consumer.options import MemberOptions
-from orbitmq.client.core.broker_calls import BrokerCalls, Filter
+from orbitmq.client.core.broker_calls import BrokerCalls, Filter, QueueOffset
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.namespaces import Namespace
@@ -90,7 +90,7 @@ class Membership:
         now_ms = self.client.runtime.clock.now_ms()
         return tag_filter(tags, now_ms) if sql is None else sql_filter(sql, now_ms)
 
-    async def start_offset(self, queue: MessageQueue, leader: str | None = None) -> int:
+    async def start_offset(self, queue: MessageQueue, leader: str | None = None) -> QueueOffset:
         """Where the group goes on, or begins; ``leader`` as for :meth:`BrokerCalls.committed`.
 
         Raises:
@@ -100,7 +100,7 @@ class Membership:
             self.calls, self.group, queue, self._consume_from, self._consume_timestamp_ms, leader
         )
 
-    async def first_offset(self, queue: MessageQueue) -> int:
+    async def first_offset(self, queue: MessageQueue) -> QueueOffset:
         """Where a queue without progress begins; errors as :meth:`start_offset`."""
         return await first_offset(self.calls, queue, self._consume_from, self._consume_timestamp_ms)
 
@@ -162,7 +162,7 @@ async def start_offset(
     consume_from: ConsumeFrom,
     timestamp_ms: int,
     leader: str | None = None,
-) -> int:
+) -> QueueOffset:
     """The committed offset; without one, what ``consume_from`` says (RebalancePushImpl).
 
     A retry queue without an offset begins at its first message whatever the user chose: its messages are
@@ -172,18 +172,18 @@ async def start_offset(
         OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
     """
     committed = await calls.committed(group, queue, leader)
-    if committed >= 0:
+    if committed.offset >= 0:
         return committed
     first = await first_offset(calls, queue, consume_from, timestamp_ms)
-    if consume_from is ConsumeFrom.LAST and first > 0 and not queue.topic.startswith(RETRY_PREFIX):
+    if consume_from is ConsumeFrom.LAST and first.offset > 0 and not queue.topic.startswith(RETRY_PREFIX):
         # The queue may have been empty a moment ago: a broker has a new group begin at its first message.
         committed = await calls.committed(group, queue, leader)
-    return committed if committed >= 0 else first
+    return committed if committed.offset >= 0 else first
 
 
 async def first_offset(
     calls: BrokerCalls, queue: MessageQueue, consume_from: ConsumeFrom, timestamp_ms: int
-) -> int:
+) -> QueueOffset:
     """What ``consume_from`` says about a queue without progress; errors as :func:`start_offset`."""
     if consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
         return await calls.min_offset(queue)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.core.broker_calls import BrokerCalls, QueueOffset
 from orbitmq.errors import ClientStateError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.paths import folder_of, joined
@@ -49,15 +49,19 @@ class Offsets(Protocol):
         """Take note of progress (CR-12); ``increase_only=False`` for a reset."""
         ...
 
-    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
-        """The queue goes to another member, or, when it is ``away``, its broker has left the routes."""
+    def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
+        """The queue goes to another member, or, when it is ``away``, its broker has left the routes.
+
+        Args:
+            made_at: of which topic of its name the queue is, see ``QueueOffset``.
+        """
         ...
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """Other members have these queues, or we have them again with what was kept."""
         ...
 
-    def kept(self, queue: MessageQueue) -> int:
+    def kept(self, queue: MessageQueue) -> QueueOffset:
         """How far we were on a queue that is ours again, if its broker may have missed that; else -1."""
         ...
 
@@ -131,12 +135,12 @@ class OffsetStore(_Known):
         self._calls = calls
         self._group = group
         # How far we were on queues whose broker went away.
-        self._uncommitted: dict[MessageQueue, int] = {}
+        self._uncommitted: dict[MessageQueue, QueueOffset] = {}
         # Queues whose broker nobody answered for when they were to be committed last.
         self._unreached: set[MessageQueue] = set()
         self._round = 0
 
-    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
+    def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
         """Forget a queue.
 
         Progress that its broker missed is :meth:`kept` when the broker is away, since nobody goes
@@ -147,7 +151,7 @@ class OffsetStore(_Known):
         missed = (away or queue in self._unreached) and queue in self._changed
         self._unreached.discard(queue)
         if missed and offset is not None and len(self._uncommitted) < _MAX_UNCOMMITTED:
-            self._uncommitted[queue] = offset
+            self._uncommitted[queue] = QueueOffset(offset, made_at)
         self._changed.discard(queue)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
@@ -156,13 +160,13 @@ class OffsetStore(_Known):
             for queue in queues:
                 self._uncommitted.pop(queue, None)
 
-    def kept(self, queue: MessageQueue) -> int:
+    def kept(self, queue: MessageQueue) -> QueueOffset:
         """How far we were when the queue's broker went away, -1 when it had all, or others went on since.
 
         A broker that died and came back has lost the commits of its last seconds, and missed those made while
         it was away; without this the messages of that time would come again.
         """
-        return self._uncommitted.get(queue, -1)
+        return self._uncommitted.get(queue, QueueOffset(-1))
 
     async def commit_periodically(self) -> None:
         """One-way, what changed since the last time."""
@@ -218,7 +222,7 @@ def _log_failures(failures: Iterable[_NotCommitted]) -> None:
 class OffsetsByHand(OffsetStore):
     """Offsets that are committed when the user says so, and never otherwise."""
 
-    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
+    def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
         """Forget a queue, and progress that was not committed."""
         super().release(queue)
 
@@ -296,16 +300,16 @@ class LocalOffsets(_Known):
             log.warning("%s cannot be locked against a second member: %s", self._path, error)
         return None
 
-    def release(self, queue: MessageQueue, *, away: bool = False) -> None:
+    def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
         """Kept: the queue may come back, and only this file knows how far this member is."""
         self.follow(queue, None)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """Nothing: queues are not shared."""
 
-    def kept(self, queue: MessageQueue) -> int:
+    def kept(self, queue: MessageQueue) -> QueueOffset:
         """-1: the file is the only truth."""
-        return -1
+        return QueueOffset(-1)
 
     async def commit_periodically(self) -> None:
         """Write the file when something changed."""

@@ -39,6 +39,7 @@ class ProcessQueue:
     Attributes:
         queue: the queue.
         next_offset: where the next pull begins.
+        made_at: of which topic of this name the queue is, see ``QueueOffset``.
         before: for ordered consuming: the queue as it was before a move, while messages of it are in flight.
         dropped: the queue belongs to another member now; nothing more is delivered.
         released: what is still in flight may not move the offset any more either (CR-11).
@@ -67,6 +68,7 @@ class ProcessQueue:
         "left",
         "line",
         "loose",
+        "made_at",
         "next_offset",
         "pause_s",
         "queue",
@@ -90,6 +92,7 @@ class ProcessQueue:
         self.released = False
         self.last_pull_ms = 0
         self.last_stored_ms = 0
+        self.made_at: str | None = None
         self.before: ProcessQueue | None = None
         self.begun: dict[int, int] = {}
         self.loose: set[int] = set()

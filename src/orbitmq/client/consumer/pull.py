@@ -178,12 +178,12 @@ class PullConsumer(GroupConsumer):
             OrbitError: its broker did not say where that is.
         """
         for queue in queues:
-            await self.seek(queue, await self._membership.calls.min_offset(queue))
+            await self.seek(queue, (await self._membership.calls.min_offset(queue)).offset)
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go behind the newest messages of these queues; errors as :meth:`seek_to_begin`."""
         for queue in queues:
-            await self.seek(queue, await self._membership.calls.max_offset(queue))
+            await self.seek(queue, (await self._membership.calls.max_offset(queue)).offset)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that :meth:`poll` gives of this queue.
@@ -199,7 +199,7 @@ class PullConsumer(GroupConsumer):
         Raises:
             OrbitError: no broker said.
         """
-        return await self._membership.calls.committed(self.group, queue)
+        return (await self._membership.calls.committed(self.group, queue)).offset
 
     def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
         found = self._queues.process_queues().get(queue)

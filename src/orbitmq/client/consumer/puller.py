@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orbitmq.client.consumer.failures import Failures
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
-from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
+from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus, QueueOffset
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.ranges import check_number
 from orbitmq.errors import BrokerError, OrbitError
@@ -192,20 +192,39 @@ class QueuePuller:
         queue = process_queue.queue
         begins = await self._calls.min_offset(queue)
         if await self._is_another(begins):
-            self.process_queue = self._anew(process_queue, begins)
+            self.process_queue = self._anew(process_queue, await self._begin_of_group(begins))
+            self.process_queue.made_at = begins.made_at
         else:
             self._offsets.follow(queue, process_queue)
         self._topic_gone = False
 
-    async def _is_another(self, begins: int) -> bool:
+    async def _is_another(self, begins: QueueOffset) -> bool:
         """Whether the queue, which begins there now, has nothing of what it had when it was pulled last.
 
-        By the times of its own broker, and only if that is certain: to read a topic again is worse.
+        OrbitMQ's broker says of which topic it is. Else by the times of its own broker, and only if that is
+        certain: to read a topic again is worse.
         """
-        queue, stored_ms = self.process_queue.queue, self.process_queue.last_stored_ms
-        if await self._calls.max_offset(queue) < self.process_queue.next_offset:
+        process_queue = self.process_queue
+        queue, stored_ms, made_at = process_queue.queue, process_queue.last_stored_ms, process_queue.made_at
+        if made_at is not None and begins.made_at and begins.made_at != made_at:
             return True
-        return bool(stored_ms) and await self._calls.offset_by_time(queue, stored_ms + 1) <= begins
+        if (await self._calls.max_offset(queue)).offset < process_queue.next_offset:
+            return True
+        if not stored_ms:
+            return False
+        return (await self._calls.offset_by_time(queue, stored_ms + 1)).offset <= begins.offset
+
+    async def _begin_of_group(self, begins: QueueOffset) -> int:
+        """Where to begin with another topic: another member may have had the queue for a moment already.
+
+        Only a broker that is known to delete the offsets along with a topic is asked for the group's.
+        """
+        if not begins.made_at or not self._options.commits:
+            return begins.offset
+        queue = self.process_queue.queue
+        committed = (await self._calls.committed(self._options.group, queue)).offset
+        ends = (await self._calls.max_offset(queue)).offset
+        return committed if begins.offset < committed <= ends else begins.offset
 
     def _asked_a_slave(self) -> bool:
         """Whether the last question may have gone to a slave, which may not have been told of the topic."""

@@ -43,6 +43,7 @@ from orbitmq.wire.headers.offset import (
     QueryConsumerOffsetResponse,
     SearchOffsetByTimestampRequest,
     SearchOffsetByTimestampResponse,
+    TopicOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
 from orbitmq.wire.headers.pop import QueryAssignmentRequest
@@ -132,6 +133,19 @@ class Filter:
         return not self.tags or message.tags in self.tags
 
 
+@dataclass(frozen=True, slots=True)
+class QueueOffset:
+    """An offset of a queue, as a broker or a file told it.
+
+    Attributes:
+        made_at: tells the queue's topic from one of its name that was deleted before. Empty: its broker knows
+            of none, or is Apache's and does not say. None: no broker was asked.
+    """
+
+    offset: int
+    made_at: str | None = None
+
+
 class BrokerCalls:
     """Requests to the brokers of one client instance."""
 
@@ -185,7 +199,7 @@ class BrokerCalls:
             return None
         return [(one.message_queue, one.mode) for one in found if one.message_queue is not None]
 
-    async def committed(self, group: str, queue: MessageQueue, leader: str | None = None) -> int:
+    async def committed(self, group: str, queue: MessageQueue, leader: str | None = None) -> QueueOffset:
         """The group's committed offset, -1 when it has none.
 
         Args:
@@ -196,9 +210,9 @@ class BrokerCalls:
             answer = await self._any_replica(queue, header.command, leader)
         except BrokerError as error:
             if error.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
-                return -1
+                return QueueOffset(-1)
             raise
-        return QueryConsumerOffsetResponse.from_ext(answer.ext).offset
+        return _told(QueryConsumerOffsetResponse.from_ext(answer.ext))
 
     async def commit(self, group: str, queue: MessageQueue, offset: int, *, wait: bool) -> None:
         """Commit an offset; without ``wait`` one-way, as the periodic commits are."""
@@ -230,30 +244,28 @@ class BrokerCalls:
                     return await self._client.invoke(other, command())
             raise
 
-    async def max_offset(self, queue: MessageQueue, leader: str | None = None) -> int:
+    async def max_offset(self, queue: MessageQueue, leader: str | None = None) -> QueueOffset:
         """The offset that the next message of the queue will get; ``leader`` as for :meth:`committed`."""
         address = leader or (await self.address_of(queue))[0]
         header = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-        return GetMaxOffsetResponse.from_ext(
-            (await self._client.invoke(address, header.command())).ext
-        ).offset
+        answer = await self._client.invoke(address, header.command())
+        return _told(GetMaxOffsetResponse.from_ext(answer.ext))
 
-    async def min_offset(self, queue: MessageQueue) -> int:
+    async def min_offset(self, queue: MessageQueue) -> QueueOffset:
         """The offset of the oldest message still stored."""
         address, _ = await self.address_of(queue)
         header = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-        return GetMinOffsetResponse.from_ext(
-            (await self._client.invoke(address, header.command())).ext
-        ).offset
+        answer = await self._client.invoke(address, header.command())
+        return _told(GetMinOffsetResponse.from_ext(answer.ext))
 
-    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> QueueOffset:
         """The offset of the first message stored at or after ``timestamp_ms``; the max offset behind all."""
         address, _ = await self.address_of(queue)
         header = SearchOffsetByTimestampRequest(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
         )
         answer = await self._client.invoke(address, header.command())
-        return SearchOffsetByTimestampResponse.from_ext(answer.ext).offset
+        return _told(SearchOffsetByTimestampResponse.from_ext(answer.ext))
 
     async def pull(
         self,
@@ -411,6 +423,10 @@ class BrokerCalls:
             client_id=self._client.client_id,
         )
         await self._client.invoke(address, header.command(), SEND_BACK_TIMEOUT_MS)
+
+
+def _told(answer: TopicOffsetResponse) -> QueueOffset:
+    return QueueOffset(answer.offset, answer.made_at or "")
 
 
 def _lite(header: PullMessageRequest) -> Command:

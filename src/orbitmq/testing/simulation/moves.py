@@ -184,8 +184,6 @@ def gone_with_a_topic(
     """
     if offset > history.read_before.get((group, broker, queue_id), -1):
         return ""
-    if _has_seen_none(plan, history, group, broker, queue_id):
-        return "new member"
     machines = {broker, *plan.mode.slaves(broker), *CONSUMERS, *NAME_SERVERS}
     return first(
         fault
@@ -196,27 +194,3 @@ def gone_with_a_topic(
         and fault.at_s <= remade.made_s
         and remade.at_s <= fault.end_s
     )
-
-
-def _has_seen_none(plan: Plan, history: History, group: str, broker: str, queue_id: int) -> bool:
-    """Whether the member with a queue of a topic that was made again had got no message of the old topic.
-
-    A member that began behind the last of these messages cannot notice that the queue is a new one.
-    """
-    if group in history.popping:
-        return False
-    got = [
-        one
-        for one in history.delivered
-        if one.group == group
-        and not one.again
-        and one.queue.topic == REMADE
-        and (one.queue.broker_name, one.queue.queue_id) == (broker, queue_id)
-    ]
-    old = {one.member for one in got if one.at_s < history.remade_s}
-    new = {one.member for one in got if one.at_s >= history.remade_s}
-    began = any(
-        fault.kind is Kind.CLIENT and fault.target in CONSUMERS and fault.at_s < history.deletes_s
-        for fault in plan.faults
-    )
-    return began and not old & new

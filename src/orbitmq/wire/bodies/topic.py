@@ -75,6 +75,10 @@ class MadeAt(Body):
     log_offset: int = 0
     time_ms: int = 0
 
+    def __str__(self) -> str:
+        """As answers have it that give an offset of the topic; clients only compare it."""
+        return f"{self.log_offset}@{self.time_ms}"
+
 
 @dataclass(slots=True)
 class TopicConfig(Body):

@@ -26,8 +26,21 @@ __all__ = [
     "ResetConsumerClientOffsetRequest",
     "SearchOffsetByTimestampRequest",
     "SearchOffsetByTimestampResponse",
+    "TopicOffsetResponse",
     "UpdateConsumerOffsetRequest",
 ]
+
+
+class TopicOffsetResponse(ResponseHeader, kw_only=True):
+    """An offset of a queue.
+
+    Attributes:
+        made_at: OrbitMQ's own field: differs between a topic and one of its name that was deleted before;
+            None as long as no topic of this name is known to have been deleted.
+    """
+
+    offset: Int64
+    made_at: str | None = None
 
 
 class QueryConsumerOffsetRequest(TopicRequest, kw_only=True):
@@ -41,10 +54,8 @@ class QueryConsumerOffsetRequest(TopicRequest, kw_only=True):
     set_zero_if_not_found: bool | None = None
 
 
-class QueryConsumerOffsetResponse(ResponseHeader, kw_only=True):
+class QueryConsumerOffsetResponse(TopicOffsetResponse, kw_only=True):
     """Response to QUERY_CONSUMER_OFFSET (14)."""
-
-    offset: Int64
 
 
 class UpdateConsumerOffsetRequest(TopicRequest, kw_only=True):
@@ -69,10 +80,8 @@ class SearchOffsetByTimestampRequest(TopicRequest, kw_only=True):
     boundary_type: str | None = None
 
 
-class SearchOffsetByTimestampResponse(ResponseHeader, kw_only=True):
+class SearchOffsetByTimestampResponse(TopicOffsetResponse, kw_only=True):
     """Response to SEARCH_OFFSET_BY_TIMESTAMP (29)."""
-
-    offset: Int64
 
 
 class GetMaxOffsetRequest(TopicRequest, kw_only=True):
@@ -85,10 +94,8 @@ class GetMaxOffsetRequest(TopicRequest, kw_only=True):
     committed: bool = True
 
 
-class GetMaxOffsetResponse(ResponseHeader, kw_only=True):
+class GetMaxOffsetResponse(TopicOffsetResponse, kw_only=True):
     """Response to GET_MAX_OFFSET (30)."""
-
-    offset: Int64
 
 
 class GetMinOffsetRequest(TopicRequest, kw_only=True):
@@ -100,10 +107,8 @@ class GetMinOffsetRequest(TopicRequest, kw_only=True):
     queue_id: Int32
 
 
-class GetMinOffsetResponse(ResponseHeader, kw_only=True):
+class GetMinOffsetResponse(TopicOffsetResponse, kw_only=True):
     """Response to GET_MIN_OFFSET (31)."""
-
-    offset: Int64
 
 
 class GetEarliestMsgStoretimeRequest(TopicRequest, kw_only=True):
