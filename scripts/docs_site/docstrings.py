@@ -1,7 +1,8 @@
-"""An extension of griffe: docstrings, written for ``help()``, become Markdown for the reference pages."""
+"""An extension of griffe for the reference pages: docstrings become Markdown, doors show what they offer."""
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
@@ -18,8 +19,14 @@ def markdown(text: str) -> str:
 
 
 class PlainMarkdown(griffe.Extension):
-    """Rewrites every docstring before its sections are read."""
+    """Rewrites every docstring before its sections are read, and names what a lazy module exports."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)
+
+    def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
+        # Such a module has no list of names in its text: __all__ is made of the table of their homes.
+        homes = mod.members.get("_HOMES")
+        if not mod.exports and isinstance(homes, griffe.Attribute):
+            mod.exports = sorted(ast.literal_eval(str(homes.value)))

@@ -24,7 +24,9 @@ PAGES = (
     "docs/consuming.md",
     "docs/filters.md",
     "docs/groups.md",
+    "docs/logging.md",
     "docs/pop.md",
+    "docs/producing.md",
     "docs/timers.md",
 )
 
