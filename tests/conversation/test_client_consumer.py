@@ -363,9 +363,9 @@ async def test_iterating_acks_the_message_before(world: Any) -> None:
         async for message in consumer:
             bodies.append(message.body)
             if message.body == b"1":
-                await consumer.retry(message, delay_level=3)
+                message.retry(delay_level=3)
             if message.body == b"2":
-                async with consumer.process(message):
+                async with message.process():
                     raise RuntimeError("again, please")
             if len(bodies) == 4:
                 break
@@ -384,9 +384,9 @@ async def test_process_and_ack_settle_at_once(world: Any) -> None:
         async for message in consumer.messages(auto_ack=False):
             if message.body == b"2":
                 break
-            async with consumer.process(message):
+            async with message.process():
                 pass
-            consumer.ack(message)
+            message.ack()
     assert world.brokers["a"].offsets["cg", "t", 0] == 2
 
 

@@ -31,7 +31,7 @@ def consume(servers: str, group: str, topic: str, count: int) -> None:
         consumer.subscribe(topic)
         for number, message in enumerate(consumer, 1):
             if number == count:
-                consumer.ack(message)
+                message.ack()
                 break
 
 

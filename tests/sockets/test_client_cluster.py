@@ -156,7 +156,7 @@ def test_the_blocking_faces(tmp_path: Path) -> None:
             for message in consumer:
                 seen.add(int(message.body))
                 if len(seen) == 24:
-                    consumer.ack(message)
+                    message.ack()
                     break
             assert set(consumer.assignment()) >= set(queues)
             consumer.commit()

@@ -32,7 +32,7 @@ SURFACE = {
     "submit",
     "TransactionProducer": "close fault_table group queues recall reply request send send_batch "
     "send_in_transaction send_oneway start submit transaction",
-    "Consumer": "ack assignment batches close commit group messages on pause process resume retry run start "
+    "Consumer": "assignment batches close commit group messages on pause resume run start "
     "subscribe unsubscribe",
     "PullConsumer": "assignment close commit committed group pause poll position resume seek seek_to_begin "
     "seek_to_end start subscribe unsubscribe",

@@ -127,6 +127,13 @@ def blocking() -> None:
     ):
         transaction.leave_open()
     with sync.Consumer("billing") as consumer:
+
+        @consumer.on("refunds", sql="amount > 10")
+        def refund(message: ReceivedMessage) -> int:
+            return len(message.body)
+
+        length: int = refund(next(consumer.messages()))
+        print(length)
         for message in consumer:
             print(message.stored_at)
     with sync.PullConsumer("audit") as puller:

@@ -169,7 +169,7 @@ async def _consume(
         async for message in consumer.messages(auto_ack=False):
             printer.print(message)
             sys.stdout.flush()
-            consumer.ack(message)
+            message.ack()
             if printer.count == count:
                 break
         await asyncio.gather(*closing)

@@ -1,67 +1,36 @@
-"""Producers that wait."""
+"""Blocking producers."""
 
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Unpack
+from typing import Any, TypeVar
 
-from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer import producer, transactional
-from orbitmq.client.producer.callbacks import Done
-from orbitmq.client.producer.faults import FaultItem
-from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
-from orbitmq.client.producer.queue_choice import Selector
 from orbitmq.client.producer.taken import taken
-from orbitmq.client.producer.transactional import Check, Execute, Transaction, TransactionResult
-from orbitmq.durations import Duration
-from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
-from orbitmq.sync.face import Face
+from orbitmq.client.producer.transactional import Transaction
+from orbitmq.message.model import Message
+from orbitmq.sync.blocking import BlockingClient, blocking, made_as, on_loop, parameters_of
+
+C = TypeVar("C", bound=producer.Producer)
 
 
-class Producer(Face):
-    """Sends messages, each call waiting for its answer; see :class:`orbitmq.Producer`.
+class _Producer(BlockingClient[C]):
+    """What producers with and without transactions share."""
 
-    Takes the same arguments, and raises the same errors.
-    """
+    send = blocking(producer.Producer.send)
+    send_batch = blocking(producer.Producer.send_batch)
+    send_oneway = blocking(producer.Producer.send_oneway)
+    request = blocking(producer.Producer.request)
+    reply = blocking(producer.Producer.reply)
+    recall = blocking(producer.Producer.recall)
+    queues = blocking(producer.Producer.queues)
+    fault_table = on_loop(producer.Producer.fault_table)
 
-    @shows_keywords(ProducerOptions)
-    def __init__(self, group: str, **options: Unpack[ProducerKeywords]) -> None:
-        super().__init__()
-        self._core: producer.Producer = producer.Producer(group, **options)
-
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        ordering_key: object | None = None,
-        selector: Selector | None = None,
-        timeout: Duration | None = None,
-    ) -> SendResult:
-        """Send one message and wait until the broker has stored it.
-
-        Raises:
-            ValidationError, SendError, ClientStateError: as :meth:`orbitmq.Producer.send`.
-        """
-        return self._running().wait(
-            self._core.send(
-                message, queue=queue, ordering_key=ordering_key, selector=selector, timeout=timeout
-            )
-        )
-
-    def submit(
-        self,
-        message: Message,
-        done: Done | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        ordering_key: object | None = None,
-        selector: Selector | None = None,
-        timeout: Duration | None = None,
-    ) -> concurrent.futures.Future[SendResult]:
+    @parameters_of(producer.Producer.submit)
+    def submit(self, message: Message, *args: Any, **options: Any) -> concurrent.futures.Future[SendResult]:
         """Send without waiting; the future gives the result or the error, all errors included.
 
         Args:
@@ -69,100 +38,43 @@ class Producer(Face):
                 slow one holds up, or in threads of their own with ``callback_threads``. Callbacks added to
                 the future run on the client's thread.
         """
-
         as_now = taken(message)
 
         async def submitted() -> SendResult:
-            return await self._core.submit(
-                as_now,
-                done,
-                queue=queue,
-                ordering_key=ordering_key,
-                selector=selector,
-                timeout=timeout,
-            )
+            return await self._core.submit(as_now, *args, **options)
 
         return self._running().submit(submitted())
 
-    def send_oneway(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        ordering_key: object | None = None,
-        timeout: Duration | None = None,
-    ) -> None:
-        """Hand one message to a connection; there is no answer to say whether it was stored."""
-        self._running().wait(
-            self._core.send_oneway(message, queue=queue, ordering_key=ordering_key, timeout=timeout)
-        )
 
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        timeout: Duration | None = None,
-    ) -> SendResult:
-        """Send messages of one topic in one request."""
-        return self._running().wait(self._core.send_batch(messages, queue=queue, timeout=timeout))
+class Producer(_Producer[producer.Producer]):
+    """Sends messages, each call waiting for its answer; see :class:`orbitmq.Producer`.
 
-    def request(
-        self,
-        message: Message,
-        *,
-        timeout: Duration,
-        queue: MessageQueue | None = None,
-        ordering_key: object | None = None,
-    ) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it."""
-        return self._running().wait(
-            self._core.request(message, timeout=timeout, queue=queue, ordering_key=ordering_key)
-        )
+    Takes the same arguments, and raises the same errors.
+    """
 
-    def reply(
-        self, request: ReceivedMessage, body: bytes | str, *, timeout: Duration | None = None
-    ) -> SendResult:
-        """Answer a request."""
-        return self._running().wait(self._core.reply(request, body, timeout=timeout))
-
-    def recall(self, topic: str, handle: str, *, timeout: Duration | None = None) -> str:
-        """Take back a message that waits for its time; its unique id."""
-        return self._running().wait(self._core.recall(topic, handle, timeout=timeout))
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of ``topic`` that can be written to now."""
-        return self._running().wait(self._core.queues(topic))
-
-    def fault_table(self) -> list[FaultItem]:
-        """Latency, isolation and reachability noted of each broker."""
-        return self._running().call(self._core.fault_table)
+    @made_as(producer.Producer)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(producer.Producer(*args, **options))
 
 
-class TransactionProducer(Producer):
-    """Sends transactions; see :class:`orbitmq.client.producer.transactional.TransactionProducer`.
+class TransactionProducer(_Producer[transactional.TransactionProducer]):
+    """Sends transactions; see :class:`orbitmq.TransactionProducer`.
 
     Takes the same arguments; ``check`` and ``execute`` run in threads of the runtime's pool.
     """
 
-    @shows_keywords(ProducerOptions)
-    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerKeywords]) -> None:
-        Face.__init__(self)
-        self._core: transactional.TransactionProducer = transactional.TransactionProducer(
-            group, check=check, **options
-        )
+    @made_as(transactional.TransactionProducer)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(transactional.TransactionProducer(*args, **options))
 
-    def send_in_transaction(
-        self, message: Message, execute: Execute, *, timeout: Duration | None = None
-    ) -> TransactionResult:
-        """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back."""
-        return self._running().wait(self._core.send_in_transaction(message, execute, timeout=timeout))
+    send_in_transaction = blocking(transactional.TransactionProducer.send_in_transaction)
 
+    @parameters_of(transactional.TransactionProducer.transaction)
     @contextmanager
-    def transaction(self, message: Message, *, timeout: Duration | None = None) -> Iterator[Transaction]:
+    def transaction(self, message: Message, **options: Any) -> Iterator[Transaction]:
         """The same as a block: consumers see ``message`` when it is left without an exception."""
         loop = self._running()
-        block = self._core.transaction(message, timeout=timeout)
+        block = self._core.transaction(message, **options)
         under_way = loop.wait(block.__aenter__())
         try:
             yield under_way

@@ -28,10 +28,9 @@ from orbitmq.client.consumer.redelivery import restore_topic
 from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.hooks import around_listener
 from orbitmq.client.keywords import options_of, shows_keywords
-from orbitmq.durations import Duration, as_seconds
+from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError, ValidationError
-from orbitmq.message.model import Processing, ReceivedMessage
-from orbitmq.message.settling import Settled
+from orbitmq.message.model import ReceivedMessage
 from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
 
 log = logging.getLogger("orbitmq.client")
@@ -256,25 +255,6 @@ class Consumer(GroupConsumer):
         if not (isinstance(at_most, int) and 1 <= at_most <= MAX_BATCH):
             raise ValidationError(f"a batch has 1 to {MAX_BATCH:,} messages, got {at_most!r}")
         return in_batches(self._delivery, self._may_begin, at_most)
-
-    def ack(self, message: ReceivedMessage) -> Settled:
-        """:meth:`message.ack() <orbitmq.message.model.ReceivedMessage.ack>`."""
-        return message.ack()
-
-    async def retry(
-        self,
-        message: ReceivedMessage,
-        *,
-        delay_level: int = 0,
-        delay: Duration | None = None,
-        reason: str = "",
-    ) -> Settled:
-        """:meth:`message.retry() <orbitmq.message.model.ReceivedMessage.retry>`."""
-        return message.retry(delay_level=delay_level, delay=delay, reason=reason)
-
-    def process(self, message: ReceivedMessage) -> Processing:
-        """:meth:`message.process() <orbitmq.message.model.ReceivedMessage.process>`."""
-        return message.process()
 
     # -- small things ------------------------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
-"""What all blocking clients share: a life on an event loop of their own."""
+"""What all blocking clients share: a life on an event loop of their own, methods made of the async ones."""
 
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import AsyncGenerator, Callable, Iterator
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from orbitmq.client.consumer import assigned, consumer, pull, simple
 from orbitmq.client.consumer.handling import Listener, is_async
@@ -16,28 +17,107 @@ from orbitmq.errors import ClientStateError
 from orbitmq.runtime.loop_thread import LoopThread
 from orbitmq.runtime.program_end import close_at_end
 
+C = TypeVar(
+    "C",
+    bound=producer.Producer
+    | consumer.Consumer
+    | assigned.AssignedConsumer
+    | pull.PullConsumer
+    | simple.SimpleConsumer,
+)
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 # Whose handler this thread runs.
 _handles: ContextVar[object] = ContextVar("_handles", default=None)
 
 
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """The method of a blocking client that waits for this async one: the same parameters, result and text."""
+
+    @wraps(method)
+    def wait(self: BlockingClient[Any], /, *args: P.args, **options: P.kwargs) -> R:
+        loop = self._running()
+        work: Coroutine[Any, Any, R] = getattr(self._core, method.__name__)(*args, **options)
+        return loop.wait(work)
+
+    return wait
+
+
+def on_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """The method of a blocking client that calls this plain one on the client's event loop."""
+
+    @wraps(method)
+    def call(self: BlockingClient[Any], /, *args: P.args, **options: P.kwargs) -> R:
+        function: Callable[..., R] = getattr(self._core, method.__name__)
+        return self._running().call(function, *args, **options)
+
+    return call
+
+
+def iterating(
+    method: Callable[Concatenate[Any, P], AsyncGenerator[R, None]],
+) -> Callable[Concatenate[Any, P], Iterator[R]]:
+    """The method of a blocking client that gives what this async generator does."""
+
+    @wraps(method)
+    def each(self: BlockingClient[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[R]:
+        source: AsyncGenerator[R, None] = getattr(self._core, method.__name__)(*args, **options)
+        return self._each(source)
+
+    signature = inspect.signature(method)
+    item = str(signature.return_annotation).partition("[")[2].removesuffix(", None]")
+    each.__signature__ = signature.replace(return_annotation=f"Iterator[{item}]")  # type: ignore[attr-defined]
+    return each
+
+
+def parameters_of(
+    method: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+    """The method below has the parameters of this async one, and a body and a result of its own."""
+
+    def decorate(body: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
+        back = inspect.signature(body).return_annotation
+        signature = inspect.signature(method).replace(return_annotation=back)
+        body.__signature__ = signature  # type: ignore[attr-defined]
+        body.__doc__ = body.__doc__ or method.__doc__
+        return body
+
+    return decorate
+
+
+def made_as(
+    kind: Callable[P, object],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """The constructor below takes what this class does."""
+
+    def decorate(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        own = next(iter(inspect.signature(init).parameters.values()))
+        signature = inspect.signature(kind)
+        init.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[own, *signature.parameters.values()]
+        )
+        return init
+
+    return decorate
+
+
 def _nothing() -> None:
     return None
 
 
-class Face:
-    """Life of a client on its own loop."""
+class BlockingClient(Generic[C]):
+    """Life of a client on its own loop.
 
-    _core: (
-        producer.Producer
-        | consumer.Consumer
-        | assigned.AssignedConsumer
-        | pull.PullConsumer
-        | simple.SimpleConsumer
-    )
+    Args:
+        core: the async client, not started.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, core: C) -> None:
+        self._core = core
         self._loop: LoopThread | None = None
         self._not_at_end: Callable[[], object] = _nothing
 
