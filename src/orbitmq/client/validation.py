@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, reserved
-from orbitmq.message.model import Message
+from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.message.numbers import whole_number
 from orbitmq.message.utf8 import check_utf8
 
@@ -69,6 +69,41 @@ def check_client_id(client_id: str) -> None:
 def _refuse(fault: str | None) -> None:
     if fault is not None:
         raise ValidationError(fault)
+
+
+def check_queue(queue: object) -> None:
+    """Refuse an object that names no queue.
+
+    Raises:
+        ValidationError: it names the field.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise ValidationError(f"queue must be a MessageQueue, got {queue!r:.80}")
+    for name, value in (("topic", queue.topic), ("broker_name", queue.broker_name)):
+        if not isinstance(value, str):
+            raise ValidationError(f"the queue's {name} must be a string, got {value!r:.60}")
+    if isinstance(queue.queue_id, bool) or not isinstance(queue.queue_id, int) or queue.queue_id < 0:
+        raise ValidationError(f"the queue's queue_id must be 0 or more, got {queue.queue_id!r:.60}")
+
+
+def check_offset(offset: object) -> None:
+    """Refuse what is no place in a queue.
+
+    Raises:
+        ValidationError: no whole number, or below 0.
+    """
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 1 << 63:
+        raise ValidationError(f"offset must be 0 or more, got {offset!r:.60}")
+
+
+def check_received(message: object) -> None:
+    """Refuse an object that no consumer gave.
+
+    Raises:
+        ValidationError: it says what came.
+    """
+    if not isinstance(message, ReceivedMessage):
+        raise ValidationError(f"a received message is needed, got {type(message).__name__}")
 
 
 def check_is_message(message: object) -> None:

@@ -14,6 +14,7 @@ from orbitmq.client.core.broker_calls import Filter, PullOptions, PullStatus
 from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.ranges import check_number
+from orbitmq.client.validation import check_offset, check_queue
 from orbitmq.durations import Duration, datetime, instant_ms, milliseconds
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
@@ -136,9 +137,10 @@ class AssignedConsumer(InBlock):
             tags: ``*`` for all messages, else ``a || b``; ``sql`` instead: an SQL92 expression.
 
         Raises:
-            ValidationError: the expression cannot be right.
+            ValidationError: the expression cannot be right, or these are no queues.
         """
         wanted = self._membership.wanted(tags, sql)
+        queues = _checked(queues)
         before, self._assigned = self._assigned, {}
         for queue in dict.fromkeys(queues):
             kept = before.pop(queue, None)
@@ -254,11 +256,10 @@ class AssignedConsumer(InBlock):
 
         Raises:
             ClientStateError: the queue is not assigned.
-            ValidationError: the offset is below 0.
+            ValidationError: no queue, or the offset is no whole number from 0 on.
         """
         state = self._state(queue)
-        if offset < 0:
-            raise ValidationError(f"offset must be 0 or more, got {offset!r}")
+        check_offset(offset)
         state.move(offset)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
@@ -300,6 +301,7 @@ class AssignedConsumer(InBlock):
             TopicNotFoundError, NameServerError: the route does not name the queue's broker, or is not to be
             had. BrokerError, TransportError: the broker refuses or does not answer.
         """
+        check_queue(queue)
         return (await self._calls.committed(self.group, queue)).offset
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -307,22 +309,30 @@ class AssignedConsumer(InBlock):
 
         Raises:
             ClientStateError: not running: nothing can be committed yet, or any more.
+            ValidationError: no queue, or no offset; nothing is committed.
             OrbitError: as :meth:`committed`; the offsets of other queues may be committed.
         """
         self._life.check_here()
         if offsets is None:
             known = self._assigned.items()
             offsets = {queue: state.position for queue, state in known if state.position is not None}
+        if not isinstance(offsets, Mapping):
+            raise ValidationError(f"offsets must be a mapping of queues to offsets, got {offsets!r:.60}")
+        for queue, offset in offsets.items():
+            check_queue(queue)
+            check_offset(offset)
         await asyncio.gather(
             *(self._calls.commit(self.group, queue, offset, wait=True) for queue, offset in offsets.items())
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message of the queue; errors as :meth:`committed`."""
+        check_queue(queue)
         return (await self._calls.min_offset(queue)).offset
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get; errors as :meth:`committed`."""
+        check_queue(queue)
         return (await self._calls.max_offset(queue)).offset
 
     async def offset_by_time(self, queue: MessageQueue, at: datetime) -> int:
@@ -335,6 +345,7 @@ class AssignedConsumer(InBlock):
             ValidationError: ``at`` has no time zone.
             OrbitError: as :meth:`committed`.
         """
+        check_queue(queue)
         return (await self._calls.offset_by_time(queue, instant_ms("at", at))).offset
 
     async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:
@@ -345,6 +356,7 @@ class AssignedConsumer(InBlock):
             state.position = state.fetch_offset = offset
 
     def _state(self, queue: MessageQueue) -> _Assigned:
+        check_queue(queue)
         state = self._assigned.get(queue)
         if state is None:
             raise ClientStateError(f"{queue} is not assigned")
@@ -352,6 +364,15 @@ class AssignedConsumer(InBlock):
 
     def _wanted(self) -> dict[str, Filter]:
         return {queue.topic: state.wanted for queue, state in self._assigned.items()}
+
+
+def _checked(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
+        raise ValidationError(f"queues must be several MessageQueue, got {queues!r:.80}")
+    found = list(queues)
+    for queue in found:
+        check_queue(queue)
+    return found
 
 
 class _AssignedMember:

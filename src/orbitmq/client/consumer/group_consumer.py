@@ -25,6 +25,7 @@ from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.observe.trace import ConsumeTrace
 from orbitmq.client.producer.inner import InnerSender, make_tracer
+from orbitmq.client.validation import check_topic
 from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
@@ -254,6 +255,7 @@ class GroupConsumer(InBlock):
 
     def unsubscribe(self, topic: str) -> None:
         """Stop receiving the messages of ``topic``."""
+        check_topic(topic)
         self._filter_checks.forget(self._namespace.full(topic))
         if self._filters.pop(self._namespace.full(topic), None) is not None:
             self._subscriptions_changed()
@@ -276,6 +278,8 @@ class GroupConsumer(InBlock):
         Handlers that run go on. What is held of a paused topic stays here and comes first afterwards; it
         does not count in the limit of all queues.
         """
+        for topic in topics:
+            check_topic(topic)
         self._set_paused(None if not topics or self._paused is None else self._paused | set(topics))
 
     def resume(self, *topics: str) -> None:
@@ -284,6 +288,8 @@ class GroupConsumer(InBlock):
         Raises:
             ClientStateError: one topic shall go on, but all are paused: resume them all.
         """
+        for topic in topics:
+            check_topic(topic)
         if topics and self._paused is None:
             raise ClientStateError(
                 "all topics are paused by pause(); only resume() without a topic ends that"

@@ -14,8 +14,9 @@ from orbitmq.client.consumer.pop_queue import PopQueue
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.ranges import check_number
+from orbitmq.client.validation import check_offset, check_queue
 from orbitmq.durations import Duration, as_seconds
-from orbitmq.errors import ClientStateError, ValidationError
+from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 
 
@@ -163,11 +164,10 @@ class PullConsumer(GroupConsumer):
 
         Raises:
             ClientStateError: the queue is not assigned to this member.
-            ValidationError: the offset is below 0.
+            ValidationError: no queue, or the offset is no whole number from 0 on.
         """
         self._process_queue(queue)
-        if offset < 0:
-            raise ValidationError(f"offset must be 0 or more, got {offset!r}")
+        check_offset(offset)
         await self._queues.move({queue: offset})
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
@@ -178,11 +178,13 @@ class PullConsumer(GroupConsumer):
             OrbitError: its broker did not say where that is.
         """
         for queue in queues:
+            self._process_queue(queue)
             await self.seek(queue, (await self._membership.calls.min_offset(queue)).offset)
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go behind the newest messages of these queues; errors as :meth:`seek_to_begin`."""
         for queue in queues:
+            self._process_queue(queue)
             await self.seek(queue, (await self._membership.calls.max_offset(queue)).offset)
 
     async def position(self, queue: MessageQueue) -> int:
@@ -199,9 +201,11 @@ class PullConsumer(GroupConsumer):
         Raises:
             OrbitError: no broker said.
         """
+        check_queue(queue)
         return (await self._membership.calls.committed(self.group, queue)).offset
 
     def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
+        check_queue(queue)
         found = self._queues.process_queues().get(queue)
         if found is None:
             raise ClientStateError(f"{queue} is not assigned to this member now")

@@ -28,6 +28,7 @@ from orbitmq.client.keywords import options_of, shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_number
+from orbitmq.client.validation import check_received
 from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
@@ -181,7 +182,7 @@ class SimpleConsumer(InBlock):
 
     def unsubscribe(self, topic: str) -> None:
         """Stop receiving the messages of ``topic``."""
-        topic = self._membership.namespace.full(topic)
+        topic = self._membership.full_topic(topic)
         self._filter_checks.forget(topic)
         self._asking.forget(topic)
         self._filters.pop(topic, None)
@@ -277,6 +278,7 @@ class SimpleConsumer(InBlock):
     def _lease(self, message: ReceivedMessage) -> Lease | None:
         """The delivery of a message, ``None`` when it has ended."""
         self._life.check_here()
+        check_received(message)
         keeper = getattr(message, "keeper", None)
         return keeper if isinstance(keeper, Lease) else None
 

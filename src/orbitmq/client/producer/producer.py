@@ -42,6 +42,7 @@ from orbitmq.client.validation import (
     check_group,
     check_is_message,
     check_message,
+    check_queue,
     check_send_topic,
     check_topic,
 )
@@ -367,6 +368,7 @@ class Producer(InBlock):
         """
         self._life.check_loop()
         limit_ms = in_ms(timeout) or self._timeout_ms
+        check_topic(topic)
         topic = self._namespace.full(topic)
         await self._kernel.route(topic, self._client.now_ms())
         return await BrokerCalls(self._client).recall(self.group, topic, handle, limit_ms)
@@ -488,6 +490,7 @@ class Producer(InBlock):
             SendError: no name server, or the topic is unknown and no broker would create it.
             ValidationError: not a name of a topic, or one of the broker's own.
         """
+        check_topic(topic)
         topic = self._namespace.full(topic)
         check_send_topic(topic)
         return list((await self._kernel.route(topic, self._client.now_ms())).publish)
@@ -505,17 +508,20 @@ class Producer(InBlock):
         body = plain_body(message)
         if body is None or len(body) > self._max_message_bytes:
             check_message(message, self._max_message_bytes)
-        chooser = self._choosers.get(message.topic)
+        topic = message.topic
+        chooser = self._choosers.get(topic) if isinstance(topic, str) else None
         if chooser is None:
-            check_send_topic(message.topic)
+            check_send_topic(topic)
             chooser = QueueChooser(self._client.runtime.random, self._active_faults)
-            self._choosers[message.topic] = chooser
+            self._choosers[topic] = chooser
         return chooser
 
     async def _send_collected(self, out: Outgoing) -> SendResult:
         return await self._paced.send(self._choosers[out.topic], out, None, None)
 
     async def _chosen_queue(self, message: Message, options: SendOptions) -> MessageQueue:
+        if options.queue is not None:
+            check_queue(options.queue)
         started = self._client.now_ms()
         route = await self._kernel.route(message.topic, started)
         queue = options.queue
