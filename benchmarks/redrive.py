@@ -17,9 +17,8 @@ from benchmarks.remoting import Client
 from benchmarks.servers import Ours, Server
 
 from orbitmq import Message, Producer
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, RedriveJob
 from orbitmq.message.reserved import dead_letter_topic
-from orbitmq.wire.bodies.redrive import Redrive, RedriveRequest, RedriveState
 
 GROUP, TOPIC, QUEUES = "bench_redrive", "redriven", 8
 MESSAGES, SHORT_MESSAGES = 200_000, 40_000
@@ -63,16 +62,16 @@ async def _redriven(broker: Server, servers: str, messages: int, rate: int | Non
             await producer.send_batch([Message(dead, BODY, properties=PROPERTIES) for _ in range(PER_BATCH)])
         await asyncio.sleep(1)
         cpu, begun = broker.cpu_s(), time.monotonic()
-        await admin.dead_letters.redrive(RedriveRequest(group, rate=rate))
-        while (job := await _status(admin, group)).state is RedriveState.RUNNING:  # noqa: ASYNC110
+        await admin.dead_letters.redrive(group, rate=rate)
+        while (job := await _status(admin, group)).state == "running":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         seconds = time.monotonic() - begun
     assert job.sent == messages, job
     return {"rate": messages / seconds, "cpu_us": (broker.cpu_s() - cpu) / messages * 1e6}
 
 
-async def _status(admin: Admin, group: str) -> Redrive:
-    (job,) = await admin.dead_letters.status(group)
+async def _status(admin: Admin, group: str) -> RedriveJob:
+    (job,) = (await admin.dead_letters.redrives(group)).whole()
     return job
 
 

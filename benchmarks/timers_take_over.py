@@ -35,7 +35,7 @@ async def measure(folder: Path, waiting: int) -> dict[str, float]:
     cluster = ProcessCluster(brokers=2, replicas=2, root=str(folder), settings=SETTINGS)
     async with cluster, Admin(cluster.name_server) as admin:
         for topic in (FAR, PROBE):
-            await admin.create_topic(topic, queues=1)
+            await admin.topics.create(topic, queues=1)
         async with Producer("bench", name_servers=cluster.name_server, timeout=30) as producer:
             queue = MessageQueue(FAR, MASTER, 0)
             for first in range(0, waiting, 1000):

@@ -232,8 +232,8 @@ class Run:
         self._started_s = time.monotonic()
 
     async def _create(self, topic: str) -> None:
-        async with Admin(self._place.name_server, timeout_ms=ASKED_MS) as admin:
-            await admin.create_topic(topic, QUEUES)
+        async with Admin(self._place.name_server, timeout=ASKED_MS / 1000) as admin:
+            await admin.topics.create(topic, queues=QUEUES)
         self._topics.append(topic)
 
     async def _create_meanwhile(self, topic: str) -> None:

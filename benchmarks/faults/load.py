@@ -98,7 +98,7 @@ class Load:
         servers = self._place.name_server
         async with Admin(servers) as admin:
             for topic in TOPICS:
-                await admin.create_topic(topic, QUEUES)
+                await admin.topics.create(topic, queues=QUEUES)
         await asyncio.sleep(topics_known_s)
         async with Producer("filling", name_servers=servers) as producer:
             await self._fill(producer)
@@ -147,7 +147,7 @@ class Load:
     async def make_new_topic(self) -> None:
         """Make a topic, with messages at group a, that slaves can hardly know."""
         async with Admin(self._place.name_server) as admin:
-            await admin.create_topic("late", 1)
+            await admin.topics.create("late", queues=1)
         async with Producer("new", name_servers=self._place.name_server) as producer:
             for number in range(NEW_MESSAGES):
                 sending = producer.send(

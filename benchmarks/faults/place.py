@@ -151,7 +151,7 @@ class Place:
         async with Admin(self.sound_name_server) as admin:
             while True:
                 with contextlib.suppress(OrbitError):
-                    states = await admin.broker_states()
+                    states = await admin.brokers.states()
                     leads = {s.broker.name for s in states if s.role == "master" and not s.problem}
                     if masters <= leads:
                         return

@@ -40,7 +40,7 @@ async def create_topics(name_server: str) -> None:
     """Make both topics on every broker, so that consumers and Spark find them before the first message."""
     async with Admin(name_server) as admin:
         for topic in (TOPIC, WARM_UP_TOPIC):
-            await admin.create_topic(topic, queues=QUEUES_PER_BROKER)
+            await admin.topics.create(topic, queues=QUEUES_PER_BROKER)
 
 
 def message_of(topic: str, row: dict[str, Value]) -> Message:

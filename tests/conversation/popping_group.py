@@ -34,7 +34,7 @@ async def switch(world: World, mode: MessageRequestMode, share: int = 0, inside:
 async def prepare(world: World, messages: int = 0) -> None:
     """A topic that the group shall pop."""
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=4)
+        await admin.topics.create("T", queues=4)
     await switch(world, MessageRequestMode.POP)
     await send(world, messages)
 

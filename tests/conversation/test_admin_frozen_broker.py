@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from orbitmq import Message, TransportError
-from orbitmq.admin import Admin, IncompleteError
+from orbitmq.admin import Admin, IncompleteError, Partial
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies.group import SubscriptionGroupConfig
-from orbitmq.wire.bodies.redrive import RedriveAction, RedriveRequest
 from orbitmq.wire.command import Command
 
 ALIVE, FROZEN = "broker-a", "broker-b"
@@ -32,10 +30,10 @@ async def prepared(world: World) -> AsyncIterator[Admin]:
     for name in QUEUES:
         await world.stop_broker(name)
         await world.machines[name].begin(world.start_broker(name))
-    async with world.admin(timeout_ms=round(TIMEOUT_S * 1000)) as admin, world.producer() as producer:
+    async with world.admin(timeout=TIMEOUT_S) as admin, world.producer() as producer:
         for topic in ("T", *DEAD):
-            await admin.create_topic(topic, queues=1)
-        await admin.create_group(SubscriptionGroupConfig("cg"))
+            await admin.topics.create(topic, queues=1)
+        await admin.groups.create("cg")
         for name, queue in QUEUES.items():
             for number in range(10):
                 await producer.send(Message("T", b"%d" % number, keys=["k"]), queue=queue)
@@ -57,16 +55,27 @@ def standing_still(world: World, *names: str) -> Iterator[None]:
             world.machines[name].thaw()
 
 
+async def partial(work: Awaitable[object]) -> Partial[Any]:
+    """What a question returned, or what a change that was not made everywhere has done."""
+    try:
+        answer = await work
+    except IncompleteError as error:
+        return error.partial
+    assert isinstance(answer, Partial)
+    with pytest.raises(IncompleteError):
+        answer.whole()
+    return answer
+
+
 async def incomplete(world: World, work: Awaitable[object]) -> Any:
     """What the living broker told or did; the wait was one deadline."""
     began = world.clock.monotonic()
-    with pytest.raises(IncompleteError) as caught:
-        await work
+    answer = await partial(work)
     assert world.clock.monotonic() - began < TIMEOUT_S + 0.5
-    assert [(one.name, one.reason, one.uncertain) for one in caught.value.left_out] == [
+    assert [(one.name, one.reason, one.uncertain) for one in answer.left_out] == [
         (FROZEN, "no answer in 2 s", True)
     ]
-    return caught.value.found
+    return answer.found
 
 
 Ask = Callable[[Admin], Awaitable[object]]
@@ -79,19 +88,19 @@ def queues(found: Any) -> list[MessageQueue]:
 
 # What is asked, what is looked at in the result, and what that is.
 READ: dict[str, tuple[Ask, Callable[[Any], object], object]] = {
-    "topic status": (lambda a: a.topic_status("T"), queues, [QUEUES[ALIVE]]),
+    "topic status": (lambda a: a.topics.status("T"), queues, [QUEUES[ALIVE]]),
     "lag": (lambda a: a.groups.lag("cg", topic="T"), lambda f: [o.lag for o in f], [6]),
     "lag of a group that may be there": (lambda a: a.groups.lag("nobody"), list, []),
-    "groups": (lambda a: a.groups.names(), lambda f: f["cg"], [ALIVE]),
-    "a group": (lambda a: a.groups.show("cg"), lambda f: list(f.configs), [ALIVE]),
+    "groups": (lambda a: a.groups.list(), lambda f: f["cg"], [ALIVE]),
+    "a group": (lambda a: a.groups.show("cg"), lambda f: list(f.settings), [ALIVE]),
     "a group that may be there": (lambda a: a.groups.show("nobody"), lambda f: f, None),
     "plan": (lambda a: a.groups.plan_to_first("cg", "T"), queues, [QUEUES[ALIVE]]),
-    "dead letters": (lambda a: a.dead_letters.groups(), lambda f: [o.brokers for o in f], [{ALIVE: 1}] * 3),
-    "dead letters of one": (lambda a: a.dead_letters.of("cg"), lambda f: f.count, 1),
-    "redrives": (lambda a: a.dead_letters.status(), list, []),
-    "timers": (lambda a: a.timers.pending(), lambda f: [o.broker_name for o in f], [ALIVE]),
-    "by key": (lambda a: a.find("T", key="k"), len, 10),
-    "by id": (lambda a: a.message(NOBODY, topic="T"), lambda f: f, None),
+    "dead letters": (lambda a: a.dead_letters.list(), lambda f: [o.brokers for o in f], [{ALIVE: 1}] * 3),
+    "dead letters of one": (lambda a: a.dead_letters.show("cg"), lambda f: f.count, 1),
+    "redrives": (lambda a: a.dead_letters.redrives(), list, []),
+    "timers": (lambda a: a.timers.list(), lambda f: [o.broker_name for o in f], [ALIVE]),
+    "by key": (lambda a: a.messages.find("T", key="k"), len, 10),
+    "by id": (lambda a: a.messages.get(NOBODY, topic="T"), lambda f: f, None),
 }
 
 
@@ -120,10 +129,9 @@ async def test_who_answers_nonsense_is_left_out(
             return Command(answer.code, answer.ext, b"\xff{") if to == address else answer
 
         monkeypatch.setattr(RemotingClient, "request", spoiled)
-        with pytest.raises(IncompleteError) as caught:
-            await ask(admin)
-        assert [one.name for one in caught.value.left_out] == [FROZEN]
-        assert facts(caught.value.found) == expected
+        answer = await partial(ask(admin))
+        assert [one.name for one in answer.left_out] == [FROZEN]
+        assert facts(answer.found) == expected
 
 
 async def test_a_message_that_was_found_needs_no_other_broker(orbitmq_world: World) -> None:
@@ -132,32 +140,29 @@ async def test_a_message_that_was_found_needs_no_other_broker(orbitmq_world: Wor
         sent = await producer.send(Message("T", b"here"), queue=QUEUES[ALIVE])
         await world.sleep(1)
         with standing_still(world, FROZEN):
-            assert (await admin.message(sent.message_id, topic="T")).body == b"here"
+            assert (await admin.messages.get(sent.message_id, topic="T")).body == b"here"
 
 
 async def test_nobody_answers_is_the_brokers_own_error(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with prepared(world) as admin:
         with standing_still(world, *QUEUES), pytest.raises(TransportError, match="no answer from"):
-            await admin.topic_status("T")
+            (await admin.topics.status("T")).whole()
 
 
 async def test_changes_are_made_where_they_can_be(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with prepared(world) as admin:
-        await admin.create_group(SubscriptionGroupConfig("cg2"))
+        await admin.groups.create("cg2")
         with standing_still(world, FROZEN):
-            assert await incomplete(world, admin.create_topic("U", queues=1)) == [ALIVE]
-            assert await incomplete(world, admin.create_group(SubscriptionGroupConfig("new"))) == [ALIVE]
+            assert await incomplete(world, admin.topics.create("U", queues=1)) == [ALIVE]
+            assert await incomplete(world, admin.groups.create("new")) == [ALIVE]
             assert await incomplete(world, admin.groups.clone("cg", "cg2", topic="T")) == [ALIVE]
-            assert await incomplete(world, admin.delete_group("cg2")) == [ALIVE]
-            (job,) = await incomplete(
-                world, admin.dead_letters.redrive(RedriveRequest("cg", to_topic="T", rate=1))
-            )
+            assert await incomplete(world, admin.groups.delete("cg2")) == [ALIVE]
+            (job,) = await incomplete(world, admin.dead_letters.redrive("cg", to_topic="T", rate=1))
             assert job.broker_name == ALIVE
             # Who is not to send any is not asked.
-            chosen = RedriveRequest("other", to_topic="T")
-            (job,) = await admin.dead_letters.redrive(chosen, only={ALIVE: [[0, 1]]})
+            (job,) = await admin.dead_letters.redrive("other", to_topic="T", only={ALIVE: [(0, 1)]})
             assert job.broker_name == ALIVE
             services = world.brokers[ALIVE].services
             assert ("U" in services.topics, "new" in services.groups, "cg2" in services.groups) == (
@@ -166,7 +171,7 @@ async def test_changes_are_made_where_they_can_be(orbitmq_world: World) -> None:
                 False,
             )
         await world.sleep(1)
-        assert await admin.create_topic("U", queues=1) == [ALIVE, FROZEN]
+        assert await admin.topics.create("U", queues=1) == [ALIVE, FROZEN]
 
 
 async def test_a_redrive_is_stopped_where_it_can_be(orbitmq_world: World) -> None:
@@ -175,10 +180,10 @@ async def test_a_redrive_is_stopped_where_it_can_be(orbitmq_world: World) -> Non
         for name in QUEUES:
             for _ in range(200):
                 await producer.send(Message(DEAD[0], b"x"), queue=MessageQueue(DEAD[0], name, 0))
-        await admin.dead_letters.redrive(RedriveRequest("cg", to_topic="T", rate=20))
+        await admin.dead_letters.redrive("cg", to_topic="T", rate=20)
         with standing_still(world, FROZEN):
-            (job,) = await incomplete(world, admin.dead_letters.change("cg", RedriveAction.STOP))
-            assert (job.broker_name, job.state.value) == (ALIVE, "STOPPED")
+            (job,) = await incomplete(world, admin.dead_letters.stop("cg"))
+            assert (job.broker_name, job.state) == (ALIVE, "stopped")
 
 
 async def test_a_topic_that_is_still_somewhere_stays_in_the_routes(orbitmq_world: World) -> None:
@@ -186,12 +191,12 @@ async def test_a_topic_that_is_still_somewhere_stays_in_the_routes(orbitmq_world
     world = orbitmq_world
     async with prepared(world) as admin:
         with standing_still(world, FROZEN):
-            assert await incomplete(world, admin.delete_topic("T")) == [ALIVE]
-            assert [entry.broker_name for entry in await admin.topic_route("T")] == [ALIVE, FROZEN]
+            assert await incomplete(world, admin.topics.delete("T")) == [ALIVE]
+            assert [entry.broker_name for entry in await admin.topics.route("T")] == [ALIVE, FROZEN]
         await world.sleep(1)
-        assert await admin.topic_status("T") == []
-        assert await admin.delete_topic("T") == [ALIVE, FROZEN]
-        assert "T" not in await admin.topic_list()
+        assert (await admin.topics.status("T")).whole() == []
+        assert await admin.topics.delete("T") == [ALIVE, FROZEN]
+        assert "T" not in await admin.topics.list()
 
 
 async def test_a_name_server_that_was_not_told_is_named(orbitmq_world: World) -> None:
@@ -200,20 +205,20 @@ async def test_a_name_server_that_was_not_told_is_named(orbitmq_world: World) ->
         two = f"{world.name_server};127.0.0.1:1"
         async with Admin(two, runtime=world.runtime) as other:
             with pytest.raises(IncompleteError, match=r"name server at 127\.0\.0\.1:1: ") as caught:
-                await other.delete_topic("T")
-        assert caught.value.found == [ALIVE, FROZEN]
-        assert "T" not in await admin.topic_list()
+                await other.topics.delete("T")
+        assert caught.value.partial.found == [ALIVE, FROZEN]
+        assert "T" not in await admin.topics.list()
 
 
 async def test_a_group_is_moved_where_it_can_be(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with prepared(world) as admin:
-        moves = await admin.groups.plan_to_first("cg", "T")
+        moves = (await admin.groups.plan_to_first("cg", "T")).whole()
         with standing_still(world, FROZEN):
             moved = await incomplete(world, admin.groups.move("cg", moves))
             assert [move.queue for move in moved] == [QUEUES[ALIVE]]
             # Queues that are named are moved without asking the others.
-            moves = await admin.groups.plan("cg", {QUEUES[ALIVE]: 3})
+            moves = (await admin.groups.plan("cg", {QUEUES[ALIVE]: 3})).whole()
             assert list(await admin.groups.move("cg", moves)) == moves
         assert world.brokers[ALIVE].services.offsets.query("cg", "T", 0) == 3
 
@@ -224,9 +229,9 @@ async def test_no_queue_is_moved_when_one_broker_cannot_move_the_group(orbitmq_w
     async with prepared(world) as admin, world.consumer("cg") as consumer:
         consumer.subscribe("T")
         address = world.brokers[FROZEN].address
-        await admin.update_broker_config(address, {"useServerSideResetOffset": "false"})
+        await admin.brokers.change_settings(address, {"useServerSideResetOffset": "false"})
         await world.sleep(1)
-        moves = await admin.groups.plan_to_first("cg", "T")
+        moves = (await admin.groups.plan_to_first("cg", "T")).whole()
         with pytest.raises(ValueError, match="stop them first"):
             await admin.groups.move("cg", moves)
         assert world.brokers[ALIVE].services.offsets.query("cg", "T", 0) != 0

@@ -19,7 +19,6 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.pop import SetMessageRequestModeRequestBody
-from orbitmq.wire.bodies.redrive import RedriveAction, RedriveRequest, RedriveState
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -188,10 +187,10 @@ async def without_a_master(world: World) -> None:
     consumed 4; both have dead letters of it."""
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=1)
-        await admin.create_topic("%DLQ%cg", queues=1)
-        await admin.create_group(SubscriptionGroupConfig("cg"))
-        await admin.create_group(SubscriptionGroupConfig("cg2"))
+        await admin.topics.create("T", queues=1)
+        await admin.topics.create("%DLQ%cg", queues=1)
+        await admin.groups.create("cg")
+        await admin.groups.create("cg2")
     async with world.producer() as producer:
         for name in (MASTER, OTHER):
             for topic in ("T", "%DLQ%cg"):
@@ -218,14 +217,14 @@ async def test_a_broker_group_without_its_master_is_not_left_out(orbitmq_world: 
     await without_a_master(world)
     both = [MASTER, OTHER]
     async with world.admin() as admin:
-        lags = [one for one in await admin.groups.lag("cg") if one.queue.topic == "T"]
+        lags = [one for one in (await admin.groups.lag("cg")).whole() if one.queue.topic == "T"]
         assert [(one.queue.broker_name, one.lag) for one in lags] == [(MASTER, 6), (OTHER, 6)]
-        assert (await admin.groups.names())["cg"] == both
-        assert list((await admin.groups.show("cg")).configs) == both
-        assert (await admin.dead_letters.of("cg")).brokers == {MASTER: 10, OTHER: 10}
-        assert [one.broker_name for one in await admin.timers.pending()] == both
+        assert ((await admin.groups.list()).whole())["cg"] == both
+        assert list((await admin.groups.show("cg")).whole().settings) == both
+        assert (await admin.dead_letters.show("cg")).whole().brokers == {MASTER: 10, OTHER: 10}
+        assert [one.broker_name for one in (await admin.timers.list()).whole()] == both
         assert await admin.groups.clone("cg", "cg2") == both
-        moves = await admin.groups.plan_to_first("cg", "T")
+        moves = (await admin.groups.plan_to_first("cg", "T")).whole()
         assert [(move.queue.broker_name, move.before, move.to) for move in moves] == [
             (MASTER, 4, 0),
             (OTHER, 4, 0),
@@ -244,14 +243,14 @@ async def test_a_slave_that_does_not_act_tells_and_takes_nothing(orbitmq_world: 
     world = orbitmq_world
     await without_a_master(world)
     async with world.admin() as admin:
-        lags = [one for one in await admin.groups.lag("cg") if one.queue.topic == "T"]
+        lags = [one for one in (await admin.groups.lag("cg")).whole() if one.queue.topic == "T"]
         assert [(one.queue.broker_name, one.lag) for one in lags] == [(MASTER, 6), (OTHER, 6)]
-        counts = [(one.queue.broker_name, one.count) for one in await admin.topic_status("T")]
+        counts = [(one.queue.broker_name, one.count) for one in (await admin.topics.status("T")).whole()]
         assert counts == [(MASTER, 10), (OTHER, 10)]
         with pytest.raises(IncompleteError, match="this would not last at a broker that is slave") as told:
-            await admin.groups.move("cg", await admin.groups.plan_to_first("cg", "T"))
+            await admin.groups.move("cg", (await admin.groups.plan_to_first("cg", "T")).whole())
         assert [one.name for one in told.value.left_out] == [MASTER]
-        assert [move.queue.broker_name for move in told.value.found] == [OTHER]
+        assert [move.queue.broker_name for move in told.value.partial.found] == [OTHER]
 
 
 @pytest.mark.behaviour("MO-21", "DQ-12")
@@ -261,11 +260,11 @@ async def test_what_needs_a_master_says_which_is_missing(orbitmq_world: World) -
     world = orbitmq_world
     await without_a_master(world)
     async with world.admin() as admin:
-        left, sent = await admin.dead_letters.redrive(RedriveRequest("cg", to_topic="T"))
-        assert (left.broker_name, left.state, left.end - left.position) == (MASTER, RedriveState.FAILED, 10)
+        left, sent = await admin.dead_letters.redrive("cg", to_topic="T")
+        assert (left.broker_name, left.state, left.remaining) == (MASTER, "failed", 10)
         assert "no master of broker-a is online" in (left.problem or "")
-        assert (sent.broker_name, sent.state) == (OTHER, RedriveState.RUNNING)
-        for delete in (admin.delete_topic("T"), admin.delete_group("cg")):
+        assert (sent.broker_name, sent.state) == (OTHER, "running")
+        for delete in (admin.topics.delete("T"), admin.groups.delete("cg")):
             with pytest.raises(ValidationError, match="no master of broker-a is online"):
                 await delete
         assert "T" in world.brokers[OTHER].services.topics
@@ -273,7 +272,7 @@ async def test_what_needs_a_master_says_which_is_missing(orbitmq_world: World) -
         await world.start_broker(MASTER)
         await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
         await world.sleep(2)
-        assert await admin.delete_topic("T") == [MASTER, OTHER]
+        assert await admin.topics.delete("T") == [MASTER, OTHER]
 
 
 @pytest.mark.behaviour("MO-21")
@@ -283,24 +282,24 @@ async def test_a_redrive_whose_master_is_lost_is_told_to_wait(orbitmq_world: Wor
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with world.admin() as admin, world.producer() as producer:
-        await admin.create_topic("T", queues=1)
-        await admin.create_topic("%DLQ%cg", queues=1)
+        await admin.topics.create("T", queues=1)
+        await admin.topics.create("%DLQ%cg", queues=1)
         for name in (MASTER, OTHER):
             for number in range(100):
                 queue = MessageQueue("%DLQ%cg", name, 0)
                 await producer.send(Message("%DLQ%cg", b"%d" % number), queue=queue)
-        await admin.dead_letters.redrive(RedriveRequest("cg", to_topic="T", rate=2))
+        await admin.dead_letters.redrive("cg", to_topic="T", rate=2)
         await world.sleep(3)
         world.crash(MASTER)
         await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
         await world.sleep(2)
-        waits, runs = await admin.dead_letters.status("cg")
-        assert (waits.broker_name, waits.state) == (MASTER, RedriveState.RUNNING)
+        waits, runs = (await admin.dead_letters.redrives("cg")).whole()
+        assert (waits.broker_name, waits.state) == (MASTER, "running")
         assert "it waits: this broker is acting master" in (waits.problem or "")
         assert (runs.broker_name, runs.problem) == (OTHER, None)
         with pytest.raises(IncompleteError, match="acting master") as told:
-            await admin.dead_letters.change("cg", RedriveAction.STOP)
-        assert [job.broker_name for job in told.value.found] == [OTHER]
+            await admin.dead_letters.stop("cg")
+        assert [job.broker_name for job in told.value.partial.found] == [OTHER]
 
 
 @pytest.mark.orbitmq(brokers=2, replicas=2)
@@ -310,11 +309,11 @@ async def test_where_a_topic_could_not_be_made_is_known(
     """The brokers that have it were told, and nobody saw that a group was missing."""
     world = orbitmq_world
     async with world.admin() as admin:
-        assert await admin.lost_masters() == []
+        assert await admin.brokers.without_master() == []
         assert tell_lost_masters([]) == EXIT_OK
         assert capsys.readouterr().err == ""
         await world.stop_broker(MASTER)
-        assert await admin.create_topic("U") == [OTHER]
-        assert tell_lost_masters(await admin.lost_masters()) == EXIT_FAILED
+        assert await admin.topics.create("U") == [OTHER]
+        assert tell_lost_masters(await admin.brokers.without_master()) == EXIT_FAILED
         expected = "not on broker-a, which has no master now: do it again when it has\n"
         assert capsys.readouterr().err == expected

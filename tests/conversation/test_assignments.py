@@ -106,7 +106,7 @@ async def test_consumers_take_what_the_broker_gives_also_after_a_restart(orbitmq
         got.append(message.body)
 
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=4)
+        await admin.topics.create("T", queues=4)
     members = [world.consumer("cg", allocate=ByBroker()) for _ in range(2)]
     async with members[0], members[1], world.producer() as producer:
         for member in members:

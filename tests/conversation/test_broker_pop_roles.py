@@ -88,7 +88,7 @@ async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(o
     world = orbitmq_world
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     async with world.admin() as admin:
-        await admin.create_topic("orders", 1)
+        await admin.topics.create("orders", queues=1)
     world.brokers["broker-b"].services.topics.create_if_absent("%RETRY%billing_orders", 1)
     async with world.producer() as producer:
         for number in range(6):
@@ -217,7 +217,7 @@ async def test_what_the_acting_slave_saw_done_does_not_come_again_from_the_retur
     world = orbitmq_world
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     async with world.admin() as admin:
-        await admin.create_topic("orders", 1)
+        await admin.topics.create("orders", queues=1)
     async with world.producer() as producer:
         for number in range(3):
             await producer.send(Message("orders", b"%d" % number))
@@ -283,7 +283,7 @@ async def test_a_slave_passes_acknowledgements_on_to_its_master(
     world = orbitmq_world
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     async with world.admin() as admin:
-        await admin.create_topic("T", 1)
+        await admin.topics.create("T", queues=1)
     async with world.producer() as producer:
         for number in range(4):
             await producer.send(Message("T", b"%d" % number))

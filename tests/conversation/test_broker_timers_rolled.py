@@ -20,7 +20,7 @@ async def test_a_timer_that_is_stored_again_comes_in_its_millisecond(
 ) -> None:
     world = orbitmq_world
     async with world.admin() as admin:
-        await admin.create_topic("t", queues=1)
+        await admin.topics.create("t", queues=1)
     await world.sleep(0.3)  # not at the beginning of a second
     after_ms = HOURS * 3_600_000
     values = {

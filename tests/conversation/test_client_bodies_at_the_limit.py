@@ -45,7 +45,7 @@ async def test_a_body_at_the_limit_takes_every_way(orbitmq_world: World) -> None
     body = noise(LIMIT)
     properties = {"own": "x" * 30_000}
     async with world.admin() as admin:
-        await admin.create_topic("t", queues=1)
+        await admin.topics.create("t", queues=1)
     state = TransactionState.COMMIT
     async with world.transaction_producer("pg", check=lambda _: state) as producer:
         for options in ({}, {"delay_level": 1}, {"delay": 1.5}):

@@ -35,7 +35,7 @@ def of_t(consumer: Consumer) -> int:
 
 async def four_queues(world: World) -> None:
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=4)
+        await admin.topics.create("T", queues=4)
 
 
 async def send(world: World, count: int) -> None:
@@ -211,7 +211,7 @@ async def test_a_request_for_messages_ends_with_its_consumer(orbitmq_world: Worl
     world = orbitmq_world
     async with world.admin() as admin:
         for number in range(topics):
-            await admin.create_topic(f"T{number}", queues=1)
+            await admin.topics.create(f"T{number}", queues=1)
     consumer = world.simple_consumer("g")
     for number in range(topics):
         consumer.subscribe(f"T{number}")

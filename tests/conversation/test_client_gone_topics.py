@@ -100,7 +100,7 @@ async def test_a_slave_that_was_not_told_of_the_topic_says_nothing(
     hosts = [world.machines[name].host for name in (SLAVE, MASTER)]
     world.runtime.network.partition(hosts[:1], hosts[1:])
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=1)
+        await admin.topics.create("T", queues=1)
     async with world.producer() as producer:
         for number in range(20):
             await producer.send(Message("T", b"%d" % number))
@@ -149,7 +149,7 @@ async def test_a_member_that_has_seen_no_message_reads_a_topic_made_again(
     """It began behind the last message of the old topic, so that it knows the time of none."""
     world = orbitmq_world
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=1)
+        await admin.topics.create("T", queues=1)
         await sent(world, [b"old%d" % number for number in range(20)])
         before = Busy(b"")
         async with running(world.consumer("cg", broadcast=broadcast), before, "T"):
@@ -158,9 +158,9 @@ async def test_a_member_that_has_seen_no_message_reads_a_topic_made_again(
         async with running(world.consumer("cg", broadcast=broadcast), handler, "T") as consumer:
             await world.until(lambda: bool(consumer.assignment()))
             await world.sleep(10)
-            await admin.delete_topic("T")
+            await admin.topics.delete("T")
             await world.sleep(20)
-            await admin.create_topic("T", queues=1)
+            await admin.topics.create("T", queues=1)
             await sent(world, [b"new%d" % number for number in range(fresh)])
             await world.sleep(60)
     assert handler.got == [b"new%d" % number for number in range(fresh)]
@@ -170,15 +170,15 @@ async def test_a_topic_made_again_is_read_on_where_another_member_has_come_to(or
     """Another member may have had the queue before this one sees that the topic is there again."""
     world = orbitmq_world
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=1)
+        await admin.topics.create("T", queues=1)
         await sent(world, [b"old%d" % number for number in range(20)])
         handler = Busy(b"")
         async with running(world.consumer("cg"), handler, "T"):
             await world.until(lambda: len(handler.got) == 20)
             await world.sleep(10)
-            await admin.delete_topic("T")
+            await admin.topics.delete("T")
             await world.sleep(20)
-            await admin.create_topic("T", queues=1)
+            await admin.topics.create("T", queues=1)
             await sent(world, [b"new%d" % number for number in range(30)])
             async with world.assigned_consumer("cg") as other:
                 await other.commit({QUEUE: 10})

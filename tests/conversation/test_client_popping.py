@@ -303,7 +303,7 @@ async def test_what_a_paused_topic_holds_blocks_no_other_topic(orbitmq_world: Wo
             consumer.pause("T")
 
     async with world.admin() as admin:
-        await admin.create_topic("U", queues=1)
+        await admin.topics.create("U", queues=1)
     consumer = member(world, concurrency=1, limits=FlowLimits(total_bytes=1))
     consumer.subscribe("U")
     async with running(consumer, keep):

@@ -204,7 +204,7 @@ async def test_inside_a_namespace(orbitmq_world: World) -> None:
             raise RuntimeError("once")
 
     async with world.admin() as admin:
-        await admin.create_topic("ns%T", queues=4)
+        await admin.topics.create("ns%T", queues=4)
     await switch(world, MessageRequestMode.POP, inside="ns%")
     consumer = member(world, namespace="ns")
     async with running(consumer, handle), world.producer() as producer:

@@ -275,14 +275,14 @@ async def test_a_topic_that_has_fewer_queues_now_costs_no_plain_send(orbitmq_wor
     """Three of four sends failed until the route was asked for again, which is up to 30 s later."""
     world = orbitmq_world
     async with world.admin() as admin, world.producer() as producer:
-        await admin.create_topic("T", queues=8)
+        await admin.topics.create("T", queues=8)
         await producer.send(Message("T", b"x"))
         await world.sleep(45)
         await shrink(world)
         for _ in range(8):
             result = await producer.send(Message("T", b"x"))
             assert result.queue.queue_id < 2
-        await admin.create_topic("T", queues=8)
+        await admin.topics.create("T", queues=8)
         await world.sleep(45)
         assert len(await producer.queues("T")) == 8
         await shrink(world)

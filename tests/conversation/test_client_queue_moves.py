@@ -21,7 +21,7 @@ SCRIPTED = MessageQueue("t", "a", 0)
 async def filled(world: Any, messages: int) -> None:
     """Topic T with one queue and these messages, from 0 on."""
     async with world.admin() as admin:
-        await admin.create_topic("T", queues=1)
+        await admin.topics.create("T", queues=1)
     await sent(world, range(messages))
 
 

@@ -52,7 +52,7 @@ async def busy_member(world: Any, handler: Any, **options: Any) -> AsyncIterator
 async def reset(world: Any, offset: int) -> None:
     """What ``orbitmq group reset`` does."""
     async with world.admin() as admin:
-        await admin.groups.move("cg", await admin.groups.plan("cg", {QUEUE: offset}))
+        await admin.groups.move("cg", (await admin.groups.plan("cg", {QUEUE: offset})).whole())
 
 
 @pytest.mark.behaviour("CR-23")
@@ -292,9 +292,9 @@ async def test_progress_that_was_not_committed_when_others_went_on_is_forgotten(
 async def made_anew(world: Any, consumer: Any, fresh: int, pause_s: float) -> None:
     """Topic T is deleted and made anew a minute later; the first messages come this long after that."""
     async with world.admin() as admin:
-        await admin.delete_topic("T")
+        await admin.topics.delete("T")
         await world.sleep(60)
-        await admin.create_topic("T", queues=1)
+        await admin.topics.create("T", queues=1)
     await consumer.commit()
     await world.sleep(pause_s)
     async with world.producer() as producer:

@@ -379,7 +379,7 @@ async def test_settling_by_the_consumer_takes_level_and_reason(orbitmq_world: Wo
 async def test_a_broker_that_is_away_costs_no_message_of_another(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with world.admin() as admin:
-        await admin.create_topic("orders", queues=1)
+        await admin.topics.create("orders", queues=1)
     async with world.producer() as producer:
         for name in world.brokers:
             await producer.send(Message("orders", name), queue=MessageQueue("orders", name, 0))
@@ -403,7 +403,7 @@ async def test_a_broker_that_is_away_costs_no_message_of_another(orbitmq_world: 
 async def topic_at_both(world: World) -> list[str]:
     """The topic "orders" with one queue at each broker; the brokers' names."""
     async with world.admin() as admin:
-        await admin.create_topic("orders", queues=1)
+        await admin.topics.create("orders", queues=1)
     return list(world.brokers)
 
 
@@ -570,7 +570,7 @@ async def test_messages_that_come_one_by_one_are_dealt_out_at_once_and_no_questi
     late_s: list[float] = []
     async with world.admin() as admin, world.simple_consumer() as consumer, world.producer() as producer:
         for topic in ("orders", "bills"):
-            await admin.create_topic(topic, 1)
+            await admin.topics.create(topic, queues=1)
             consumer.subscribe(topic)
 
         async def receive() -> None:
@@ -593,7 +593,7 @@ async def test_messages_that_come_one_by_one_are_dealt_out_at_once_and_no_questi
 async def test_what_is_there_is_received_though_a_question_waits(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with world.admin() as admin, world.simple_consumer() as consumer, world.producer() as producer:
-        await admin.create_topic("orders", 1)
+        await admin.topics.create("orders", queues=1)
         consumer.subscribe("orders")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(consumer.receive(wait=60), 1)

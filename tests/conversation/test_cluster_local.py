@@ -16,7 +16,6 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers.offset import UpdateConsumerOffsetRequest
 from orbitmq.wire.headers.send import SendMessageV2Request
@@ -27,12 +26,12 @@ async def test_brokers_serve_and_come_back_on_their_data(runtime: SimulatedRunti
         LocalCluster(runtime, brokers=2, root="/c") as cluster,
         Admin(cluster.name_server, runtime=runtime) as admin,
     ):
-        assert await admin.create_topic("TopicA", 3) == ["broker-a", "broker-b"]
-        before = await admin.topic_route("TopicA")
+        assert await admin.topics.create("TopicA", queues=3) == ["broker-a", "broker-b"]
+        before = await admin.topics.route("TopicA")
         await cluster.stop_broker("broker-a")
-        assert [entry.broker_name for entry in await admin.topic_route("TopicA")] == ["broker-b"]
+        assert [entry.broker_name for entry in await admin.topics.route("TopicA")] == ["broker-b"]
         await cluster.start_broker("broker-a")
-        assert await admin.topic_route("TopicA") == before
+        assert await admin.topics.route("TopicA") == before
     assert not cluster.brokers
 
 
@@ -46,7 +45,7 @@ async def test_registered_brokers_stay_in_the_routes_for_hours(
     ):
         for _ in range(60):
             await runtime.clock.sleep(37)
-            assert [broker.name for broker in await admin.cluster_list()] == ["broker-a"]
+            assert [broker.name for broker in await admin.brokers.list()] == ["broker-a"]
 
 
 async def test_a_restarted_name_server_hears_of_its_brokers_within_seconds(runtime: SimulatedRuntime) -> None:
@@ -60,7 +59,7 @@ async def test_a_restarted_name_server_hears_of_its_brokers_within_seconds(runti
             begin = runtime.clock.monotonic()
             await cluster.start_name_server()
             assert runtime.clock.monotonic() - begin < 2.5
-            assert len(await admin.cluster_list()) == 2
+            assert len(await admin.brokers.list()) == 2
 
 
 def test_what_cannot_start_says_so() -> None:
@@ -86,37 +85,37 @@ async def served(runtime: SimulatedRuntime, **settings: Any) -> AsyncIterator[Ad
 
 async def test_topics_are_listed_shown_and_deleted(runtime: SimulatedRuntime) -> None:
     async with served(runtime) as admin:
-        brokers = await admin.cluster_list()
+        brokers = await admin.brokers.list()
         assert [(b.cluster, b.name, b.is_master) for b in brokers] == [
             ("DefaultCluster", "broker-a", True),
             ("DefaultCluster", "broker-b", True),
         ]
-        await admin.create_topic("TopicA", queues=2, perm=4)
-        for entry in await admin.topic_route("TopicA"):
+        await admin.topics.create("TopicA", queues=2, perm=4)
+        for entry in await admin.topics.route("TopicA"):
             assert (entry.read_queues, entry.write_queues) == (2, 2)
             assert (entry.readable, entry.writable) == (True, False)
-        await admin.create_topic("TopicA", queues=3)
-        status = await admin.topic_status("TopicA")
+        await admin.topics.create("TopicA", queues=3)
+        status = (await admin.topics.status("TopicA")).whole()
         assert [(s.queue.broker_name, s.queue.queue_id, s.count) for s in status] == [
             (name, queue_id, 0) for name in ("broker-a", "broker-b") for queue_id in range(3)
         ]
-        assert "TopicA" in await admin.topic_list()
-        assert "TopicA" in await admin.topic_list(cluster="DefaultCluster")
-        assert await admin.topic_list(cluster="Other") == []
-        await admin.delete_topic("TopicA")
-        assert "TopicA" not in await admin.topic_list()
+        assert "TopicA" in await admin.topics.list()
+        assert "TopicA" in await admin.topics.list(cluster="DefaultCluster")
+        assert await admin.topics.list(cluster="Other") == []
+        await admin.topics.delete("TopicA")
+        assert "TopicA" not in await admin.topics.list()
         with pytest.raises(TopicNotFoundError, match="TopicA"):
-            await admin.topic_status("TopicA")
+            (await admin.topics.status("TopicA")).whole()
 
 
 async def test_broker_settings_are_read_and_changed(runtime: SimulatedRuntime) -> None:
     async with served(runtime, settings={"fileReservedTime": "5"}) as admin:
-        address = (await admin.cluster_list())[0].address
-        assert (await admin.broker_config(address))["brokerName"] == "broker-a"
-        await admin.update_broker_config(address, {"fileReservedTime": "7"})
-        assert (await admin.broker_config(address))["fileReservedTime"] == "7"
+        address = (await admin.brokers.list())[0].address
+        assert (await admin.brokers.settings(address))["brokerName"] == "broker-a"
+        await admin.brokers.change_settings(address, {"fileReservedTime": "7"})
+        assert (await admin.brokers.settings(address))["fileReservedTime"] == "7"
         with pytest.raises(BrokerError, match="brokerName"):
-            await admin.update_broker_config(address, {"brokerName": "x"})
+            await admin.brokers.change_settings(address, {"brokerName": "x"})
 
 
 async def test_who_cannot_be_asked_is_named(runtime: SimulatedRuntime) -> None:
@@ -126,14 +125,14 @@ async def test_who_cannot_be_asked_is_named(runtime: SimulatedRuntime) -> None:
         Admin("nowhere")
     async with Admin(["127.0.0.1:1", "127.0.0.1:2"], runtime=runtime) as admin:
         with pytest.raises(NameServerError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
-            await admin.topic_list()
+            await admin.topics.list()
     async with (
         LocalCluster(runtime, brokers=1, root="/c") as cluster,
         Admin(["127.0.0.1:1", cluster.name_server], runtime=runtime) as admin,
     ):
-        assert len(await admin.cluster_list()) == 1
+        assert len(await admin.brokers.list()) == 1
         with pytest.raises(NameServerError, match="no cluster 'Other' with a master"):
-            await admin.create_topic("TopicA", cluster="Other")
+            await admin.topics.create("TopicA", cluster="Other")
 
 
 async def send(client: RemotingClient, address: str, topic: str, queue_id: int, count: int) -> None:
@@ -155,19 +154,19 @@ async def send(client: RemotingClient, address: str, topic: str, queue_id: int, 
 async def test_status_and_progress_count_what_is_stored_and_consumed(runtime: SimulatedRuntime) -> None:
     client = RemotingClient(runtime)
     async with served(runtime) as admin:
-        await admin.create_topic("TopicA", 2)
-        master = (await admin.cluster_list())[0].address
+        await admin.topics.create("TopicA", queues=2)
+        master = (await admin.brokers.list())[0].address
         await send(client, master, "TopicA", 1, 5)
-        counts = {s.queue[1:]: s.count for s in await admin.topic_status("TopicA")}
+        counts = {s.queue[1:]: s.count for s in (await admin.topics.status("TopicA")).whole()}
         assert counts == {("broker-a", 0): 0, ("broker-a", 1): 5, ("broker-b", 0): 0, ("broker-b", 1): 0}
-        await admin.create_group(SubscriptionGroupConfig(group_name="g"))
+        await admin.groups.create("g")
         commit = UpdateConsumerOffsetRequest(
             consumer_group="g", topic="TopicA", queue_id=1, commit_offset=3
         ).command()
         assert (await client.request(master, commit, 3000)).code == ResponseCode.SUCCESS
-        progress = {p.queue: p for p in await admin.groups.lag("g")}
+        progress = {p.queue: p for p in (await admin.groups.lag("g")).whole()}
         mine = progress[MessageQueue("TopicA", "broker-a", 1)]
         assert (mine.end, mine.committed, mine.lag) == (5, 3, 2)
-        assert mine.queue in [one.queue for one in await admin.groups.lag("g", topic="TopicA")]
-        assert await admin.delete_group("g", clean_offsets=True) == ["broker-a", "broker-b"]
+        assert mine.queue in [one.queue for one in (await admin.groups.lag("g", topic="TopicA")).whole()]
+        assert await admin.groups.delete("g", clean_offsets=True) == ["broker-a", "broker-b"]
     await client.close()

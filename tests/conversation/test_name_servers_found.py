@@ -91,18 +91,18 @@ async def test_a_client_keeps_the_list_while_the_address_server_is_away(
     await web.start()
     web.tells(orbitmq_world.name_server)
     async with Admin(URL, runtime=orbitmq_world.runtime) as admin:
-        await admin.cluster_list()
+        await admin.brokers.list()
         await web.stop()
         for _ in range(40):
             await orbitmq_world.sleep(30)
-            await admin.cluster_list()
+            await admin.brokers.list()
         told = [line for line in lines(caplog) if "web.example" in line]
         assert len(told) == 1
         assert f"those known stay: {orbitmq_world.name_server}" in told[0]
         asked = len(web.requests)
         await web.start()
         await orbitmq_world.sleep(130)
-        await admin.cluster_list()
+        await admin.brokers.list()
         await orbitmq_world.sleep(1)
         assert len(web.requests) == asked + 1
         await web.stop()
@@ -116,10 +116,10 @@ async def test_a_client_asks_again_at_once_when_no_known_name_server_answers(
     web.tells(NOBODY)
     async with Admin(URL, runtime=orbitmq_world.runtime) as admin:
         with pytest.raises(NameServerError, match=NOBODY):
-            await admin.cluster_list()
+            await admin.brokers.list()
         web.tells(orbitmq_world.name_server)
         await orbitmq_world.sleep(11)
-        assert await admin.cluster_list()
+        assert await admin.brokers.list()
 
 
 @pytest.mark.behaviour("NF-02")
@@ -144,12 +144,12 @@ async def test_an_answer_that_names_no_name_server_is_said_and_the_next_may(
 ) -> None:
     await web.start()
     web.answer = answer
-    async with Admin(URL, runtime=orbitmq_world.runtime, timeout_ms=5000) as admin:
+    async with Admin(URL, runtime=orbitmq_world.runtime, timeout=5) as admin:
         with pytest.raises(NameServerError, match=why) as refused:
-            await admin.cluster_list()
+            await admin.brokers.list()
         assert URL in str(refused.value)
         web.tells(orbitmq_world.name_server)
-        assert await admin.cluster_list()
+        assert await admin.brokers.list()
 
 
 @pytest.mark.behaviour("NF-05")
@@ -159,16 +159,16 @@ async def test_a_client_looks_a_name_up_and_follows_its_addresses(
     lookups = orbitmq_world.runtime.network.lookups
     async with Admin("dns://ns.example:9876", runtime=orbitmq_world.runtime) as admin:
         with pytest.raises(NameServerError, match=r"DNS knows no address of ns\.example"):
-            await admin.cluster_list()
+            await admin.brokers.list()
         lookups["ns.example"] = []
         with pytest.raises(NameServerError, match="the answer is empty"):
-            await admin.cluster_list()
+            await admin.brokers.list()
         lookups["ns.example"] = ["10.0.9.9", "10.0.0.1"]
-        assert await admin.cluster_list()
+        assert await admin.brokers.list()
         del lookups["ns.example"]
         for _ in range(20):
             await orbitmq_world.sleep(60)
-            assert await admin.cluster_list()
+            assert await admin.brokers.list()
     assert len([line for line in lines(caplog) if "ns.example" in line]) == 2
 
 

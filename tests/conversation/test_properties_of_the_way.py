@@ -79,7 +79,7 @@ async def received(world: World, topic: str, group: str = "g", **options: Any) -
 async def prepare(world: World) -> None:
     async with world.admin() as admin:
         for topic in ("first", "next"):
-            await admin.create_topic(topic, queues=1)
+            await admin.topics.create(topic, queues=1)
 
 
 @pytest.mark.behaviour("MV-16")

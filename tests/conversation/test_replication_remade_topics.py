@@ -292,14 +292,14 @@ async def test_a_topic_is_deleted_as_a_whole_though_the_disk_refuses(orbitmq_wor
         with pytest.raises(OrbitError):
             await fill(world, 1)
         try:
-            await admin.delete_topic(TOPIC)
+            await admin.topics.delete(TOPIC)
         except OrbitError:
             assert path == "/store/"
         disk.heal()
-        await admin.delete_topic(TOPIC)
+        await admin.topics.delete(TOPIC)
         assert offsets.query("group", TOPIC, 0) is None
         await world.sleep(10)
-        await admin.create_topic(TOPIC, 4)
+        await admin.topics.create(TOPIC, queues=4)
         assert ends(world, MASTER) == [(0, 0)] * 4
         await fill(world, 4)
         assert ends(world, MASTER) == [(0, 1)] * 4

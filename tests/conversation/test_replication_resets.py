@@ -100,7 +100,7 @@ async def test_a_consumer_that_is_sent_to_the_slave_hears_of_a_reset_and_goes_on
     """Each message once before it is moved, and each from there on once more."""
     world = orbitmq_world
     async with world.admin() as admin:
-        await admin.create_topic("T", 1)
+        await admin.topics.create("T", queues=1)
     async with world.producer() as producer:
         for number in range(20):
             await producer.send(Message("T", b"%d" % number))

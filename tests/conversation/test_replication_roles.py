@@ -312,8 +312,8 @@ async def test_a_master_that_is_lost_again_right_after_its_return_is_stood_in_fo
 async def test_an_operator_sees_roles_and_lags(orbitmq_world: World, watch: Watch) -> None:
     world = orbitmq_world
     await online(world, watch)
-    async with world.admin(timeout_ms=500) as admin:
-        master, slave = await admin.broker_states()
+    async with world.admin(timeout=0.5) as admin:
+        master, slave = await admin.brokers.states()
         assert (master.role, master.special_services) == ("master", True)
         assert (slave.role, slave.special_services) == ("slave", False)
         assert (slave.lag_bytes, slave.lag_ms, slave.in_sync) == (0, 0, True)
@@ -321,7 +321,7 @@ async def test_an_operator_sees_roles_and_lags(orbitmq_world: World, watch: Watc
         assert slave.epoch == master.epoch
         world.crash(MASTER)
         await world.until(lambda: watch.leaders() == [SLAVE])
-        (slave,) = await admin.broker_states()
+        (slave,) = await admin.brokers.states()
         assert (slave.role, slave.special_services) == ("acting master", True)
         assert master.epoch is not None
         assert slave.epoch == master.epoch + 1, "it took the lead"
@@ -330,13 +330,13 @@ async def test_an_operator_sees_roles_and_lags(orbitmq_world: World, watch: Watc
 async def test_an_operator_sees_how_far_a_slave_lags(orbitmq_world: World, watch: Watch) -> None:
     world = orbitmq_world
     await online(world, watch)
-    async with world.admin(timeout_ms=500) as admin:
-        _, before = await admin.broker_states()
+    async with world.admin(timeout=0.5) as admin:
+        _, before = await admin.brokers.states()
         ends = [[world.machines[name].host] for name in (MASTER, SLAVE)]
         world.runtime.network.partition(*ends, one_way=True)
         await send(world, 3, 1000)
         await world.sleep(2)
-        master, slave = await admin.broker_states()
+        master, slave = await admin.brokers.states()
         assert slave.role == "slave"
         assert slave.log_end == before.log_end
         assert master.log_end is not None
@@ -350,6 +350,6 @@ async def test_an_operator_sees_how_far_a_slave_lags(orbitmq_world: World, watch
         assert slave.silent_ms >= 2000
         world.heal()
         await world.sleep(1)
-        master, slave = await admin.broker_states()
+        master, slave = await admin.brokers.states()
         assert (slave.lag_bytes, slave.lag_ms, slave.in_sync, slave.silent_ms) == (0, 0, True, 0)
         assert slave.log_end == master.log_end

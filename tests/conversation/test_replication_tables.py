@@ -255,7 +255,7 @@ async def test_a_master_that_serves_takes_only_what_is_news_of_the_slave_that_ac
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     await world.until(lambda: role_of(world, SLAVE) is Role.SLAVE)
     async with world.admin() as admin:
-        await admin.create_topic("orders", 1)
+        await admin.topics.create("orders", queues=1)
     await world.sleep(5)
     master, slave = (world.brokers[name].services.offsets for name in (MASTER, SLAVE))
     here = Clients(world, world.brokers[MASTER].address)

@@ -47,7 +47,7 @@ def trace(world: World, place: Place) -> None:
 
     async def told() -> list[TraceStep]:
         async with Admin(place.ns) as admin:
-            return await admin.trace(message_id)
+            return (await admin.messages.trace(message_id)).whole()
 
     found = [(step.kind, step.result) for step in asyncio.run(told())]
     check(found == [("send", "success"), ("delivery", "success")], f"the trace has {found}")

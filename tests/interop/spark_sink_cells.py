@@ -19,7 +19,7 @@ def new_topic(world: World, place: Place, name: str) -> str:
 
     async def create() -> None:
         async with Admin(name_servers=place.ns) as admin:
-            await admin.create_topic(topic, 4)
+            await admin.topics.create(topic, queues=4)
 
     asyncio.run(create())
     return topic

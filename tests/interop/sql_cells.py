@@ -51,8 +51,8 @@ def wanted() -> set[tuple[str, str, str, str, str]]:
 async def allow(place: Place) -> None:
     """Apache's default is off."""
     async with Admin(place.ns) as admin:
-        for broker in await admin.cluster_list():
-            await admin.update_broker_config(broker.address, {"enablePropertyFilter": "true"})
+        for broker in await admin.brokers.list():
+            await admin.brokers.change_settings(broker.address, {"enablePropertyFilter": "true"})
 
 
 def java(world: World, place: Place) -> None:

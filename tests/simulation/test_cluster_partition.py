@@ -17,7 +17,7 @@ async def test_a_partitioned_broker_leaves_and_comes_back(orbitmq_world: World) 
 
         async def waited(count: int) -> float:
             begin = world.clock.monotonic()
-            while len(await admin.cluster_list()) != count:
+            while len(await admin.brokers.list()) != count:
                 await world.sleep(0.1)
             return world.clock.monotonic() - begin
 

@@ -45,7 +45,7 @@ def ended(orbitmq: Command) -> list[dict[str, Any]]:
     """The redrives, once none is running."""
     for _ in range(200):
         jobs: list[dict[str, Any]] = json.loads(orbitmq("dlq", "status", "--json"))["jobs"]
-        if all(job["state"] != "RUNNING" for job in jobs):
+        if all(job["state"] != "running" for job in jobs):
             return jobs
         time.sleep(0.05)
     raise AssertionError(jobs)
@@ -77,7 +77,7 @@ def test_dead_letters_are_seen_and_come_back(orbitmq: Command, orbitmq_cluster: 
     orbitmq("dlq", "redrive", "billing")
     jobs = ended(orbitmq)
     assert sum(job["sent"] for job in jobs) == 8
-    assert sum(job["filtered"] for job in jobs) == 4
+    assert sum(job["passed_over"] for job in jobs) == 4
     assert "done" in orbitmq("dlq", "status", "billing")
     again: list[ReceivedMessage] = []
     with Consumer("billing", name_servers=servers) as consumer:

@@ -77,13 +77,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Frozen]:
     with Frozen(tmp_path_factory.mktemp("cluster")) as frozen:
 
         async def make() -> None:
-            from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
             async with Admin(frozen.name_server) as admin:
                 for topic in ("orders", "%DLQ%billing", "old"):
-                    await admin.create_topic(topic, queues=1)
-                await admin.create_group(SubscriptionGroupConfig("billing"))
-                await admin.groups.move("billing", await admin.groups.plan_to_first("billing", "orders"))
+                    await admin.topics.create(topic, queues=1)
+                await admin.groups.create("billing")
+                await admin.groups.move(
+                    "billing", (await admin.groups.plan_to_first("billing", "orders")).whole()
+                )
 
         asyncio.run(make())
         with Producer("p", name_servers=frozen.name_server) as producer:

@@ -69,7 +69,7 @@ for module in (orbitmq, orbitmq.admin, orbitmq.sync):
 
 async def run():
     async with Admin(where) as admin:
-        await admin.create_topic("far", queues=2)
+        await admin.topics.create("far", queues=2)
     async with Producer("pg", name_servers=where) as producer:
         for number in range(3):
             await producer.send(Message("far", b"async %d" % number))

@@ -222,8 +222,8 @@ class Load:
 
     async def run(self) -> None:
         async with Admin(self.name_server) as admin:
-            await admin.create_topic("killed", queues=QUEUES)
-            (broker,) = await admin.cluster_list()
+            await admin.topics.create("killed", queues=QUEUES)
+            (broker,) = await admin.brokers.list()
         if self.way.startswith("popped"):
             await _let_pop(broker.address)
         members = [member(self.name_server, self.way, self.path) for _ in range(MEMBERS)]

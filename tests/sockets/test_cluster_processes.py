@@ -130,14 +130,14 @@ def test_a_cluster_of_processes_serves_and_survives_a_kill(tmp_path: Path) -> No
             ProcessCluster(brokers=2, root=str(tmp_path)) as cluster,
             Admin(cluster.name_server) as admin,
         ):
-            await admin.create_topic("TopicA", 2)
-            assert len(await admin.topic_status("TopicA")) == 4
+            await admin.topics.create("TopicA", queues=2)
+            assert len((await admin.topics.status("TopicA")).whole()) == 4
             addresses = dict(cluster.brokers)
             await cluster.stop_broker("broker-a", kill=True)
-            while len(await admin.cluster_list()) == 2:
+            while len(await admin.brokers.list()) == 2:
                 await asyncio.sleep(0.01)
             await cluster.start_broker("broker-a")
-            assert {b.name: b.address for b in await admin.cluster_list()} == addresses
+            assert {b.name: b.address for b in await admin.brokers.list()} == addresses
             processes = list(cluster.processes.values())
         assert [process.exit_code for process in processes] == [0, 0, 0]
 
@@ -186,7 +186,7 @@ def test_an_embedded_cluster_serves_on_loopback(tmp_path: Path) -> None:
             LocalCluster(system_runtime(), brokers=1, root=str(tmp_path)) as cluster,
             Admin(cluster.name_server) as admin,
         ):
-            await admin.create_topic("TopicA", 2)
-            assert len(await admin.topic_status("TopicA")) == 2
+            await admin.topics.create("TopicA", queues=2)
+            assert len((await admin.topics.status("TopicA")).whole()) == 2
 
     run(main())

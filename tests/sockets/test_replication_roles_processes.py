@@ -30,7 +30,7 @@ class Look:
 
     async def route(self) -> tuple[dict[int, str], bool]:
         """Brokers by the id that is shown, and whether messages can be sent to them."""
-        (entry,) = await self._admin.topic_route("t")
+        (entry,) = await self._admin.topics.route("t")
         names = {address: name for name, address in self._cluster.brokers.items()}
         return {number: names[at] for number, at in entry.addresses.items()}, entry.writable
 

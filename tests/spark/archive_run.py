@@ -106,7 +106,7 @@ class Job:
 
 async def topic(name_server: str, queues: int) -> None:
     async with Admin(name_servers=name_server) as admin:
-        await admin.create_topic(TOPIC, queues)
+        await admin.topics.create(TOPIC, queues=queues)
 
 
 def delete_expired(addresses: list[str]) -> None:

@@ -342,10 +342,10 @@ def brokers_redrive(name_servers: str, group: str, sql: str) -> int:
 
     async def work() -> int:
         async with Admin(name_servers) as admin:
-            begun = await admin.dead_letters.redrive(RedriveRequest(group, sql=sql))
-            while any(not job.ended_ms for job in begun):
+            begun = await admin.dead_letters.redrive(group, sql=sql)
+            while any(job.ended is None for job in begun):
                 await asyncio.sleep(0.1)
-                begun = await admin.dead_letters.status(group)
+                begun = (await admin.dead_letters.redrives(group)).whole()
             return sum(job.sent for job in begun)
 
     return asyncio.run(work())

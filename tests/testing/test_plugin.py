@@ -150,8 +150,8 @@ def test_the_nearest_mark_wins_and_the_seed_can_be_given(pytester: pytest.Pytest
         async def test_of_its_own(orbitmq_world):
             assert len(orbitmq_world.brokers) == 3
             async with orbitmq_world.admin() as admin:
-                address = (await admin.cluster_list())[0].address
-                assert (await admin.broker_config(address))["fileReservedTime"] == "9"
+                address = (await admin.brokers.list())[0].address
+                assert (await admin.brokers.settings(address))["fileReservedTime"] == "9"
 
         @pytest.mark.parametrize("orbitmq_seed", [1, 2, 1])
         async def test_draws(orbitmq_runtime):

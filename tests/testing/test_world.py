@@ -20,7 +20,7 @@ async def bodies(consumer: AssignedConsumer, queue: MessageQueue) -> list[bytes]
 async def test_an_hour_of_virtual_time_is_not_waited_for(orbitmq_world: World) -> None:
     async with orbitmq_world.admin() as admin:
         await orbitmq_world.sleep(3600)
-        assert [broker.name for broker in await admin.cluster_list()] == ["broker-a"]
+        assert [broker.name for broker in await admin.brokers.list()] == ["broker-a"]
     assert orbitmq_world.clock.monotonic() > 3600
 
 
@@ -52,7 +52,7 @@ async def test_what_was_not_synced_is_lost_and_the_dead_broker_acts_no_more(orbi
         await world.until(lambda: not world.brokers)
         await world.sleep(300)
         assert world.machines["broker-a"].disk.used_bytes() == before
-        assert await admin.cluster_list() == []
+        assert await admin.brokers.list() == []
         await world.start_broker("broker-a")
         async with world.assigned_consumer() as consumer:
             assert await bodies(consumer, queue) == []
@@ -62,14 +62,14 @@ async def test_what_was_not_synced_is_lost_and_the_dead_broker_acts_no_more(orbi
 async def test_a_cut_broker_is_left_out_until_the_network_heals(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with world.producer() as producer, world.admin() as admin:
-        await admin.create_topic("t")
+        await admin.topics.create("t")
         world.partition("broker-b")
         assert {(await producer.send(Message("t", b"x"))).queue.broker_name for _ in range(8)} == {"broker-a"}
         await world.sleep(150)
-        assert [broker.name for broker in await admin.cluster_list()] == ["broker-a"]
+        assert [broker.name for broker in await admin.brokers.list()] == ["broker-a"]
         world.heal()
         await world.sleep(60)
-        assert len(await admin.cluster_list()) == 2
+        assert len(await admin.brokers.list()) == 2
     with pytest.raises(KeyError, match="broker-z"):
         world.partition("broker-z")
 
@@ -93,6 +93,6 @@ async def test_the_name_server_forgets_and_learns_again(orbitmq_world: World) ->
         await orbitmq_world.stop_name_server()
         await orbitmq_world.sleep(50)
         await orbitmq_world.start_name_server()
-        assert len(await admin.cluster_list()) == 1
+        assert len(await admin.brokers.list()) == 1
         await orbitmq_world.stop_broker("broker-a")
-        assert await admin.cluster_list() == []
+        assert await admin.brokers.list() == []

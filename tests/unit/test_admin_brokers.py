@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orbitmq.admin import BrokerInfo, BrokerState
 from orbitmq.admin.brokers import states
-from orbitmq.admin.model import BrokerInfo, BrokerState
 from orbitmq.cli.cluster import _cells
 
 A0 = BrokerInfo("c", "a", 0, "h0:1")
@@ -27,22 +27,22 @@ def test_a_slave_is_behind_by_what_its_master_says() -> None:
     found = states([(A0, ours("master", 100, followers=FOLLOWERS)), (A1, ours("slave", 50))])
     assert found == [
         BrokerState(A0, "master", log_end=100, special_services=True, epoch=3),
-        BrokerState(A1, "slave", 50, 60, 250, True, False, 3),
+        BrokerState(A1, "slave", 50, 60, 0.25, True, False, 3),
     ]
 
 
 def test_a_master_says_for_how_long_it_has_not_heard_a_slave() -> None:
     silent = FOLLOWERS.replace("true}", 'false,"silentMs":7300}')
     state = states([(A0, ours("master", 100, followers=silent)), (A1, ours("slave", 50))])[1]
-    assert (state.in_sync, state.silent_ms) == (False, 7300)
+    assert (state.in_sync, state.silent) == (False, 7.3)
     assert _cells(state)[8] == "no, silent 7.3 s"
-    assert _cells(replace(state, silent_ms=0))[8] == "no"
-    assert _cells(replace(state, silent_ms=None, in_sync=True))[8] == "yes"
+    assert _cells(replace(state, silent=0))[8] == "no"
+    assert _cells(replace(state, silent=None, in_sync=True))[8] == "yes"
 
 
 def test_a_follower_that_tells_no_id_is_known_by_its_host() -> None:
     master = ours("master", 100, followers=FOLLOWERS.replace('"1"', '"h1"'))
-    assert states([(A0, master), (A1, ours("slave", 50))])[1].lag_ms == 250
+    assert states([(A0, master), (A1, ours("slave", 50))])[1].lag == 0.25
 
 
 def test_without_a_leader_that_knows_it_the_longest_log_counts() -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from orbitmq import BrokerError, OrbitError
-from orbitmq.admin import BrokerInfo, IncompleteError
+from orbitmq.admin import BrokerInfo, IncompleteError, LeftOut, Partial
 from orbitmq.admin.answers import Answers, left_out
 from orbitmq.cli import bench
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
-from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown, without
+from orbitmq.cli.partial import done, of_all, plain_left_out, tell_not_done, tell_not_shown, told, without
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 
@@ -28,11 +28,15 @@ REFUSES = left_out("broker-c", "h:3", BrokerError(1, "the disk is full", "h:3"),
 
 
 async def fails(found: object) -> object:
-    raise IncompleteError(found, [SILENT])
+    raise IncompleteError(Partial(found, (SILENT,)))
 
 
 async def succeeds() -> str:
     return "all"
+
+
+async def answers(*left_out: LeftOut) -> Partial[str]:
+    return Partial("some" if left_out else "all", left_out)
 
 
 @pytest.mark.parametrize(
@@ -57,33 +61,38 @@ def test_who_is_left_out_says_why_and_whether_it_may_have_been_done(
 
 
 def test_complete_answers_are_the_result() -> None:
-    assert Answers(1, [(A, 7)], []).whole("found") == "found"
+    assert Answers(1, [(A, 7)], []).partial("found").whole() == "found"
     assert Answers(1, [(A, 7)], []).names == ["broker-a"]
 
 
-def test_some_answers_are_in_the_error() -> None:
+def test_some_answers_are_a_result_that_is_not_whole() -> None:
+    partial = Answers(2, [(A, 7)], [SILENT]).partial([7], "some")
+    assert (partial.found, partial.left_out) == ([7], (SILENT,))
     with pytest.raises(IncompleteError, match=r"^some: broker-b at h:2: no answer in 5 s$") as caught:
-        Answers(2, [(A, 7)], [SILENT]).whole([7], "some")
-    assert (caught.value.found, caught.value.left_out) == ([7], (SILENT,))
+        partial.whole()
+    assert caught.value.partial == partial
     copy = pickle.loads(pickle.dumps(caught.value))
-    assert (str(copy), copy.found, copy.left_out[0].reason) == (str(caught.value), [7], SILENT.reason)
+    assert (str(copy), copy.partial.found) == (str(caught.value), [7])
+    assert copy.left_out[0].reason == SILENT.reason
 
 
 def test_no_answer_is_the_first_ones_own_error() -> None:
     with pytest.raises(RequestTimeoutError):
-        Answers(2, NOBODY, [SILENT, REFUSES]).whole([])
+        Answers(2, NOBODY, [SILENT, REFUSES]).partial([])
     with pytest.raises(BrokerError):
-        Answers(1, NOBODY, [SILENT]).beside([REFUSES]).whole([])
+        Answers(1, NOBODY, [SILENT]).beside([REFUSES]).partial([])
 
 
 def test_a_broker_that_has_nothing_of_it_has_answered_too() -> None:
     with pytest.raises(IncompleteError):
-        Answers(2, NOBODY, [SILENT]).whole([])
+        Answers(2, NOBODY, [SILENT]).partial([]).whole()
 
 
 def test_what_is_there_is_shown_and_what_is_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asyncio.run(partly(succeeds())) == ("all", ())
-    assert asyncio.run(partly(fails([1]))) == ([1], (SILENT,))
+    assert asyncio.run(told(answers())) == ("all", ())
+    assert asyncio.run(told(answers(SILENT))) == ("some", (SILENT,))
+    assert asyncio.run(done(succeeds())) == ("all", ())
+    assert asyncio.run(done(fails([1]))) == ([1], (SILENT,))
     assert tell_not_shown([SILENT, REFUSES], "its queues are") == EXIT_FAILED
     assert capsys.readouterr().err == (
         "broker-b at h:2: no answer in 5 s; its queues are not shown\n"
@@ -95,11 +104,6 @@ def test_what_is_there_is_shown_and_what_is_not_is_told(capsys: pytest.CaptureFi
     assert plain_left_out([SILENT]) == [
         {"brokerName": "broker-b", "address": "h:2", "reason": "no answer in 5 s"}
     ]
-
-
-def test_one_thing_that_nobody_who_answers_has_stays_an_error() -> None:
-    with pytest.raises(IncompleteError):
-        asyncio.run(partly(fails(None)))
 
 
 def test_what_was_not_done_is_told_with_how_to_finish(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,9 +118,9 @@ def test_what_was_not_done_is_told_with_how_to_finish(capsys: pytest.CaptureFixt
 
 
 def test_what_needs_all_brokers_is_not_begun_without_one() -> None:
-    assert asyncio.run(all_or_nothing(succeeds())) == "all"
+    assert asyncio.run(of_all(answers())) == "all"
     with pytest.raises(IncompleteError, match=r"nothing was done, .* broker-b at h:2: no answer in 5 s"):
-        asyncio.run(all_or_nothing(fails([1])))
+        asyncio.run(of_all(answers(SILENT)))
 
 
 class HalfRead:

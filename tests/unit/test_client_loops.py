@@ -110,10 +110,10 @@ def test_a_producer_that_collects_is_refused_too() -> None:
 def test_an_admin_belongs_to_the_loop_of_its_first_request() -> None:
     async def ask(admin: Admin, error: type[OrbitError], text: str) -> None:
         with pytest.raises(error, match=text):
-            await admin.cluster_list()
+            await admin.brokers.list()
 
     with asyncio.Runner() as first, asyncio.Runner() as second:
-        admin = Admin(NOWHERE, timeout_ms=100)
+        admin = Admin(NOWHERE, timeout=0.1)
         first.run(ask(admin, OrbitError, "no name server|name server"))
         second.run(ask(admin, ClientStateError, "used in another event loop"))
         first.run(admin.close())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbitmq.client.observe.trace_records import FIELD, RECORD
 from orbitmq.client.observe.trace_steps import TraceStep, steps
+from orbitmq.durations import instant
 
 ID = "7F000001AAAA"
 
@@ -22,7 +23,9 @@ def of(*texts: str, client: str = "9.9.9.9:5") -> list[TraceStep]:
 
 
 def test_a_send_is_read_in_each_length_that_clients_have_written() -> None:
-    sent = TraceStep("send", 1000, "pg", "9.9.9.9:5", "success", 3, topic="orders", broker="1.2.3.4:10911")
+    sent = TraceStep(
+        "send", instant(1000), "pg", "9.9.9.9:5", "success", 0.003, topic="orders", broker="1.2.3.4:10911"
+    )
     assert of(pub("true")) == of(pub("OFFSETID", "true")) == of(pub("OFFSETID", "true", "host")) == [sent]
     assert of(pub("OFFSETID", "false"))[0].result == "failure"
 
@@ -35,11 +38,16 @@ def test_a_batch_is_found_by_each_of_its_ids() -> None:
 def test_begin_and_end_of_a_delivery_are_one_step_wherever_they_stand() -> None:
     before = record("SubBefore", 2000, "DefaultRegion", "cg", "r1", ID, 2, "k")
     after = record("SubAfter", "r1", ID, 7, "false", "k", 2, 2007, "cg")
-    delivery = TraceStep("delivery", 2000, "cg", "9.9.9.9:5", "exception", 7, redeliveries=2)
+    delivery = TraceStep("delivery", instant(2000), "cg", "9.9.9.9:5", "exception", 0.007, redeliveries=2)
     assert of(before, after) == of(after, before) == of(before + after) == [delivery]
     assert of(before)[0].result == "unknown"
     (alone,) = of(after)
-    assert (alone.at_ms, alone.group, alone.result, alone.redeliveries) == (2000, "cg", "exception", None)
+    assert (alone.at, alone.group, alone.result, alone.redeliveries) == (
+        instant(2000),
+        "cg",
+        "exception",
+        None,
+    )
     # Clients before 4.6 wrote less, the first ones no reason.
     assert of(record("SubAfter", "r1", ID, 7, "true", "k"))[0].result == "success"
     assert of(record("SubAfter", "r1", ID, 7, "false", "k", 1))[0].result == "timeout"
@@ -50,9 +58,9 @@ def test_ends_of_transactions_and_recalls_are_steps_too() -> None:
         "EndTransaction", 3000, "r", "pg", "orders", ID, *["null"] * 3, 2, "T", "ROLLBACK_MESSAGE", "true"
     )
     recall = record("Recall", 4000, "r", "pg", "orders", ID, "true")
-    assert [(step.kind, step.at_ms, step.result) for step in of(recall, end)] == [
-        ("transaction", 3000, "ROLLBACK_MESSAGE"),
-        ("recall", 4000, "success"),
+    assert [(step.kind, step.at, step.result) for step in of(recall, end)] == [
+        ("transaction", instant(3000), "ROLLBACK_MESSAGE"),
+        ("recall", instant(4000), "success"),
     ]
 
 

@@ -297,7 +297,7 @@ def test_audit_says_what_is_wrong_and_what_only_waits() -> None:
 
 
 def test_offsets_become_ranges() -> None:
-    assert ranges([5, 3, 4, 4, 9]) == [[3, 6], [9, 10]]
+    assert ranges([5, 3, 4, 4, 9]) == [(3, 6), (9, 10)]
     assert ranges([]) == []
 
 

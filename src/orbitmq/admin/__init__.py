@@ -1,19 +1,45 @@
 """Operations on a running cluster, for programs and for the command line."""
 
-from orbitmq.admin.answers import IncompleteError, LeftOut
+from orbitmq.admin.answers import IncompleteError, LeftOut, Partial
+from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
-from orbitmq.admin.model import BrokerInfo, QueueStatus, RouteEntry
-from orbitmq.admin.timers import BrokerTimers, TimerMessage
+from orbitmq.admin.dead_letters import DeadLetterAdmin, DeadLetters, RedriveJob, RedriveState
+from orbitmq.admin.group_settings import Backoff, GroupSettings
+from orbitmq.admin.groups import Conflict, GroupAdmin, GroupDetails, Member, Move, QueueLag, Subscription
+from orbitmq.admin.messages import MessageAdmin
+from orbitmq.admin.model import BrokerInfo, BrokerState, QueueStatus, RouteEntry
+from orbitmq.admin.timers import BrokerTimers, LateMessage, TimerAdmin, TimerMessage
+from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.observe.trace_steps import TraceStep
 
 __all__ = [
     "Admin",
+    "Backoff",
+    "BrokerAdmin",
     "BrokerInfo",
+    "BrokerState",
     "BrokerTimers",
+    "Conflict",
+    "DeadLetterAdmin",
+    "DeadLetters",
+    "GroupAdmin",
+    "GroupDetails",
+    "GroupSettings",
     "IncompleteError",
+    "LateMessage",
     "LeftOut",
+    "Member",
+    "MessageAdmin",
+    "Move",
+    "Partial",
+    "QueueLag",
     "QueueStatus",
+    "RedriveJob",
+    "RedriveState",
     "RouteEntry",
+    "Subscription",
+    "TimerAdmin",
     "TimerMessage",
+    "TopicAdmin",
     "TraceStep",
 ]

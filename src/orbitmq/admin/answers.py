@@ -1,9 +1,9 @@
-"""What several servers answer, also when one of them does not."""
+"""The answers of several servers, also when one of them does not answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from orbitmq.admin.model import BrokerInfo
@@ -13,12 +13,13 @@ from orbitmq.wire.codes import ResponseCode
 
 T = TypeVar("T")
 R = TypeVar("R")
-NOT_ALL = "not all brokers did it"
+FoundT = TypeVar("FoundT", covariant=True)
+NOT_ALL = "not all brokers answered"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A server that did not tell or do what several were asked for.
+    """A server that did not answer, or refused.
 
     Attributes:
         name: the broker's name, or "name server".
@@ -34,7 +35,7 @@ class LeftOut:
 
     @property
     def uncertain(self) -> bool:
-        """Whether it may do what it was asked for all the same.
+        """Whether a change may be made there all the same.
 
         Only the answer is missing; or a broker made a change that its disk refused, which it tries again.
         """
@@ -46,21 +47,42 @@ class LeftOut:
         return f"{self.name} at {self.address}: {self.reason}"
 
 
-class IncompleteError(OrbitError):
-    """Some servers told or did what they were asked for; others refused, or could not be reached in time.
-
-    When none did it, the error of the first one is raised instead.
+@dataclass(frozen=True, slots=True)
+class Partial(Generic[FoundT]):
+    """What the servers that answered have, and which servers are left out.
 
     Attributes:
-        found: of those that did: what the call returns when all do. ``None``: it asks for one thing, and none
-            of them has it.
-        left_out: the others.
+        found: the result, of the servers that answered.
+        left_out: the servers that refused or did not answer in time; empty: the result is whole.
     """
 
-    def __init__(self, found: Any, left_out: Sequence[LeftOut], text: str = NOT_ALL) -> None:
-        super().__init__(f"{text}: {'; '.join(map(str, left_out))}")
-        self.found = found
-        self.left_out = tuple(left_out)
+    found: FoundT
+    left_out: Sequence[LeftOut] = ()
+    text: str = field(default=NOT_ALL, repr=False, compare=False)
+
+    def whole(self) -> FoundT:
+        """The result, when no server is left out.
+
+        Raises:
+            IncompleteError: a server is left out.
+        """
+        if self.left_out:
+            raise IncompleteError(self)
+        return self.found
+
+
+class IncompleteError(OrbitError):
+    """Some servers refused or did not answer: a result is not whole, or a change was not made everywhere.
+
+    Attributes:
+        partial: what was found or done at the other servers.
+        left_out: the servers that refused or did not answer.
+    """
+
+    def __init__(self, partial: Partial[Any], text: str | None = None) -> None:
+        super().__init__(f"{text or partial.text}: {'; '.join(map(str, partial.left_out))}")
+        self.partial = partial
+        self.left_out = partial.left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +108,15 @@ class Answers(Generic[T]):
         """The same, where others were left out before."""
         return Answers(self.asked + len(left_out), self.told, [*left_out, *self.left_out])
 
-    def whole(self, found: R, text: str = NOT_ALL) -> R:
-        """``found``, which was made of these answers, when it is complete; ``text`` of the error when not.
+    def partial(self, found: R, text: str = NOT_ALL) -> Partial[R]:
+        """``found``, which was made of these answers; ``text`` begins the error of :meth:`Partial.whole`.
 
         Raises:
-            IncompleteError: it is not.
             BrokerError, TransportError, WireError: nobody answered; of the first broker.
         """
-        if not self.left_out:
-            return found
-        if len(self.left_out) == self.asked:
+        if self.left_out and len(self.left_out) == self.asked:
             raise self.left_out[0].error
-        raise IncompleteError(found, self.left_out, text)
+        return Partial(found, tuple(self.left_out), text)
 
 
 def left_out(name: str, address: str, error: OrbitError, timeout_ms: int) -> LeftOut:

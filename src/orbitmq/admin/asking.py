@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from orbitmq.admin.answers import Answers, LeftOut, left_out
-from orbitmq.admin.model import BrokerInfo
+from orbitmq.admin.model import BrokerInfo, RouteEntry
 from orbitmq.client.core.name_servers import NameServers
-from orbitmq.errors import BrokerError, NameServerError, ValidationError
+from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
@@ -18,6 +18,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
 T = TypeVar("T")
+NOT_DONE = "not done at all brokers"
 # What goes wrong at one server and says nothing of the others.
 FAILURES = (BrokerError, TransportError, WireError, MessageFormatError)
 
@@ -72,7 +73,8 @@ class Asking:
     async def leaders(self, cluster: str | None = None) -> list[BrokerInfo]:
         """One broker of each name: the master, while it is missing the one with the lowest id.
 
-        That one has the master's copy and may act for it: what is left out here is told to be nothing.
+        That one has the master's copy and may act for it. A caller that skips it would report its groups as
+        empty.
 
         Raises:
             NameServerError: no name server answers, or it knows no broker.
@@ -83,6 +85,43 @@ class Asking:
         if not first:
             raise _unknown(cluster, "with a broker")
         return sorted(first.values(), key=lambda b: (b.cluster, b.name))
+
+    async def readers(self, topic: str) -> list[BrokerInfo]:
+        """One broker of each group with queues of ``topic``, the one with the lowest id.
+
+        Raises:
+            TopicNotFoundError: the name server does not know the topic.
+            NameServerError: no name server answers.
+        """
+        return [
+            BrokerInfo(entry.cluster, entry.broker_name, broker_id, entry.addresses[broker_id])
+            for entry in await self.route(topic)
+            for broker_id in sorted(entry.addresses)[:1]
+        ]
+
+    async def route(self, topic: str) -> list[RouteEntry]:
+        """Where the queues of ``topic`` are, by broker name.
+
+        Raises:
+            TopicNotFoundError: the name server does not know the topic.
+            NameServerError: no name server answers.
+        """
+        route = await self.name_servers.topic_route(topic, self.timeout_ms)
+        if route is None:
+            raise TopicNotFoundError(topic, f"no broker has the topic {topic}")
+        brokers = {data.broker_name: data for data in route.broker_datas}
+        return [
+            RouteEntry(
+                broker_name=queues.broker_name,
+                cluster=brokers[queues.broker_name].cluster,
+                read_queues=queues.read_queue_nums,
+                write_queues=queues.write_queue_nums,
+                perm=queues.perm,
+                addresses=dict(sorted(brokers[queues.broker_name].broker_addrs.items())),
+            )
+            for queues in sorted(route.queue_datas, key=lambda data: data.broker_name)
+            if queues.broker_name in brokers
+        ]
 
     async def _of_cluster(self, cluster: str | None) -> list[BrokerInfo]:
         return [b for b in await self.brokers() if cluster in (None, b.cluster)]
@@ -169,7 +208,7 @@ class Asking:
             BrokerError, TransportError: none has; of the first.
         """
         answers = await self.ask_all(brokers, command, lambda broker, _: broker.name)
-        return answers.whole(answers.names)
+        return answers.partial(answers.names, NOT_DONE).whole()
 
     async def tell_name_servers(self, command: Command) -> list[LeftOut]:
         """The same request to every name server; who did not take it."""

@@ -1,4 +1,4 @@
-"""What brokers tell of themselves, put together for an operator: roles, logs, followers."""
+"""The state of each broker from the status that all brokers give: roles, logs, followers. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Told = Mapping[str, str]
 @dataclass(frozen=True, slots=True)
 class _Follower:
     behind_bytes: int
-    behind_ms: int
+    behind: float
     in_sync: bool
-    silent_ms: int | None
+    silent: float | None
 
 
 def states(told: Sequence[tuple[BrokerInfo, Told | str]]) -> list[BrokerState]:
@@ -61,9 +61,9 @@ def _beside(
         return replace(
             state,
             lag_bytes=follower.behind_bytes,
-            lag_ms=follower.behind_ms,
+            lag=follower.behind,
             in_sync=follower.in_sync,
-            silent_ms=follower.silent_ms,
+            silent=follower.silent,
         )
     ends = [
         other.log_end
@@ -82,9 +82,9 @@ def _followers(told: Told) -> dict[str, _Follower]:
         return {
             str(key): _Follower(
                 int(each["behindBytes"]),
-                int(each["behindMs"]),
+                int(each["behindMs"]) / 1000,
                 bool(each["inSync"]),
-                int(each["silentMs"]) if "silentMs" in each else None,
+                int(each["silentMs"]) / 1000 if "silentMs" in each else None,
             )
             for key, each in table.items()
         }

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
-from orbitmq.admin.answers import Answers
-from orbitmq.admin.asking import Asking, no_master
+from orbitmq.admin.answers import Answers, Partial
+from orbitmq.admin.asking import NOT_DONE, Asking, no_master
 from orbitmq.admin.model import BrokerInfo
+from orbitmq.durations import instant, instant_ms
 from orbitmq.errors import BrokerError
-from orbitmq.message.numbers import check_time_ms
 from orbitmq.message.reserved import DLQ_PREFIX, dead_letter_topic
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest, RedriveState
+from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
+from orbitmq.wire.bodies.redrive import RedriveState as State
 from orbitmq.wire.bodies.stats import TopicOffset, TopicStatsTable
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
-_Ends = list[TopicOffset]
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_Ends = Sequence[TopicOffset]
+RedriveState = Literal["running", "paused", "stopped", "done", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +33,46 @@ class DeadLetters:
 
     Attributes:
         count: how many are stored.
-        newest_ms: when the last one became a dead letter, epoch milliseconds; 0 when there is none.
+        newest: when the last one became a dead letter; ``None`` when there is none.
         brokers: how many each broker has.
     """
 
     group: str
     count: int
-    newest_ms: int
-    brokers: dict[str, int]
+    newest: datetime | None
+    brokers: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveJob:
+    """Sending the dead letters of a group again, at one broker.
+
+    Attributes:
+        remaining: dead letters that it has not looked at yet.
+        sent: sent again; with ``dry_run`` those that would be.
+        too_often, without_topic, too_large, passed_over: dead letters left because they were sent again
+            ``max_redrives`` times; because their topic is not there; because their properties have no room
+            for the mark; because of the filter, or because an earlier redrive has sent them.
+        missing_topic: the last topic that was not there.
+        complete: with ``dry_run``: whether all were counted in time.
+        problem: why it waits or has failed.
+    """
+
+    group: str
+    broker_name: str
+    state: RedriveState
+    started: datetime | None
+    ended: datetime | None
+    dry_run: bool
+    sent: int
+    remaining: int
+    too_often: int
+    without_topic: int
+    too_large: int
+    passed_over: int
+    missing_topic: str | None
+    complete: bool
+    problem: str | None
 
 
 class DeadLetterAdmin:
@@ -46,11 +84,10 @@ class DeadLetterAdmin:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 
-    async def groups(self) -> list[DeadLetters]:
+    async def list(self) -> Partial[Sequence[DeadLetters]]:
         """The groups that have dead letters.
 
         Raises:
-            IncompleteError: a broker refuses or does not answer; what the others told is in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
@@ -63,7 +100,7 @@ class DeadLetterAdmin:
             if topic.startswith(DLQ_PREFIX)
         ]
 
-        async def look(broker: BrokerInfo) -> list[_Ends]:
+        async def look(broker: BrokerInfo) -> Sequence[_Ends]:
             return [await self._ends(broker, name) for name in names]
 
         answers = await self._asking.at_each(await self._asking.leaders(), look)
@@ -71,12 +108,12 @@ class DeadLetterAdmin:
             _sum(name, {broker.name: ends[number] for broker, ends in answers.told})
             for number, name in enumerate(names)
         ]
-        return answers.whole([one for one in found if one.count])
+        return answers.partial([one for one in found if one.count])
 
-    async def of(self, group: str) -> DeadLetters:
-        """How many dead letters a group has; errors as :meth:`groups`."""
+    async def show(self, group: str) -> Partial[DeadLetters]:
+        """How many dead letters a group has; errors as :meth:`list`."""
         answers = await self._stats(group, await self._asking.leaders())
-        return answers.whole(_sum(group, {broker.name: ends for broker, ends in answers.told}))
+        return answers.partial(_sum(group, {broker.name: ends for broker, ends in answers.told}))
 
     async def _stats(self, group: str, brokers: Sequence[BrokerInfo]) -> Answers[_Ends]:
         return await self._asking.at_each(brokers, lambda broker: self._ends(broker, group))
@@ -85,64 +122,87 @@ class DeadLetterAdmin:
         """Of the queues of a group's dead letters; none when the broker has none."""
         request = headers.GetTopicStatsInfoRequest(topic=dead_letter_topic(group)).command()
         answer = await self._asking.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
-        return [] if answer is None else list(TopicStatsTable.decode(answer.body).offset_table.values())
+        return () if answer is None else tuple(TopicStatsTable.decode(answer.body).offset_table.values())
 
     async def redrive(
-        self, request: RedriveRequest, *, only: Mapping[str, list[list[int]]] | None = None
-    ) -> Sequence[Redrive]:
-        """Send dead letters again, each to the topic it came from: a job at each broker that has some.
+        self,
+        group: str,
+        *,
+        to_topic: str | None = None,
+        sql: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        rate: int | None = None,
+        limit: int | None = None,
+        max_redrives: int = 3,
+        dry_run: bool = False,
+        only: Mapping[str, Sequence[tuple[int, int]]] | None = None,
+    ) -> Sequence[RedriveJob]:
+        """Send the dead letters of a group again: a job at each broker that has some.
 
         Those that an earlier redrive has sent are passed over. The brokers keep their jobs, also through a
-        restart; see :meth:`status`. ``limit`` holds for each broker, ``rate`` is shared by them. Those of a
-        broker whose master is missing stay, and are in the result as a job that has failed.
+        restart; see :meth:`redrives`. The dead letters of a broker whose master is missing stay, and are in
+        the result as a job that has failed.
 
         Args:
-            only: by broker name, the dead letters to choose from, as ``RedriveRequest.only``; a broker that
-                is not named sends none. ``None``: all of all brokers.
+            to_topic: where to, ``None``: each to the topic it came from.
+            sql: only those that this SQL92 expression matches.
+            begin, end: only those that became dead letters in this time.
+            rate: messages a second, shared by the brokers; ``None``: as fast as it goes.
+            limit: at most so many of each broker, ``None``: all.
+            max_redrives: one that was sent again so often stays.
+            dry_run: only count.
+            only: by broker name, queue offsets of the dead letters to choose from, as pairs of first and
+                behind last, in order; a broker that is not named sends none. ``None``: all of all brokers.
 
         Raises:
+            ValidationError: a time without zone.
             BrokerError: the group has no dead letters (code 17).
             IncompleteError: a broker refuses or does not answer; the jobs of the others run and are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        for name, value in (("begin_ms", request.begin_ms), ("end_ms", request.end_ms)):
-            check_time_ms(name, 0 if value is None else value)
         leaders = await self._asking.leaders()
+        request = RedriveRequest(
+            group, to_topic, sql, _time_ms("begin", begin), _time_ms("end", end), rate, limit, max_redrives,
+            dry_run,
+        )  # fmt: skip
         chosen = [broker for broker in leaders if only is None or only.get(broker.name)]
-        stats = await self._stats(request.group, chosen)
+        stats = await self._stats(group, chosen)
         counts = {broker: sum(one.max_offset - one.min_offset for one in ends) for broker, ends in stats.told}
         holders = [broker for broker, count in counts.items() if count]
         if not holders:
-            stats.whole(None, f"no broker that answers has dead letters of group {request.group}")
+            stats.partial(None, f"no broker that answers has dead letters of group {group}").whole()
             raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"group {request.group} has no dead letters", leaders[0].address
+                ResponseCode.TOPIC_NOT_EXIST, f"group {group} has no dead letters", leaders[0].address
             )
-        if request.rate is not None and request.rate > len(holders):
-            request = replace(request, rate=request.rate // len(holders))
+        if rate is not None and rate > len(holders):
+            request = replace(request, rate=rate // len(holders))
 
-        async def begin(broker: BrokerInfo) -> Redrive:
-            own = request if only is None else replace(request, only=only[broker.name])
+        async def begin_job(broker: BrokerInfo) -> RedriveJob:
+            own = request
+            if only is not None:
+                own = replace(request, only=[[first, behind] for first, behind in only[broker.name]])
             if not broker.is_master:
-                return _left(own, broker.name, counts[broker])
+                return _job(_left(own, broker.name, counts[broker]))
             command = headers.StartRedriveRequest().command(own.encode())
-            return Redrive.decode((await self._asking.ask(broker.address, command)).body)
+            return _job(Redrive.decode((await self._asking.ask(broker.address, command)).body))
 
-        begun = await self._asking.at_each(holders, begin)
-        return begun.beside(stats.left_out).whole([job for _, job in begun.told])
+        begun = await self._asking.at_each(holders, begin_job)
+        return begun.beside(stats.left_out).partial([job for _, job in begun.told], NOT_DONE).whole()
 
-    async def status(self, group: str | None = None) -> Sequence[Redrive]:
+    async def redrives(self, group: str | None = None) -> Partial[Sequence[RedriveJob]]:
         """The last job of each group, or of one, at each broker; Apache's brokers have none.
 
         Raises:
-            IncompleteError: a broker refuses or does not answer; the jobs of the others are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         answers = await self._jobs(group)
-        return answers.whole([job for _, jobs in answers.told for job in jobs])
+        return answers.partial([job for _, jobs in answers.told for job in jobs])
 
-    async def _jobs(self, group: str | None) -> Answers[list[Redrive]]:
-        def read(_: BrokerInfo, answer: Command) -> list[Redrive]:
-            return [job for job in Redrive.decode_list(answer.body) if group in (None, job.request.group)]
+    async def _jobs(self, group: str | None) -> Answers[Sequence[RedriveJob]]:
+        def read(_: BrokerInfo, answer: Command) -> Sequence[RedriveJob]:
+            jobs = Redrive.decode_list(answer.body)
+            return [_job(job) for job in jobs if group in (None, job.request.group)]
 
         return await self._asking.ask_all(
             await self._asking.leaders(),
@@ -151,36 +211,82 @@ class DeadLetterAdmin:
             without=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         )
 
-    async def change(self, group: str, action: RedriveAction) -> Sequence[Redrive]:
-        """Pause, resume or stop a group's jobs that have not ended.
+    async def pause(self, group: str) -> Sequence[RedriveJob]:
+        """Pause a group's jobs that have not ended. Errors as :meth:`stop`."""
+        return await self._change(group, RedriveAction.PAUSE)
+
+    async def resume(self, group: str) -> Sequence[RedriveJob]:
+        """Let a group's paused jobs go on. Errors as :meth:`stop`."""
+        return await self._change(group, RedriveAction.RESUME)
+
+    async def stop(self, group: str) -> Sequence[RedriveJob]:
+        """End a group's jobs. What they have sent stays sent; the next redrive goes on with the rest.
 
         Raises:
-            BrokerError: there is none (code 22).
+            BrokerError: none is under way (code 22).
             IncompleteError: a broker refuses or does not answer; the changed jobs of the others are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
+        return await self._change(group, RedriveAction.STOP)
+
+    async def _change(self, group: str, action: RedriveAction) -> Sequence[RedriveJob]:
         found = await self._jobs(group)
-        chosen = [broker for broker, jobs in found.told if any(not job.ended_ms for job in jobs)]
+        chosen = [broker for broker, jobs in found.told if any(job.ended is None for job in jobs)]
         if not chosen:
-            found.whole(None, f"no broker that answers has a redrive of group {group} under way")
+            found.partial(None, f"no broker that answers has a redrive of group {group} under way").whole()
             brokers = await self._asking.leaders()
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND, f"no redrive of group {group} is under way", brokers[0].address
             )
         command = headers.ChangeRedriveRequest(group=group, action=action.value).command()
-        answers = await self._asking.ask_all(chosen, command, lambda _, answer: Redrive.decode(answer.body))
-        return answers.beside(found.left_out).whole([job for _, job in answers.told])
+        answers = await self._asking.ask_all(
+            chosen, command, lambda _, answer: _job(Redrive.decode(answer.body))
+        )
+        done = [job for _, job in answers.told]
+        return answers.beside(found.left_out).partial(done, NOT_DONE).whole()
+
+
+def _time_ms(name: str, value: datetime | None) -> int | None:
+    return None if value is None else instant_ms(name, value)
+
+
+def _job(job: Redrive) -> RedriveJob:
+    states: Mapping[object, RedriveState] = {
+        State.RUNNING: "running",
+        State.PAUSED: "paused",
+        State.STOPPED: "stopped",
+        State.DONE: "done",
+        State.FAILED: "failed",
+    }
+    return RedriveJob(
+        group=job.request.group,
+        broker_name=job.broker_name,
+        state=states[job.state],
+        started=instant(job.started_ms) if job.started_ms else None,
+        ended=instant(job.ended_ms) if job.ended_ms else None,
+        dry_run=job.request.dry_run,
+        sent=job.sent,
+        remaining=max(0, job.end - job.position),
+        too_often=job.too_often,
+        without_topic=job.without_topic,
+        too_large=job.too_large,
+        passed_over=job.filtered,
+        missing_topic=job.missing_topic,
+        complete=job.complete,
+        problem=job.problem,
+    )
 
 
 def _sum(group: str, ends: Mapping[str, _Ends]) -> DeadLetters:
     """The dead letters of a group, of the ends of their queues by broker."""
     counts = {name: sum(one.max_offset - one.min_offset for one in own) for name, own in ends.items()}
     newest = max((one.last_update_timestamp for own in ends.values() for one in own), default=0)
-    return DeadLetters(group, sum(counts.values()), newest, {n: c for n, c in counts.items() if c})
+    brokers = {name: count for name, count in counts.items() if count}
+    return DeadLetters(group, sum(counts.values()), instant(newest) if newest > 0 else None, brokers)
 
 
 def _left(request: RedriveRequest, broker_name: str, count: int) -> Redrive:
-    """What is told of dead letters that nobody can send again now."""
+    """The job of dead letters that no broker can send again now."""
     return Redrive(
-        request, RedriveState.FAILED, broker_name, end=count, problem=f"{no_master(broker_name)}: these stay"
+        request, State.FAILED, broker_name, end=count, problem=f"{no_master(broker_name)}: these stay"
     )

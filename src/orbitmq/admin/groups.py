@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from orbitmq.admin.answers import IncompleteError
-from orbitmq.admin.asking import Asking
+from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.asking import NOT_DONE, Asking
+from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.model import BrokerInfo
+from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.numbers import check_time_ms
 from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.client import ConsumerConnection, SubscriptionConflict
+from orbitmq.wire.bodies.client import ConsumerConnection
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from orbitmq.wire.bodies.stats import ConsumeStats, OffsetWrapper, QueryConsumeTimeSpanBody, TopicStatsTable
+from orbitmq.wire.bodies.stats import (
+    ConsumeStats,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    TopicStatsTable,
+)
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 SERVER_SIDE_RESET = "useServerSideResetOffset"
+# Requests under way to one broker at a time, when each topic of a group is asked for.
+SIDE_BY_SIDE = 16
 
 # Smallest and next offset of queues, and where a group is to go on in them.
 Ends = Mapping[MessageQueue, tuple[int, int]]
 Targets = Mapping[MessageQueue, int]
 # What one broker tells of a group: its settings, and who is connected.
-_Told = tuple[SubscriptionGroupConfig | None, ConsumerConnection | None]
+_Told = tuple[GroupSettings | None, ConsumerConnection | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +53,46 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDetails:
-    """What the brokers say about a group.
+class Subscription:
+    """What a group reads of a topic: the kind of expression (``TAG``, ``SQL92``) and the expression."""
+
+    kind: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two members of a group that want different messages of a topic, so that each loses messages.
 
     Attributes:
-        configs: by broker name.
+        wanted, other_wanted: their expressions, ``None``: that member does not subscribe to the topic.
+    """
+
+    topic: str
+    client_id: str
+    wanted: str | None
+    other_client_id: str
+    other_wanted: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetails:
+    """A group: its settings, members, subscriptions and conflicts.
+
+    Attributes:
+        settings: by broker name.
         members: by client id; none: the group is offline.
-        subscriptions: by topic, the kind of expression and the expression that counts.
-        conflicts: members that contradict each other about a topic, so that each loses messages; OrbitMQ's
-            brokers tell them.
+        subscriptions: by topic.
+        conflicts: members that contradict each other about a topic; OrbitMQ's brokers tell them.
         conflict_count: how often a member began to contradict another, since the brokers' starts.
         consume_type, message_model: empty when the group is offline.
     """
 
     group: str
-    configs: Mapping[str, SubscriptionGroupConfig]
+    settings: Mapping[str, GroupSettings]
     members: Sequence[Member]
-    subscriptions: Mapping[str, tuple[str, str]]
-    conflicts: Sequence[SubscriptionConflict]
+    subscriptions: Mapping[str, Subscription]
+    conflicts: Sequence[Conflict]
     conflict_count: int
     consume_type: str = ""
     message_model: str = ""
@@ -70,14 +106,14 @@ class QueueLag:
         committed: the next message that the group gets, as committed.
         end: where the next message will be stored.
         in_flight: handed out and not yet committed.
-        lag_s: how long the oldest message that is not consumed has been stored; 0 when there is none.
+        age: for how many seconds the oldest message that is not consumed has been stored; 0: there is none.
     """
 
     queue: MessageQueue
     committed: int
     end: int
     in_flight: int
-    lag_s: float
+    age: float
 
     @property
     def lag(self) -> int:
@@ -87,7 +123,12 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One queue of a reset; ``before`` is ``None`` where the group had committed nothing."""
+    """One queue of a reset.
+
+    Attributes:
+        before: the committed offset, ``None``: the group had committed nothing.
+        to: the offset that the group is moved to.
+    """
 
     queue: MessageQueue
     before: int | None
@@ -102,105 +143,172 @@ class GroupAdmin:
 
     # -- looking -----------------------------------------------------------------------------------------
 
-    async def names(self, *, cluster: str | None = None, system: bool = False) -> dict[str, list[str]]:
+    async def list(
+        self, *, cluster: str | None = None, system: bool = False
+    ) -> Partial[Mapping[str, Sequence[str]]]:
         """Names of the groups, each with the brokers that know it; RocketMQ's own only with ``system``.
 
         Raises:
-            IncompleteError: a broker refuses or does not answer; what the others told is in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        answers = await self._asking.at_each(await self._asking.leaders(cluster), self._configs)
+        answers = await self._asking.at_each(await self._asking.leaders(cluster), self._table)
         found: dict[str, list[str]] = {}
         for broker, configs in answers.told:
             for name in configs:
                 if system or not (is_system_group(name) or name in SYSTEM_GROUPS):
                     found.setdefault(name, []).append(broker.name)
-        return answers.whole(dict(sorted(found.items())))
+        return answers.partial(dict(sorted(found.items())))
 
-    async def _configs(self, broker: BrokerInfo) -> Mapping[str, SubscriptionGroupConfig]:
+    async def _table(self, broker: BrokerInfo) -> Mapping[str, SubscriptionGroupConfig]:
         answer = await self._asking.ask(broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
 
-    async def show(self, group: str, *, cluster: str | None = None) -> GroupDetails:
+    async def _settings(self, broker: BrokerInfo, group: str) -> GroupSettings | None:
+        """The settings that a broker has of a group; ``None``: it does not know the group."""
+        request = headers.GetSubscriptiongroupConfigRequest(group=group).command()
+        try:
+            answer = await self._asking.ask_unless(
+                broker.address, request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            )
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            # Brokers before 5.0 have only the whole table.
+            config = (await self._table(broker)).get(group)
+        else:
+            config = None if answer is None else SubscriptionGroupConfig.decode(answer.body)
+        return None if config is None else from_wire(config)
+
+    async def show(self, group: str, *, cluster: str | None = None) -> Partial[GroupDetails]:
         """A group's settings, members, subscriptions and conflicts.
 
         Raises:
             BrokerError: no broker knows the group (code 26).
-            IncompleteError: a broker refuses or does not answer; what the others told is in it.
+            IncompleteError: no broker that answers knows the group, and another does not answer.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         brokers = await self._asking.leaders(cluster)
         request = headers.GetConsumerConnectionListRequest(consumer_group=group)
 
         async def look(broker: BrokerInfo) -> _Told:
-            config = (await self._configs(broker)).get(group)
-            answer = await self._asking.ask_unless(
-                broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE
+            settings, answer = await asyncio.gather(
+                self._settings(broker, group),
+                self._asking.ask_unless(broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE),
             )
-            return config, None if answer is None else ConsumerConnection.decode(answer.body)
+            return settings, None if answer is None else ConsumerConnection.decode(answer.body)
 
         answers = await self._asking.at_each(brokers, look)
-        configs = {broker.name: config for broker, (config, _) in answers.told if config is not None}
-        if not configs:
-            answers.whole(None, f"no broker that answers has the group {group}")
+        settings = {broker.name: own for broker, (own, _) in answers.told if own is not None}
+        if not settings:
+            answers.partial(None, f"no broker that answers has the group {group}").whole()
             raise unknown_group(group, brokers)
         online = [one for _, (_, one) in answers.told if one is not None]
-        return answers.whole(_details(group, configs, online))
+        return answers.partial(_details(group, settings, online))
 
-    async def lag(self, group: str, *, topic: str | None = None) -> list[QueueLag]:
+    async def lag(self, group: str, *, topic: str | None = None) -> Partial[Sequence[QueueLag]]:
         """How far a group is behind in every queue that it reads, by topic, broker and queue id.
 
         Raises:
             BrokerError: no broker knows the group.
-            IncompleteError: a broker refuses or does not answer; what the others told is in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         brokers = await self._asking.leaders()
         request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "")
 
-        async def look(broker: BrokerInfo) -> list[QueueLag]:
+        async def look(broker: BrokerInfo) -> Sequence[QueueLag]:
             answer = await self._asking.ask_unless(
                 broker.address, request.command(), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
             )
             table = {} if answer is None else ConsumeStats.decode(answer.body).offset_table
-            waits = await self._waits(broker, group, {queue.topic for queue in table})
+            waits = await self._waits(broker, group, sorted({queue.topic for queue in table}))
             return [_lag(queue, progress, waits.get(queue, 0)) for queue, progress in table.items()]
 
         answers = await self._asking.at_each(brokers, look)
         found = sorted((one for _, lags in answers.told for one in lags), key=lambda one: one.queue)
-        if not (found or answers.left_out) and group not in await self.names(system=True):
-            raise unknown_group(group, brokers)
-        return answers.whole(found)
+        if not (found or answers.left_out):
+            known = await asyncio.gather(*(self._settings(broker, group) for broker in brokers))
+            if not any(known):
+                raise unknown_group(group, brokers)
+        return answers.partial(found)
 
-    async def _waits(self, broker: BrokerInfo, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
-        """Age of the oldest message of each queue that is not consumed, ms."""
-        waits: dict[MessageQueue, int] = {}
-        for topic in topics:
+    async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
+        """Age of the oldest message of each queue that is not consumed, ms; topics are asked side by side."""
+        line = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def spans(topic: str) -> Sequence[QueueTimeSpan]:
             request = headers.QueryConsumeTimeSpanRequest(topic=topic, group=group)
-            answer = await self._asking.ask(broker.address, request.command())
-            for span in QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set:
-                if span.message_queue is not None:
-                    waits[span.message_queue] = max(0, span.delay_time)
-        return waits
+            async with line:
+                answer = await self._asking.ask(broker.address, request.command())
+            return QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set
+
+        each = await asyncio.gather(*map(spans, topics))
+        return {
+            span.message_queue: max(0, span.delay_time)
+            for found in each
+            for span in found
+            if span.message_queue is not None
+        }
+
+    # -- creating and deleting ---------------------------------------------------------------------------
+
+    async def create(
+        self, group: str, settings: GroupSettings | None = None, *, cluster: str | None = None
+    ) -> Sequence[str]:
+        """Create a consumer group, or replace its settings, on every master of ``cluster`` (default: of all).
+
+        Returns:
+            Names of the brokers that have it now.
+
+        Raises:
+            ValidationError: a setting is out of its range.
+            IncompleteError: some have it now, another refuses or does not answer.
+            BrokerError, TransportError: none has it; of the first.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        body = to_wire(group, settings or GroupSettings()).encode()
+        request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        return await self._asking.tell_all(await self._asking.masters(cluster), request)
+
+    async def delete(
+        self, group: str, *, clean_offsets: bool = False, cluster: str | None = None
+    ) -> Sequence[str]:
+        """Delete a consumer group on every master of ``cluster`` (default: of all clusters).
+
+        Args:
+            clean_offsets: forget its progress, too.
+
+        Returns:
+            Names of the brokers that have deleted it.
+
+        Raises:
+            ValidationError: a broker group has no master now, with which it would come back; none is asked.
+            IncompleteError: some have deleted it, another refuses or does not answer. Deleting it again
+                finishes that.
+            BrokerError, TransportError: none has deleted it; of the first.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._asking.every_master(cluster)
+        header = headers.DeleteSubscriptiongroupRequest(group_name=group, clean_offset=clean_offsets)
+        return await self._asking.tell_all(masters, header.command())
 
     # -- moving ------------------------------------------------------------------------------------------
 
-    async def plan_to_time(self, group: str, topic: str, time_ms: int) -> Sequence[Move]:
-        """A reset to the first message that was stored at ``time_ms`` or later, in every queue.
+    async def plan_to_time(self, group: str, topic: str, time: datetime) -> Partial[Sequence[Move]]:
+        """A reset to the first message that was stored at ``time`` or later, in every queue.
 
         Nothing is changed: see :meth:`move`. Errors of all ``plan_*`` as :meth:`plan`.
 
         Args:
-            time_ms: milliseconds since the epoch; a number with less or more than 13 digits is refused.
+            time: a datetime with a time zone.
         """
-        check_time_ms("time_ms", time_ms)
+        time_ms = instant_ms("time", time)
 
         async def stored(broker: BrokerInfo, ends: Ends) -> Targets:
             return {queue: await self._offset_at(broker, queue, time_ms) for queue in ends}
 
         return await self._plan_all(group, topic, stored)
 
-    async def plan_to_first(self, group: str, topic: str) -> Sequence[Move]:
+    async def plan_to_first(self, group: str, topic: str) -> Partial[Sequence[Move]]:
         """A reset to the oldest message of every queue."""
 
         async def first(_: BrokerInfo, ends: Ends) -> Targets:
@@ -208,7 +316,7 @@ class GroupAdmin:
 
         return await self._plan_all(group, topic, first)
 
-    async def plan_to_last(self, group: str, topic: str) -> Sequence[Move]:
+    async def plan_to_last(self, group: str, topic: str) -> Partial[Sequence[Move]]:
         """A reset behind the newest message of every queue: what has piled up is skipped."""
 
         async def last(_: BrokerInfo, ends: Ends) -> Targets:
@@ -216,13 +324,12 @@ class GroupAdmin:
 
         return await self._plan_all(group, topic, last)
 
-    async def plan(self, group: str, targets: Targets) -> Sequence[Move]:
+    async def plan(self, group: str, targets: Targets) -> Partial[Sequence[Move]]:
         """What :meth:`move` would do, with where the group is now. Brokers without targets are not asked.
 
         Raises:
             ValidationError: a queue that is not there, or an offset that it does not have.
             BrokerError: no broker knows the topic.
-            IncompleteError: a broker refuses or does not answer; the moves at the others are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         names = {queue.broker_name for queue in targets}
@@ -232,7 +339,7 @@ class GroupAdmin:
             if queue.broker_name in gone:
                 raise _no_queue(queue)
 
-        async def chosen(broker: BrokerInfo) -> list[Move]:
+        async def chosen(broker: BrokerInfo) -> Sequence[Move]:
             moves: list[Move] = []
             own = {queue: to for queue, to in targets.items() if queue.broker_name == broker.name}
             for topic in sorted({queue.topic for queue in own}):
@@ -242,15 +349,15 @@ class GroupAdmin:
             return moves
 
         answers = await self._asking.at_each(brokers, chosen)
-        return answers.whole(_sorted(move for _, moves in answers.told for move in moves))
+        return answers.partial(_sorted(move for _, moves in answers.told for move in moves))
 
     async def _plan_all(
         self, group: str, topic: str, choose: Callable[[BrokerInfo, Ends], Awaitable[Targets]]
-    ) -> Sequence[Move]:
+    ) -> Partial[Sequence[Move]]:
         """The moves in all queues of a topic to what ``choose`` says."""
         brokers = await self._asking.leaders()
 
-        async def planned(broker: BrokerInfo) -> list[Move] | None:
+        async def planned(broker: BrokerInfo) -> Sequence[Move] | None:
             ends = await self._ends(broker, topic)
             return None if ends is None else await self._moves(broker, group, await choose(broker, ends))
 
@@ -260,9 +367,9 @@ class GroupAdmin:
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}", brokers[0].address
             )
-        return answers.whole(_sorted(move for moves in found for move in moves))
+        return answers.partial(_sorted(move for moves in found for move in moves))
 
-    async def _moves(self, broker: BrokerInfo, group: str, targets: Targets) -> list[Move]:
+    async def _moves(self, broker: BrokerInfo, group: str, targets: Targets) -> Sequence[Move]:
         return [Move(queue, await self._committed(broker, group, queue), to) for queue, to in targets.items()]
 
     async def move(self, group: str, moves: Iterable[Move]) -> Sequence[Move]:
@@ -299,7 +406,7 @@ class GroupAdmin:
         if left_out and not moved:
             raise left_out[0].error
         if left_out:
-            raise IncompleteError(_sorted(moved), left_out)
+            raise IncompleteError(Partial(_sorted(moved), left_out), NOT_DONE)
         return _sorted(moved)
 
     async def _resets(self, broker: BrokerInfo, group: str) -> bool:
@@ -315,7 +422,7 @@ class GroupAdmin:
             )
         return False
 
-    async def clone(self, source: str, target: str, *, topic: str | None = None) -> list[str]:
+    async def clone(self, source: str, target: str, *, topic: str | None = None) -> Sequence[str]:
         """Give ``target`` the offsets of ``source``, in one topic or in all; names of the brokers that did.
 
         Raises:
@@ -354,7 +461,7 @@ class GroupAdmin:
 
 
 def _details(
-    group: str, configs: Mapping[str, SubscriptionGroupConfig], online: Sequence[ConsumerConnection]
+    group: str, settings: Mapping[str, GroupSettings], online: Sequence[ConsumerConnection]
 ) -> GroupDetails:
     members = {
         one.client_id: Member(one.client_id, one.client_addr, one.language, one.version)
@@ -362,15 +469,19 @@ def _details(
         for one in found.connection_set
     }
     conflicts = {
-        (c.topic, c.client_id, c.other_client_id): c for found in online for c in found.conflicts or ()
+        (c.topic, c.client_id, c.other_client_id): Conflict(
+            c.topic, c.client_id, c.wanted, c.other_client_id, c.other_wanted
+        )
+        for found in online
+        for c in found.conflicts or ()
     }
     first = online[0] if online else ConsumerConnection()
     return GroupDetails(
         group,
-        configs,
+        settings,
         [members[name] for name in sorted(members)],
         {
-            topic: (data.expression_type, data.sub_string)
+            topic: Subscription(data.expression_type, data.sub_string)
             for found in online
             for topic, data in sorted(found.subscription_table.items())
         },

@@ -1,17 +1,27 @@
-"""What operations tell, as plain typed values."""
+"""Brokers, topics and queues as the operations show them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One live broker. Id 0 is the master of its group."""
+    """One live broker.
+
+    Attributes:
+        name: the broker's name, which a master and its slaves share.
+        broker_id: 0 is the master.
+        address: ``host:port``.
+    """
 
     cluster: str
     name: str
@@ -25,37 +35,39 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """How one broker does among those of its name. ``None``: not known.
+    """The state of one broker among those of its name. ``None``: not known.
 
     Attributes:
         role: of OrbitMQ's brokers the present one, of RocketMQ's what their id says.
         log_end: bytes that its log has ever had.
-        lag_bytes, lag_ms: how much of the log it lacks that the broker it copies has, and for how long it has
-            lacked something; of a slave that no master shows, against the longest log of its name.
+        lag_bytes: bytes of the log that it lacks and the broker it copies has; of a slave that no master
+            shows, against the longest log of its name.
+        lag: for how many seconds it has lacked something.
         in_sync: whether its copies count for senders that wait for replicas, and it has not missed a report.
-        silent_ms: for how long its master has heard nothing of it, when that is too long; else 0.
+        silent: for how many seconds its master has heard nothing of it, when that is too long; else 0.
         special_services: whether delayed messages are delivered and transactions are checked here.
         epoch: the state version of its tables, which grows when a broker takes the lead.
-        problem: why it does not tell.
+        problem: why the broker does not answer; empty: it answers.
     """
 
     broker: BrokerInfo
     role: str
     log_end: int | None = None
     lag_bytes: int | None = None
-    lag_ms: int | None = None
+    lag: float | None = None
     in_sync: bool | None = None
     special_services: bool | None = None
     epoch: int | None = None
     problem: str = ""
-    silent_ms: int | None = None
+    silent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RouteEntry:
-    """What one broker group offers for a topic.
+    """The queues that one broker group has of a topic.
 
     Attributes:
+        broker_name: name of the broker group.
         perm: sum of read 4, write 2, inherit 1.
         addresses: live brokers of the group by id; 0 is the master.
     """
@@ -81,13 +93,13 @@ class QueueStatus:
     """Offsets of one queue: messages from ``min_offset`` up to, not including, ``max_offset`` exist.
 
     Attributes:
-        last_update_ms: store time of the newest message, epoch milliseconds; 0 when there is none.
+        newest: store time of the newest message; ``None`` when there is none.
     """
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
-    last_update_ms: int = 0
+    newest: datetime | None = None
 
     @property
     def count(self) -> int:

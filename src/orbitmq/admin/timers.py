@@ -1,13 +1,15 @@
-"""What an operator asks about messages that wait for their time."""
+"""Operations on messages that wait for their time."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from orbitmq.admin.answers import Partial
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.model import BrokerInfo
+from orbitmq.durations import instant
 from orbitmq.errors import MessageNotFoundError, ValidationError
 from orbitmq.message import property_names as names
 from orbitmq.message.model import ReceivedMessage
@@ -20,16 +22,19 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError
 from orbitmq.wire.recall_handle import RecallHandle
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 Query = Callable[[str, str], Awaitable[Sequence[ReceivedMessage]]]
 
 
 @dataclass(frozen=True, slots=True)
 class LateMessage:
-    """A message that should have been delivered at ``due_ms``, milliseconds since the epoch."""
+    """A message that should have been delivered at ``due``."""
 
     topic: str
-    unique_id: str
-    due_ms: int
+    message_id: str
+    due: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +43,14 @@ class BrokerTimers:
 
     Attributes:
         topics: how many messages wait, by the topic they go to.
-        minutes: how many are due, by the minute (milliseconds since the epoch); ``None``: a broker of
-            Apache's, which does not say.
+        minutes: how many are due, by the minute; ``None``: a broker of Apache's, which does not say.
         oldest_late: the first message that should have been delivered and was not.
     """
 
     broker_name: str
     address: str
     topics: Mapping[str, int]
-    minutes: Mapping[int, int] | None
+    minutes: Mapping[datetime, int] | None
     oldest_late: LateMessage | None
 
     @property
@@ -61,15 +65,15 @@ class TimerMessage:
 
     Attributes:
         topic: where it goes.
-        deliver_at_ms: when it is to be delivered, milliseconds since the epoch.
+        deliver_at: when it is to be delivered.
         state: it waits, or it was recalled, or its time is over and it was delivered.
         handle: what a recall takes.
         stored: as it lies in the timer topic.
     """
 
     topic: str
-    unique_id: str
-    deliver_at_ms: int
+    message_id: str
+    deliver_at: datetime
     state: Literal["waiting", "recalled", "delivered"]
     handle: str
     stored: ReceivedMessage
@@ -88,18 +92,17 @@ class TimerAdmin:
         self._query = query
         self._now_ms = now_ms
 
-    async def pending(self, *, cluster: str | None = None) -> list[BrokerTimers]:
+    async def list(self, *, cluster: str | None = None) -> Partial[Sequence[BrokerTimers]]:
         """What waits, broker by broker.
 
         Raises:
-            IncompleteError: a broker refuses or does not answer; what the others told is in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         command = Command(RequestCode.GET_TIMER_METRICS, {"pendingBy": "minute"})
         answers = await self._asking.ask_all(await self._asking.leaders(cluster), command, _read_pending)
-        return answers.whole([timers for _, timers in answers.told])
+        return answers.partial([timers for _, timers in answers.told])
 
-    async def show(self, unique_id: str) -> TimerMessage:
+    async def show(self, message_id: str) -> TimerMessage:
         """A message by its unique id (``SendResult.message_id``) or its recall handle.
 
         The brokers look in their message indexes, which hold what was stored some moments ago.
@@ -109,8 +112,8 @@ class TimerAdmin:
             IncompleteError: a broker refuses or does not answer, and no other one has it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        named = _handle(unique_id)
-        wanted = unique_id if named is None else named.message_id
+        named = _handle(message_id)
+        wanted = message_id if named is None else named.message_id
         found = await self._query(TIMER_TOPIC, wanted)
         messages = [message for message in found if names.TIMER_DEL_UNIQKEY not in message.properties]
         if not messages:
@@ -123,18 +126,18 @@ class TimerAdmin:
         out_ms = whole_number(properties.get(names.TIMER_OUT_MS, "")) or 0
         named = (unique_id, f"{topic}+{unique_id}")
         recalled = any(other.properties.get(names.TIMER_DEL_UNIQKEY) in named for other in found)
-        deliver_at = _deliver_at_ms(message, out_ms)
-        waiting = deliver_at > self._now_ms()
+        deliver_at_ms = _deliver_at_ms(message, out_ms)
+        waiting = deliver_at_ms > self._now_ms()
         return TimerMessage(
             topic,
             unique_id,
-            deliver_at,
+            instant(deliver_at_ms),
             "recalled" if recalled else "waiting" if waiting else "delivered",
             RecallHandle(topic, message.broker_name, str(out_ms + 1), unique_id).encode(),
             message,
         )
 
-    async def cancel(self, unique_id: str) -> str:
+    async def cancel(self, message_id: str) -> str:
         """Recall a message by its handle or its unique id; returns the unique id.
 
         Raises:
@@ -143,10 +146,10 @@ class TimerAdmin:
             ValidationError: the handle names no broker of the cluster.
             IncompleteError, TransportError, NameServerError: as with :meth:`show`.
         """
-        handle = _handle(unique_id)
-        text = unique_id
+        handle = _handle(message_id)
+        text = message_id
         if handle is None:
-            text = (await self.show(unique_id)).handle
+            text = (await self.show(message_id)).handle
             handle = RecallHandle.decode(text)
         brokers = {broker.name: broker.address for broker in await self._asking.leaders()}
         address = brokers.get(handle.broker_name)
@@ -166,8 +169,8 @@ def _read_pending(broker: BrokerInfo, answer: Command) -> BrokerTimers:
         broker.name,
         broker.address,
         {topic: each.count for topic, each in sorted(body.timing_count.items()) if each.count},
-        None if minutes is None else {int(at): minutes[at] for at in sorted(minutes, key=int)},
-        None if late is None else LateMessage(late.topic, late.unique_id, late.due_ms),
+        None if minutes is None else {instant(int(at)): minutes[at] for at in sorted(minutes, key=int)},
+        None if late is None else LateMessage(late.topic, late.unique_id, instant(late.due_ms)),
     )
 
 

@@ -188,8 +188,8 @@ async def _bench(load: Load, faults: Faults, watch: BrokerWatch | None, common: 
 
     topic = load.topic
     async with Admin(common.addresses) as admin:
-        if topic not in await admin.topic_list():
-            await admin.create_topic(topic)
+        if topic not in await admin.topics.list():
+            await admin.topics.create(topic)
     async with Peek(common.addresses) as peek:
         clock = peek.runtime.clock
         async with producer_for(faults, watch, GROUP, common, load.timeout_ms, peek.runtime) as producer:

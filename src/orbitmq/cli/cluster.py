@@ -13,6 +13,8 @@ from orbitmq.cli.failures import EXIT_OK
 from orbitmq.cli.output import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orbitmq.admin.model import BrokerState
 
 HEADINGS = [
@@ -23,13 +25,13 @@ HEADINGS = [
     "role",
     "log end",
     "lag bytes",
-    "lag ms",
+    "lag s",
     "in sync",
     "special services",
     "epoch",
 ]
 # What a narrow terminal goes without, the first first.
-SPARED = ["special services", "epoch", "cluster", "lag ms", "log end"]
+SPARED = ["special services", "epoch", "cluster", "lag s", "log end"]
 NONE = "no broker is registered"
 
 app = make_app(
@@ -68,7 +70,7 @@ async def _list(common: Common) -> int:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        brokers = await admin.broker_states()
+        brokers = await admin.brokers.states()
     if common.json:
         print_json([_json(broker) for broker in brokers])
     else:
@@ -85,7 +87,7 @@ def _columns() -> int | None:
     return Console().width
 
 
-def _draw(brokers: list[BrokerState], columns: int | None) -> str:
+def _draw(brokers: Sequence[BrokerState], columns: int | None) -> str:
     from orbitmq.cli.cluster_watch import fitted
 
     if not brokers:
@@ -106,7 +108,7 @@ def _cells(state: BrokerState) -> list[object]:
     told = [
         state.log_end,
         state.lag_bytes,
-        state.lag_ms,
+        state.lag,
         _in_sync(state),
         _yes(state.special_services),
         state.epoch,
@@ -118,7 +120,7 @@ def _cells(state: BrokerState) -> list[object]:
 
 def _in_sync(state: BrokerState) -> str | None:
     shown = _yes(state.in_sync)
-    return f"{shown}, silent {state.silent_ms / 1000:.1f} s" if shown and state.silent_ms else shown
+    return f"{shown}, silent {state.silent:.1f} s" if shown and state.silent else shown
 
 
 def _yes(flag: bool | None) -> str | None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 REFRESH_S = 1.0
 # A frozen broker holds the picture of all others for no longer.
-ANSWER_MS = 1500
+ANSWER_S = 1.5
 
-Draw = Callable[["list[BrokerState]", int | None], str]
+Draw = Callable[["Sequence[BrokerState]", int | None], str]
 
 
 async def watch(addresses: str, draw: Draw, as_json: Callable[[BrokerState], Any] | None) -> int:
@@ -36,9 +36,9 @@ async def watch(addresses: str, draw: Draw, as_json: Callable[[BrokerState], Any
         OrbitError: the first look fails: nothing was ever there.
     """
     runtime = system_runtime()
-    async with Admin(addresses, runtime=runtime, timeout_ms=ANSWER_MS) as admin:
+    async with Admin(addresses, runtime=runtime, timeout=ANSWER_S) as admin:
         screen = _screen(draw, as_json)
-        brokers = await admin.broker_states()
+        brokers = await admin.brokers.states()
         with screen:
             while True:
                 screen.show(_now(runtime), brokers)
@@ -46,11 +46,11 @@ async def watch(addresses: str, draw: Draw, as_json: Callable[[BrokerState], Any
                 brokers = await _look(admin, screen, runtime)
 
 
-async def _look(admin: Admin, screen: _Screen, runtime: Runtime) -> list[BrokerState]:
+async def _look(admin: Admin, screen: _Screen, runtime: Runtime) -> Sequence[BrokerState]:
     """The brokers, as soon as a name server tells them."""
     while True:
         try:
-            return await admin.broker_states()
+            return await admin.brokers.states()
         except OrbitError as error:
             screen.fails(_now(runtime), str(error))
             await runtime.clock.sleep(REFRESH_S)
@@ -76,7 +76,7 @@ class _Screen(ABC):
     def __exit__(self, *exc: object) -> None: ...
 
     @abstractmethod
-    def show(self, now: str, brokers: list[BrokerState]) -> None:
+    def show(self, now: str, brokers: Sequence[BrokerState]) -> None:
         """A look got these."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class _Screen(ABC):
 class _Lines(_Screen):
     """One line for each look; what fails goes to standard error, that a reader gets brokers only."""
 
-    def __init__(self, put: Callable[[list[BrokerState]], None]) -> None:
+    def __init__(self, put: Callable[[Sequence[BrokerState]], None]) -> None:
         self._put = put
         self._said = False
 
@@ -95,7 +95,7 @@ class _Lines(_Screen):
 
     def __exit__(self, *exc: object) -> None: ...
 
-    def show(self, now: str, brokers: list[BrokerState]) -> None:
+    def show(self, now: str, brokers: Sequence[BrokerState]) -> None:
         self._said = False
         self._put(brokers)
 
@@ -111,7 +111,7 @@ class _Pages(_Lines):
     def __init__(self, draw: Draw) -> None:
         super().__init__(lambda brokers: print(f"{draw(brokers, None)}\n", flush=True))
 
-    def show(self, now: str, brokers: list[BrokerState]) -> None:
+    def show(self, now: str, brokers: Sequence[BrokerState]) -> None:
         print(now)
         super().show(now, brokers)
 
@@ -133,7 +133,7 @@ class _Terminal(_Screen):
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
 
-    def show(self, now: str, brokers: list[BrokerState]) -> None:
+    def show(self, now: str, brokers: Sequence[BrokerState]) -> None:
         # The console is asked each time: a window changes its size.
         lines = self._draw(brokers, self._console.width).split("\n")
         broken = {number for number, broker in enumerate(brokers, 1) if broker.problem}

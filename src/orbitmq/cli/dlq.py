@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
-from orbitmq.cli.formats import as_json, date
+from orbitmq.cli.formats import as_json, date, shown
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import partly, plain_left_out, tell_not_done, tell_not_shown
+from orbitmq.cli.partial import done, plain_left_out, tell_not_done, tell_not_shown, told
 from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.times import Between, time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orbitmq.admin import LeftOut
+    from orbitmq.admin import LeftOut, RedriveJob
     from orbitmq.admin.dead_letters import DeadLetters
     from orbitmq.message.model import ReceivedMessage
-    from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
 
 LETTERS = "its dead letters are"
 
@@ -66,19 +65,24 @@ def list_groups(*, common: Common = Common()) -> int:  # noqa: B008 - immutable
     """Print the groups that have dead letters, and how many."""
     found, left_out = run_async(_groups(common))
     if common.json:
-        print_json({"groups": list(map(asdict, found)), "leftOut": plain_left_out(left_out)})
+        print_json(
+            {
+                "groups": [{**asdict(one), "newest": shown(one.newest)} for one in found],
+                "leftOut": plain_left_out(left_out),
+            }
+        )
         return tell_not_shown(left_out, LETTERS)
-    rows = [[one.group, one.count, date(one.newest_ms) if one.newest_ms else "-", ", ".join(one.brokers)]
+    rows = [[one.group, one.count, shown(one.newest) or "-", ", ".join(one.brokers)]
             for one in found]  # fmt: skip
     print_table(["group", "dead letters", "newest", "brokers"], rows)
     return tell_not_shown(left_out, LETTERS)
 
 
-async def _groups(common: Common) -> tuple[list[DeadLetters], Sequence[LeftOut]]:
+async def _groups(common: Common) -> tuple[Sequence[DeadLetters], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.dead_letters.groups())
+        return await told(admin.dead_letters.list())
 
 
 @app.command
@@ -195,17 +199,20 @@ def redrive(
     filter
         Only those that this SQL92 expression matches.
     """
-    begin_ms, end_ms = between.times_ms
-    request = how.request(group, sql=filter, begin_ms=begin_ms, end_ms=end_ms)
-    jobs, left_out = run_async(_redrive(request, common))
+    begin, end = between.times
+    jobs, left_out = run_async(
+        _redrive(group, {**how.options, "sql": filter, "begin": begin, "end": end}, common)
+    )
     return max(_show(jobs, left_out, common), tell_not_done(left_out))
 
 
-async def _redrive(request: RedriveRequest, common: Common) -> tuple[Sequence[Redrive], Sequence[LeftOut]]:
+async def _redrive(
+    group: str, options: dict[str, Any], common: Common
+) -> tuple[Sequence[RedriveJob], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.dead_letters.redrive(request))
+        return await done(admin.dead_letters.redrive(group, **options))
 
 
 @app.command
@@ -219,11 +226,11 @@ def status(group: str | None = None, /, *, common: Common = Common()) -> int:  #
         Only this one's.
     """
 
-    async def work() -> tuple[Sequence[Redrive], Sequence[LeftOut]]:
+    async def work() -> tuple[Sequence[RedriveJob], Sequence[LeftOut]]:
         from orbitmq.admin import Admin
 
         async with Admin(common.addresses) as admin:
-            return await partly(admin.dead_letters.status(group))
+            return await told(admin.dead_letters.redrives(group))
 
     jobs, left_out = run_async(work())
     return max(_show(jobs, left_out, common), tell_not_shown(left_out, "redrives there are"))
@@ -238,9 +245,7 @@ def pause(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - i
     group
         Whose.
     """
-    from orbitmq.wire.bodies.redrive import RedriveAction
-
-    return _change(group, RedriveAction.PAUSE, common)
+    return _change(group, "pause", common)
 
 
 @app.command
@@ -252,9 +257,7 @@ def resume(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - 
     group
         Whose.
     """
-    from orbitmq.wire.bodies.redrive import RedriveAction
-
-    return _change(group, RedriveAction.RESUME, common)
+    return _change(group, "resume", common)
 
 
 @app.command
@@ -266,32 +269,30 @@ def stop(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - im
     group
         Whose.
     """
-    from orbitmq.wire.bodies.redrive import RedriveAction
-
-    return _change(group, RedriveAction.STOP, common)
+    return _change(group, "stop", common)
 
 
-def _change(group: str, action: RedriveAction, common: Common) -> int:
-    async def work() -> tuple[Sequence[Redrive], Sequence[LeftOut]]:
+def _change(group: str, action: str, common: Common) -> int:
+    async def work() -> tuple[Sequence[RedriveJob], Sequence[LeftOut]]:
         from orbitmq.admin import Admin
 
         async with Admin(common.addresses) as admin:
-            return await partly(admin.dead_letters.change(group, action))
+            return await done(getattr(admin.dead_letters, action)(group))
 
     jobs, left_out = run_async(work())
     return max(_show(jobs, left_out, common), tell_not_done(left_out))
 
 
-def _show(jobs: Sequence[Redrive], left_out: Sequence[LeftOut], common: Common) -> int:
-    failed = any(job.state.value == "FAILED" for job in jobs)
+def _show(jobs: Sequence[RedriveJob], left_out: Sequence[LeftOut], common: Common) -> int:
+    failed = any(job.state == "failed" for job in jobs)
     if common.json:
-        told = [{name: value for name, value in job.to_plain().items() if name != "done"} for job in jobs]
-        print_json({"jobs": told, "leftOut": plain_left_out(left_out)})
+        plain = list(map(asdict, jobs))
+        print_json({"jobs": plain, "leftOut": plain_left_out(left_out)})
         return EXIT_FAILED if failed else EXIT_OK
     rows = [
-        [job.request.group, job.broker_name, "counted" if job.request.dry_run else job.state.value.lower(),
-         job.sent, max(0, job.end - job.position), job.too_often, job.without_topic,
-         job.too_large, job.filtered]
+        [job.group, job.broker_name, "counted" if job.dry_run else job.state,
+         job.sent, job.remaining, job.too_often, job.without_topic,
+         job.too_large, job.passed_over]
         for job in jobs
     ]  # fmt: skip
     headings = [

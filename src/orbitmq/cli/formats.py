@@ -6,7 +6,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from orbitmq.durations import since_1970_ms
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from orbitmq.message.model import ReceivedMessage
 
 HELP = (
@@ -30,6 +34,11 @@ def date(milliseconds: int) -> str:
     """A time as ISO 8601 in UTC, with milliseconds."""
     seconds, rest = divmod(milliseconds, 1000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
+
+
+def shown(at: datetime | None) -> str | None:
+    """An instant as ISO 8601 in UTC, with milliseconds."""
+    return None if at is None else date(since_1970_ms(at))
 
 
 _FIELDS: dict[str, Callable[[ReceivedMessage], bytes]] = {

@@ -10,10 +10,10 @@ from cyclopts import Parameter
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, UsageError
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
-from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown, without
+from orbitmq.cli.partial import done, of_all, plain_left_out, tell_not_done, tell_not_shown, told, without
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from orbitmq.admin import LeftOut
     from orbitmq.admin.groups import GroupDetails, QueueLag
@@ -62,11 +62,11 @@ def list_groups(
 
 async def _names(
     everything: bool, cluster: str | None, common: Common
-) -> tuple[dict[str, list[str]], Sequence[LeftOut]]:
+) -> tuple[Mapping[str, Sequence[str]], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.groups.names(cluster=cluster, system=everything))
+        return await told(admin.groups.list(cluster=cluster, system=everything))
 
 
 @app.command
@@ -92,13 +92,13 @@ async def _show(group: str, common: Common) -> tuple[GroupDetails, Sequence[Left
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.groups.show(group))
+        return await told(admin.groups.show(group))
 
 
 def _facts(details: GroupDetails) -> dict[str, Any]:
     return {
         "group": details.group,
-        "brokers": {name: config.to_plain() for name, config in details.configs.items()},
+        "brokers": {name: asdict(settings) for name, settings in details.settings.items()},
         "consumeType": details.consume_type or None,
         "messageModel": details.message_model or None,
         "members": [
@@ -110,19 +110,17 @@ def _facts(details: GroupDetails) -> dict[str, Any]:
             }
             for one in details.members
         ],
-        "subscriptions": {
-            topic: {"type": kind, "expression": text} for topic, (kind, text) in details.subscriptions.items()
-        },
-        "conflicts": [conflict.to_plain() for conflict in details.conflicts],
+        "subscriptions": {topic: asdict(one) for topic, one in details.subscriptions.items()},
+        "conflicts": [asdict(conflict) for conflict in details.conflicts],
         "conflictCount": details.conflict_count,
     }
 
 
 def _print(details: GroupDetails) -> None:
-    config = next(iter(details.configs.values()))
+    settings = next(iter(details.settings.values()))
     print(
-        f"{details.group} on {', '.join(details.configs)}: {config.retry_max_times} redeliveries, "
-        f"{config.retry_queue_nums} retry queues, consuming {'on' if config.consume_enable else 'off'}"
+        f"{details.group} on {', '.join(details.settings)}: {settings.max_retries} redeliveries, "
+        f"{settings.retry_queues} retry queues, consuming {'on' if settings.consume else 'off'}"
     )
     if not details.members:
         print("no member is online")
@@ -132,7 +130,7 @@ def _print(details: GroupDetails) -> None:
         ["client", "address", "language"], [[m.client_id, m.address, m.language] for m in details.members]
     )
     print()
-    rows = [[topic, kind, text] for topic, (kind, text) in details.subscriptions.items()]
+    rows = [[topic, one.kind, one.expression] for topic, one in details.subscriptions.items()]
     print_table(["topic", "type", "expression"], rows)
     if details.conflicts:
         print(
@@ -174,7 +172,7 @@ def lag(
         return tell_not_shown(left_out, "its queues are")
     rows = [
         [one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.committed, one.end, one.lag,
-         one.in_flight, round(one.lag_s, 1)]
+         one.in_flight, round(one.age, 1)]
         for one in queues
     ]  # fmt: skip
     print_table(["topic", "broker", "queue", "committed", "end", "lag", "in flight", "lag s"], rows)
@@ -182,11 +180,11 @@ def lag(
     return tell_not_shown(left_out, "its queues are")
 
 
-async def _lag(group: str, topic: str | None, common: Common) -> tuple[list[QueueLag], Sequence[LeftOut]]:
+async def _lag(group: str, topic: str | None, common: Common) -> tuple[Sequence[QueueLag], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.groups.lag(group, topic=topic))
+        return await told(admin.groups.lag(group, topic=topic))
 
 
 @app.command
@@ -243,21 +241,13 @@ async def _create(
     orderly: bool,
     cluster: str | None,
     common: Common,
-) -> tuple[list[str], Sequence[LeftOut], list[str]]:
-    from orbitmq.admin import Admin
-    from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+) -> tuple[Sequence[str], Sequence[LeftOut], Sequence[str]]:
+    from orbitmq.admin import Admin, GroupSettings
 
-    config = SubscriptionGroupConfig(
-        group_name=group,
-        retry_max_times=retries,
-        retry_queue_nums=retry_queues,
-        consume_enable=consume,
-        consume_broadcast_enable=broadcast,
-        consume_message_orderly=orderly,
-    )
+    settings = GroupSettings(consume, broadcast, orderly, retries, retry_queues)
     async with Admin(common.addresses) as admin:
-        brokers, left_out = await partly(admin.create_group(config, cluster=cluster))
-        return brokers, left_out, await admin.lost_masters(cluster=cluster)
+        brokers, left_out = await done(admin.groups.create(group, settings, cluster=cluster))
+        return brokers, left_out, await admin.brokers.without_master(cluster=cluster)
 
 
 @app.command
@@ -289,7 +279,7 @@ def delete(
     details = run_async(_known_to_all(group, cluster, common))
     what = f"group {group}, {len(details.members)} members online"
     what += ", with its offsets" if offsets else ""
-    brokers: list[str] = []
+    brokers: Sequence[str] = []
     left_out: Sequence[LeftOut] = ()
     if not dry_run:
         confirm("Delete", what, yes=yes)
@@ -308,13 +298,13 @@ async def _known_to_all(group: str, cluster: str | None, common: Common) -> Grou
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await all_or_nothing(admin.groups.show(group, cluster=cluster))
+        return await of_all(admin.groups.show(group, cluster=cluster))
 
 
 async def _delete(
     group: str, offsets: bool, cluster: str | None, common: Common
-) -> tuple[list[str], Sequence[LeftOut]]:
+) -> tuple[Sequence[str], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.delete_group(group, clean_offsets=offsets, cluster=cluster))
+        return await done(admin.groups.delete(group, clean_offsets=offsets, cluster=cluster))

@@ -13,13 +13,14 @@ from orbitmq.cli.app import Common, confirm, run_async
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.group import app
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown
+from orbitmq.cli.partial import done, of_all, plain_left_out, tell_not_done, tell_not_shown
 from orbitmq.cli.times import time_ms
+from orbitmq.durations import instant
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.numbers import INT32, whole_number
 
 if TYPE_CHECKING:
-    from orbitmq.admin import Admin, LeftOut
+    from orbitmq.admin import Admin, LeftOut, Partial
     from orbitmq.admin.groups import Move
 
 
@@ -83,14 +84,14 @@ def reset(
         targets = {}
     at_ms = time_ms(to, "--to", "first, last, ") if to not in (None, "first", "last") else 0
 
-    async def plan(admin: Admin) -> Sequence[Move]:
+    async def plan(admin: Admin) -> Partial[Sequence[Move]]:
         if to is None or topic is None:
             return await admin.groups.plan(group, targets)
         if to == "first":
             return await admin.groups.plan_to_first(group, topic)
         if to == "last":
             return await admin.groups.plan_to_last(group, topic)
-        return await admin.groups.plan_to_time(group, topic, at_ms)
+        return await admin.groups.plan_to_time(group, topic, instant(at_ms))
 
     return _carry_out(group, plan, save, dry_run, yes, common)
 
@@ -122,7 +123,7 @@ def skip(
         Do not ask.
     """
 
-    async def plan(admin: Admin) -> Sequence[Move]:
+    async def plan(admin: Admin) -> Partial[Sequence[Move]]:
         return await admin.groups.plan_to_last(group, topic)
 
     return _carry_out(group, plan, save, dry_run, yes, common)
@@ -154,11 +155,11 @@ def clone(
     where = f"of {topic}" if topic else "of all its topics"
     confirm("Clone", f"the offsets of {source}, {where}, to {target}", yes=yes)
 
-    async def work() -> tuple[list[str], Sequence[LeftOut]]:
+    async def work() -> tuple[Sequence[str], Sequence[LeftOut]]:
         from orbitmq.admin import Admin
 
         async with Admin(common.addresses) as admin:
-            return await partly(admin.groups.clone(source, target, topic=topic))
+            return await done(admin.groups.clone(source, target, topic=topic))
 
     brokers, left_out = run_async(work())
     if common.json:
@@ -219,7 +220,7 @@ async def _planned(plan: Any, common: Common) -> Sequence[Move]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        moves: Sequence[Move] = await all_or_nothing(plan(admin))
+        moves: Sequence[Move] = await of_all(plan(admin))
         return moves
 
 
@@ -227,7 +228,8 @@ async def _told(plan: Any, common: Common) -> tuple[Sequence[Move], Sequence[Lef
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(plan(admin))
+        answer = await plan(admin)
+        return answer.found, answer.left_out
 
 
 async def _moved(
@@ -236,7 +238,7 @@ async def _moved(
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.groups.move(group, moves))
+        return await done(admin.groups.move(group, moves))
 
 
 def plain(move: Move) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
-from orbitmq.cli.formats import as_json, body_of, date
+from orbitmq.cli.formats import as_json, body_of, date, shown
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import partly, plain_left_out, tell_not_shown
+from orbitmq.cli.partial import plain_left_out, tell_not_shown, told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ async def _get(message_id: str, topic: str | None, common: Common) -> ReceivedMe
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await admin.message(message_id, topic=topic)
+        return await admin.messages.get(message_id, topic=topic)
 
 
 @app.command
@@ -107,11 +107,11 @@ def find(
 
 async def _find(
     topic: str, key: str, count: int, common: Common
-) -> tuple[list[ReceivedMessage], Sequence[LeftOut]]:
+) -> tuple[Sequence[ReceivedMessage], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.find(topic, key=key, max_messages=count))
+        return await told(admin.messages.find(topic, key=key, max_messages=count))
 
 
 @app.command
@@ -133,28 +133,35 @@ def trace(
     """
     steps, left_out = run_async(_trace(message_id, topic, common))
     if common.json:
-        print_json({"steps": list(map(asdict, steps)), "leftOut": plain_left_out(left_out)})
+        print_json(
+            {
+                "steps": list(map(asdict, steps)),
+                "leftOut": plain_left_out(left_out),
+            }
+        )
         return tell_not_shown(left_out, TRACES)
     headings = ["at", "what", "group", "client", "result", "took", "deliveries before", "topic", "broker"]
     print_table(headings, [_step(step) for step in steps])
     return tell_not_shown(left_out, TRACES)
 
 
-async def _trace(message_id: str, topic: str, common: Common) -> tuple[list[TraceStep], Sequence[LeftOut]]:
+async def _trace(
+    message_id: str, topic: str, common: Common
+) -> tuple[Sequence[TraceStep], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.trace(message_id, trace_topic=topic))
+        return await told(admin.messages.trace(message_id, trace_topic=topic))
 
 
 def _step(step: TraceStep) -> list[object]:
     return [
-        date(step.at_ms),
+        shown(step.at) or "-",
         step.kind,
         step.group,
         step.client,
         step.result,
-        "-" if step.cost_ms is None else f"{step.cost_ms} ms",
+        "-" if step.took is None else f"{step.took * 1000:.0f} ms",
         "-" if step.redeliveries is None else step.redeliveries,
         step.topic or "-",
         step.broker or "-",

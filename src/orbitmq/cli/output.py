@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
+from orbitmq.cli.formats import date
+from orbitmq.durations import since_1970_ms
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -42,7 +45,13 @@ def tell_lost_masters(names: Sequence[str]) -> int:
 def print_json(value: Any, *, one_line: bool = False) -> None:
     """Print ``value`` as JSON; ``one_line`` for a stream of values, one for each line."""
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
-    text = json.dumps(value, ensure_ascii=plain, indent=None if one_line else 2)
+    text = json.dumps(value, default=_instant, ensure_ascii=plain, indent=None if one_line else 2)
     sys.stdout.write(text + "\n")
     if one_line:
         sys.stdout.flush()
+
+
+def _instant(value: object) -> str:
+    if isinstance(value, datetime):
+        return date(since_1970_ms(value))
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -9,40 +9,40 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from orbitmq.admin import LeftOut
+    from orbitmq.admin import LeftOut, Partial
 
 T = TypeVar("T")
 
 
-async def partly(work: Awaitable[T]) -> tuple[T, Sequence[LeftOut]]:
-    """What the brokers that answer tell or did, and which others there are.
+async def told(work: Awaitable[Partial[T]]) -> tuple[T, Sequence[LeftOut]]:
+    """The result of the brokers that answer, and the other brokers."""
+    answer = await work
+    return answer.found, answer.left_out
 
-    Raises:
-        IncompleteError: they have nothing of it.
-    """
+
+async def done(work: Awaitable[T]) -> tuple[T, Sequence[LeftOut]]:
+    """What a change did at the brokers that made it, and the other brokers."""
     from orbitmq.admin import IncompleteError
 
     try:
         return await work, ()
     except IncompleteError as error:
-        if error.found is None:
-            raise
-        return error.found, error.left_out
+        return error.partial.found, error.left_out
 
 
-async def all_or_nothing(work: Awaitable[T]) -> T:
-    """What all brokers tell, for what is done at all of them or at none.
+async def of_all(work: Awaitable[Partial[T]]) -> T:
+    """The result of all brokers, for a change that is made at all of them or at none.
 
     Raises:
-        IncompleteError: not all do; it says that nothing was done.
+        IncompleteError: a broker does not answer; it says that nothing was done.
     """
     from orbitmq.admin import IncompleteError
 
-    try:
-        return await work
-    except IncompleteError as error:
+    answer = await work
+    if answer.left_out:
         text = "nothing was done, as it needs all brokers; run it again when they answer"
-        raise IncompleteError(error.found, error.left_out, text) from error
+        raise IncompleteError(answer, text)
+    return answer.found
 
 
 def tell_not_shown(left_out: Sequence[LeftOut], what: str) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from orbitmq.cli.times import rate_per_s
-
-if TYPE_CHECKING:
-    from orbitmq.wire.bodies.redrive import RedriveRequest
 
 
 @Parameter(name="*")
@@ -38,23 +35,11 @@ class Redriving:
     max_redrives: int = 3
     dry_run: Annotated[bool, Parameter(negative=())] = False
 
-    def request(self, group: str, **chosen: Any) -> RedriveRequest:
-        """What brokers are asked for.
-
-        Args:
-            chosen: fields that say which dead letters.
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as ``Admin.dead_letters.redrive`` takes them.
 
         Raises:
             UsageError: the rate is none.
         """
-        from orbitmq.wire.bodies.redrive import RedriveRequest
-
-        return RedriveRequest(
-            group=group,
-            to_topic=self.to_topic,
-            rate=None if self.rate is None else rate_per_s(self.rate),
-            limit=self.limit,
-            max_redrives=self.max_redrives,
-            dry_run=self.dry_run,
-            **chosen,
-        )
+        return {**asdict(self), "rate": None if self.rate is None else rate_per_s(self.rate)}

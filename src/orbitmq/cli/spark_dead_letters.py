@@ -66,8 +66,9 @@ def redrive(
         A SQL expression over the columns that dlq has.
     """
     from orbitmq.spark.jobs import dead_letter_tables as tables
+    from orbitmq.wire.bodies.redrive import RedriveRequest
 
-    request, wanted = how.request(group), span(between)
+    request, wanted = RedriveRequest(**how.options), span(between)
     return run_job(
         "redrive",
         lambda s, tell: tables.redrive(

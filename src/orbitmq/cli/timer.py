@@ -10,12 +10,13 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
-from orbitmq.cli.formats import body_of, date
+from orbitmq.cli.formats import body_of, date, shown
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import partly, plain_left_out, tell_not_shown
+from orbitmq.cli.partial import plain_left_out, tell_not_shown, told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from orbitmq.admin import LeftOut
     from orbitmq.admin.timers import BrokerTimers, TimerMessage
@@ -62,29 +63,31 @@ def list_timers(
     for broker in brokers:
         if broker.oldest_late is not None:
             late = broker.oldest_late
-            print(f"late at {broker.broker_name}: {late.unique_id} of {late.topic}, due {date(late.due_ms)}")
+            print(f"late at {broker.broker_name}: {late.message_id} of {late.topic}, due {shown(late.due)}")
     return tell_not_shown(left_out, MESSAGES)
 
 
-def _print_minutes(brokers: list[BrokerTimers], limit: int) -> None:
-    total: Counter[int] = Counter()
+def _print_minutes(brokers: Sequence[BrokerTimers], limit: int) -> None:
+    total: Counter[datetime] = Counter()
     for broker in brokers:
         total.update(broker.minutes or {})
     if not total:
         return
     at = sorted(total)
-    rows: list[list[object]] = [[date(minute)[:16] + "Z", total[minute]] for minute in at[:limit]]
+    rows: list[list[object]] = [[(shown(minute) or "")[:16] + "Z", total[minute]] for minute in at[:limit]]
     if len(at) > limit:
-        rows.append([f"later, until {date(at[-1])[:16]}Z", sum(total[minute] for minute in at[limit:])])
+        rows.append(
+            [f"later, until {(shown(at[-1]) or '')[:16]}Z", sum(total[minute] for minute in at[limit:])]
+        )
     print()
     print_table(["due in minute", "messages"], rows)
 
 
-async def _pending(common: Common) -> tuple[list[BrokerTimers], Sequence[LeftOut]]:
+async def _pending(common: Common) -> tuple[Sequence[BrokerTimers], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.timers.pending())
+        return await told(admin.timers.list())
 
 
 def _broker_facts(broker: BrokerTimers) -> dict[str, Any]:
@@ -94,7 +97,7 @@ def _broker_facts(broker: BrokerTimers) -> dict[str, Any]:
         "address": broker.address,
         "waiting": broker.total,
         "topics": dict(broker.topics),
-        "minutes": None if minutes is None else {date(at): count for at, count in minutes.items()},
+        "minutes": None if minutes is None else {shown(at): count for at, count in minutes.items()},
         "oldestLate": None if broker.oldest_late is None else asdict(broker.oldest_late),
     }
 
@@ -130,9 +133,9 @@ async def _show(message_id: str, common: Common) -> TimerMessage:
 def _facts(found: TimerMessage) -> dict[str, Any]:
     return {
         "topic": found.topic,
-        "messageId": found.unique_id,
+        "messageId": found.message_id,
         "state": found.state,
-        "deliverAt": date(found.deliver_at_ms),
+        "deliverAt": shown(found.deliver_at),
         "brokerName": found.stored.broker_name,
         "stored": date(found.stored.store_timestamp_ms),
         "tags": found.stored.tags,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from orbitmq.cli.failures import UsageError
+from orbitmq.durations import instant
 from orbitmq.message.numbers import INT32, instant_ms, whole_number
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _AGO = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -32,6 +36,15 @@ class Between:
 
     begin: Annotated[str | None, Parameter(name=["--from"])] = None
     end: Annotated[str | None, Parameter(name=["--to"])] = None
+
+    @property
+    def times(self) -> tuple[datetime | None, datetime | None]:
+        """Both as instants; errors as :attr:`times_ms`."""
+        begin_ms, end_ms = self.times_ms
+        return (
+            None if begin_ms is None else instant(begin_ms),
+            None if end_ms is None else instant(end_ms),
+        )
 
     @property
     def times_ms(self) -> tuple[int | None, int | None]:

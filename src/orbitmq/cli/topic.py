@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.formats import shown
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
-from orbitmq.cli.partial import all_or_nothing, partly, plain_left_out, tell_not_done, tell_not_shown, without
+from orbitmq.cli.partial import done, of_all, plain_left_out, tell_not_done, tell_not_shown, told, without
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ async def _list(everything: bool, cluster: str | None, common: Common) -> int:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        names = await admin.topic_list(cluster=cluster)
-        brokers = await admin.cluster_list()
+        names = await admin.topics.list(cluster=cluster)
+        brokers = await admin.brokers.list()
     own = {broker.name for broker in brokers} | {broker.cluster for broker in brokers}
     own |= {f"{broker.cluster}{REPLY_TOPIC_SUFFIX}" for broker in brokers}
     shown = [name for name in names if everything or not (is_system_topic(name) or name in own)]
@@ -126,14 +126,14 @@ async def _create(
     from orbitmq.errors import ValidationError
 
     async with Admin(common.addresses) as admin:
-        creating = admin.create_topic(
-            topic, queues, permission, cluster=cluster, order=order, attributes=attributes
+        creating = admin.topics.create(
+            topic, queues=queues, perm=permission, cluster=cluster, order=order, attributes=attributes
         )
         try:
-            brokers, left_out = await partly(creating)
+            brokers, left_out = await done(creating)
         except ValidationError as error:
             raise UsageError(str(error)) from error
-        lost = await admin.lost_masters(cluster=cluster)
+        lost = await admin.brokers.without_master(cluster=cluster)
     if common.json:
         facts = {"topic": topic, "brokers": brokers, "queues": queues, "permission": permission}
         print_json({**facts, "leftOut": plain_left_out(left_out)})
@@ -170,7 +170,7 @@ def delete(
     entries = run_async(_all_queues(topic, cluster, common))
     messages = sum(entry.count for entry in entries)
     what = f"{topic}: {len(entries)} queues, {messages} messages"
-    brokers: list[str] = []
+    brokers: Sequence[str] = []
     left_out: Sequence[LeftOut] = ()
     if not dry_run:
         confirm("Delete", what, yes=yes)
@@ -193,18 +193,18 @@ def delete(
     return tell_not_done(left_out)
 
 
-async def _all_queues(topic: str, cluster: str | None, common: Common) -> list[QueueStatus]:
+async def _all_queues(topic: str, cluster: str | None, common: Common) -> Sequence[QueueStatus]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await all_or_nothing(admin.topic_status(topic, cluster=cluster))
+        return await of_all(admin.topics.status(topic, cluster=cluster))
 
 
-async def _delete(topic: str, cluster: str | None, common: Common) -> tuple[list[str], Sequence[LeftOut]]:
+async def _delete(topic: str, cluster: str | None, common: Common) -> tuple[Sequence[str], Sequence[LeftOut]]:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        return await partly(admin.delete_topic(topic, cluster=cluster))
+        return await done(admin.topics.delete(topic, cluster=cluster))
 
 
 @app.command
@@ -223,7 +223,7 @@ async def _route(topic: str, common: Common) -> int:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        entries = await admin.topic_route(topic)
+        entries = await admin.topics.route(topic)
     if common.json:
         print_json(
             [
@@ -270,10 +270,16 @@ async def _status(topic: str, common: Common) -> int:
     from orbitmq.admin import Admin
 
     async with Admin(common.addresses) as admin:
-        entries, left_out = await partly(admin.topic_status(topic))
+        entries, left_out = await told(admin.topics.status(topic))
     if common.json:
         queues = [
-            {**asdict(entry), "queue": entry.queue._asdict(), "count": entry.count} for entry in entries
+            {
+                **asdict(entry),
+                "queue": entry.queue._asdict(),
+                "count": entry.count,
+                "newest": shown(entry.newest),
+            }
+            for entry in entries
         ]
         print_json({"topic": topic, "queues": queues, "leftOut": plain_left_out(left_out)})
         return tell_not_shown(left_out, QUEUES)
@@ -284,7 +290,7 @@ async def _status(topic: str, common: Common) -> int:
             entry.min_offset,
             entry.max_offset,
             entry.count,
-            _date(entry.last_update_ms),
+            shown(entry.newest) or "-",
         ]
         for entry in entries
     ]
@@ -292,9 +298,3 @@ async def _status(topic: str, common: Common) -> int:
     total = sum(entry.count for entry in entries)
     print(f"{total} messages in {len(entries)} queues{without(left_out)}")
     return tell_not_shown(left_out, QUEUES)
-
-
-def _date(milliseconds: int) -> str:
-    if milliseconds <= 0:
-        return "-"
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Self, Unpack
 
 from orbitmq.admin import Admin
-from orbitmq.admin.client import TIMEOUT_MS
+from orbitmq.admin.client import TIMEOUT_S
 from orbitmq.broker.broker import Broker
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.consumer.consumer import Consumer
@@ -18,6 +18,7 @@ from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.transactional import Check, TransactionProducer
 from orbitmq.cluster.layout import members
 from orbitmq.cluster.local import NAME_SERVER, LocalCluster, Machine
+from orbitmq.durations import Duration
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.simulated import SimulatedRuntime
@@ -184,9 +185,9 @@ class World:
         options.setdefault("runtime", self.runtime)
         return SimpleConsumer(group, **options)
 
-    def admin(self, *, timeout_ms: int = TIMEOUT_MS) -> Admin:
-        """The operations library for this cluster; ``timeout_ms`` is the limit of each request."""
-        return Admin(self.name_server, runtime=self.runtime, timeout_ms=timeout_ms)
+    def admin(self, *, timeout: Duration = TIMEOUT_S) -> Admin:
+        """The operations library for this cluster; ``timeout`` is the limit of each request, in seconds."""
+        return Admin(self.name_server, runtime=self.runtime, timeout=timeout)
 
     # ---- faults
 

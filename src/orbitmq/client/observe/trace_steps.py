@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from orbitmq.client.observe.trace_records import (
     END_TRANSACTION,
@@ -17,7 +17,11 @@ from orbitmq.client.observe.trace_records import (
     record_of,
     split,
 )
+from orbitmq.durations import EPOCH, instant
 from orbitmq.message.numbers import whole_number
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 # ConsumeReturnType, row CR-19.
 _RESULTS = ("success", "timeout", "exception", "nothing returned", "failure")
@@ -35,23 +39,23 @@ class TraceStep:
 
     Attributes:
         kind: sent, given to a consumer, its transaction ended, taken back before its time.
-        at_ms: when it began, milliseconds since the epoch; 0: the client does not tell it.
+        at: when it began; ``None``: the client does not tell it.
         group: of the producer or the consumer.
         client: the client's address, as the broker saw it.
         result: ``success``, ``failure``, and of deliveries also ``exception``, ``timeout`` and ``unknown``:
             nobody told how it ended; of transactions RocketMQ's name of the state.
-        cost_ms: how long it took, ``None``: not known.
+        took: how many seconds it took; ``None``: not known.
         topic: ``None``: deliveries do not tell it.
         broker: the address of the broker that stored it, ``None``: not told.
         redeliveries: of a delivery: how many there were before.
     """
 
     kind: Literal["send", "delivery", "transaction", "recall"]
-    at_ms: int
+    at: datetime | None
     group: str
     client: str
     result: str
-    cost_ms: int | None = None
+    took: float | None = None
     topic: str | None = None
     broker: str | None = None
     redeliveries: int | None = None
@@ -81,8 +85,8 @@ def steps(texts: Iterable[tuple[str, str]], message_id: str) -> list[TraceStep]:
                 found.append(step)
     for key, step in begun.items():
         end = ended.pop(key, None)
-        found.append(step if end is None else replace(step, result=end.result, cost_ms=end.cost_ms))
-    return sorted([*found, *ended.values()], key=lambda step: step.at_ms)
+        found.append(step if end is None else replace(step, result=end.result, took=end.took))
+    return sorted([*found, *ended.values()], key=lambda step: step.at or EPOCH)
 
 
 def _step(record: TraceRecord, result: str, client: str) -> TraceStep:
@@ -91,11 +95,11 @@ def _step(record: TraceRecord, result: str, client: str) -> TraceStep:
         at_ms -= record.cost_ms or 0  # it tells the end
     return TraceStep(
         _KINDS.get(record.kind, "recall"),
-        at_ms,
+        instant(at_ms) if at_ms else None,
         record.group or NONE,
         client,
         result,
-        cost_ms=record.cost_ms,
+        took=None if record.cost_ms is None else record.cost_ms / 1000,
         topic=record.topic,
         broker=record.broker,
         redeliveries=record.retries,

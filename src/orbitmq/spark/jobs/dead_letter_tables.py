@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as sf
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, RedriveJob
 from orbitmq.errors import BrokerError
 from orbitmq.message import property_names, reserved
 from orbitmq.spark.errors import JobError
@@ -18,7 +18,7 @@ from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, topic_frame, where, with_text
 from orbitmq.spark.jobs.report import TELL_EVERY_S, Report, Tell, counted, silent
-from orbitmq.wire.bodies.redrive import Redrive, RedriveRequest
+from orbitmq.wire.bodies.redrive import RedriveRequest
 from orbitmq.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -109,14 +109,14 @@ def summarised(
     return report
 
 
-def ranges(offsets: Iterable[int]) -> list[list[int]]:
+def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """Offsets as ranges: pairs of first and behind last, in order."""
-    found: list[list[int]] = []
+    found: list[tuple[int, int]] = []
     for offset in sorted(set(offsets)):
         if found and found[-1][1] == offset:
-            found[-1][1] = offset + 1
+            found[-1] = (found[-1][0], offset + 1)
         else:
-            found.append([offset, offset + 1])
+            found.append((offset, offset + 1))
     return found
 
 
@@ -166,34 +166,43 @@ def redrive(
 
 
 async def _ask(
-    name_servers: str, request: RedriveRequest, only: dict[str, list[list[int]]], tell: Tell
-) -> Sequence[Redrive] | None:
+    name_servers: str, request: RedriveRequest, only: dict[str, list[tuple[int, int]]], tell: Tell
+) -> Sequence[RedriveJob] | None:
     """The brokers' jobs when all have ended; they go on also when nobody waits for them.
 
     ``None``: the brokers have no such jobs.
     """
     async with Admin(name_servers) as admin:
         try:
-            jobs = await admin.dead_letters.redrive(request, only=only)
+            jobs = await admin.dead_letters.redrive(
+                request.group,
+                to_topic=request.to_topic,
+                rate=request.rate,
+                limit=request.limit,
+                max_redrives=request.max_redrives,
+                dry_run=request.dry_run,
+                only=only,
+            )
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return None
             raise
         told = asyncio.get_running_loop().time()
-        while not request.dry_run and any(not job.ended_ms for job in jobs):
+        while not request.dry_run and any(job.ended is None for job in jobs):
             await asyncio.sleep(POLL_S)
             names = {job.broker_name for job in jobs}
-            jobs = [job for job in await admin.dead_letters.status(request.group) if job.broker_name in names]
+            found = (await admin.dead_letters.redrives(request.group)).whole()
+            jobs = [job for job in found if job.broker_name in names]
             if asyncio.get_running_loop().time() - told >= TELL_EVERY_S:
                 told = asyncio.get_running_loop().time()
                 tell(f"{sum(job.sent for job in jobs):,} sent again")
         return jobs
 
 
-def _redriven(jobs: Sequence[Redrive], chosen: int, request: RedriveRequest) -> Report:
+def _redriven(jobs: Sequence[RedriveJob], chosen: int, request: RedriveRequest) -> Report:
     report = Report("dlq redrive", headings=("broker", "state", "sent", "too often", "no topic"))
     rows: list[Any] = [
-        (job.broker_name, job.state.value.lower(), job.sent, job.too_often, job.without_topic) for job in jobs
+        (job.broker_name, job.state, job.sent, job.too_often, job.without_topic) for job in jobs
     ]
     report.rows = rows
     sent = sum(job.sent for job in jobs)

@@ -8,7 +8,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, GroupSettings
+from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_READ, PERM_WRITE
@@ -16,13 +17,12 @@ from orbitmq.testing.simulation.history import Changed, History, Moved, Remade, 
 from orbitmq.testing.simulation.plan import GROUPS, LOAD_S, OPERATOR, Mode
 from orbitmq.testing.simulation.site import Site
 from orbitmq.testing.simulation.traffic import LATER, MOVED_GROUP, ORDERED, PLAIN, QUEUES, REMADE, TRADES
-from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
-    from orbitmq.admin.groups import Move
+    from orbitmq.admin import Move
 
 PAUSE_S = (0.5, 3.0)
 # How far back a group is moved.
@@ -30,7 +30,7 @@ MOST_BACK, MOST_BACK_S = 12, 4.0
 MOST_QUEUES = 4
 # Each so many times settings change.
 CHANGES_EACH = 3
-TIMEOUT_MS = 2000
+TIMEOUT_S = 2.0
 PERMITTED = (ORDERED, LATER, TRADES)
 PERMITS_EACH_S, PERMITS_FOR_S = (1.0, 6.0), (0.1, 3.0)
 # So long after its producers were stopped none of them waits for an answer any more.
@@ -53,7 +53,7 @@ class Operator:
         self._permits = mode.permits
         self._stopped = False
         self._work: list[asyncio.Task[None]] = []
-        self._value = SubscriptionGroupConfig().consume_timeout_minute
+        self._value = 15  # minutes, the default of RocketMQ
 
     def begin(self) -> None:
         """All serve: the work begins."""
@@ -70,7 +70,7 @@ class Operator:
 
     def _admin(self) -> Admin:
         runtime = self._site.machines[OPERATOR].runtime
-        return Admin(self._site.name_servers, runtime=runtime, timeout_ms=TIMEOUT_MS)
+        return Admin(self._site.name_servers, runtime=runtime, timeout=TIMEOUT_S)
 
     async def _run(self) -> None:
         async with self._admin() as admin:
@@ -98,30 +98,28 @@ class Operator:
     async def _moves(self, admin: Admin) -> Sequence[Move]:
         groups, kind = admin.groups, self._dice.randrange(3)
         if kind == 0:
-            return await groups.plan_to_first(MOVED_GROUP, PLAIN)
+            return (await groups.plan_to_first(MOVED_GROUP, PLAIN)).whole()
         if kind == 1:
             now_ms = self._site.machines[OPERATOR].runtime.clock.now_ms()
             time_ms = now_ms - round(self._dice.uniform(0.5, MOST_BACK_S) * 1000)
-            return await groups.plan_to_time(MOVED_GROUP, PLAIN, time_ms)
+            return (await groups.plan_to_time(MOVED_GROUP, PLAIN, instant(time_ms))).whole()
         targets: dict[MessageQueue, int] = {}
-        for move in await groups.plan_to_first(MOVED_GROUP, PLAIN):
+        for move in (await groups.plan_to_first(MOVED_GROUP, PLAIN)).whole():
             if move.before is not None and self._dice.random() < 0.5:
                 targets[move.queue] = max(move.to, move.before - self._dice.randint(1, MOST_BACK))
-        return await groups.plan(MOVED_GROUP, targets)
+        return (await groups.plan(MOVED_GROUP, targets)).whole()
 
     async def _change(self, admin: Admin) -> None:
         """Numbers that only grow."""
         if self._queues < MOST_QUEUES and self._dice.random() < 0.3:
-            await admin.create_topic(PLAIN, self._queues + 1)
+            await admin.topics.create(PLAIN, queues=self._queues + 1)
             self._queues += 1
             self._history.note(OPERATOR, f"topic {PLAIN} has {self._queues} queues")
         self._value += 1
         changed = Changed(self._history.now_s(), self._value)
         self._history.changes.append(changed)
-        config = SubscriptionGroupConfig(
-            group_name=MOVED_GROUP, consume_timeout_minute=self._value, consume_from_min_enable=True
-        )
-        changed.brokers = await admin.create_group(config)
+        settings = GroupSettings(consume_timeout=60 * self._value)
+        changed.brokers = list(await admin.groups.create(MOVED_GROUP, settings))
         changed.done_s = self._history.now_s()
 
     async def _permit(self) -> None:
@@ -131,9 +129,9 @@ class Operator:
                 await self._site.clock.sleep(self._dice.uniform(*PERMITS_EACH_S))
                 topic, perm = self._dice.choice(PERMITTED), self._dice.choice((PERM_READ, PERM_WRITE))
                 self._history.note(OPERATOR, f"topic {topic} has permission {perm}")
-                await self._until_all(partial(admin.create_topic, topic, QUEUES, perm=perm))
+                await self._until_all(partial(admin.topics.create, topic, queues=QUEUES, perm=perm))
                 await self._site.clock.sleep(self._dice.uniform(*PERMITS_FOR_S))
-                await self._until_all(partial(admin.create_topic, topic, QUEUES))
+                await self._until_all(partial(admin.topics.create, topic, queues=QUEUES))
                 self._given(topic)
 
     def _given(self, topic: str) -> None:
@@ -162,7 +160,7 @@ class Operator:
     async def _give(self, *topics: str) -> None:
         async with self._admin() as admin:
             for topic in topics:
-                await self._until_all(partial(admin.create_topic, topic, QUEUES))
+                await self._until_all(partial(admin.topics.create, topic, queues=QUEUES))
                 self._given(topic)
 
     async def _remake(self) -> None:
@@ -174,16 +172,16 @@ class Operator:
         await clock.sleep(STOPPED_S)
         remade.at_s = history.now_s()
         async with self._admin() as admin:
-            await self._until_all(lambda: admin.delete_topic(REMADE))
+            await self._until_all(lambda: admin.topics.delete(REMADE))
             remade.deleted_s = history.now_s()
             history.note(OPERATOR, f"topic {REMADE} is deleted")
             await clock.sleep(self._dice.choice((0.0, 0.1, 3.0)))
             queues = self._dice.randint(1, MOST_QUEUES)
-            await self._until_all(lambda: admin.create_topic(REMADE, queues))
+            await self._until_all(lambda: admin.topics.create(REMADE, queues=queues))
         remade.made_s = history.now_s()
         history.note(OPERATOR, f"topic {REMADE} is made again")
 
-    async def _until_all(self, ask: Callable[[], Awaitable[list[str]]]) -> None:
+    async def _until_all(self, ask: Callable[[], Awaitable[Sequence[str]]]) -> None:
         """Ask until the masters of all groups were asked and none refused."""
         for _ in range(MOST_TRIES):
             try:

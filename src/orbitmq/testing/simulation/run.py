@@ -218,7 +218,7 @@ class _Run:
         async def create() -> None:
             async with Admin(self._site.name_servers, runtime=machine.runtime) as admin:
                 for topic in TOPICS:
-                    await admin.create_topic(topic, QUEUES)
+                    await admin.topics.create(topic, queues=QUEUES)
 
         await machine.begin(create())
 

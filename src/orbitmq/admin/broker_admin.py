@@ -1,0 +1,76 @@
+"""Operations on brokers: which there are, their state, their settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from orbitmq.admin.asking import Asking
+from orbitmq.admin.brokers import states
+from orbitmq.admin.model import BrokerInfo, BrokerState
+from orbitmq.errors import BrokerError
+from orbitmq.settings import properties_text
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies.topic import KVTable
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+
+class BrokerAdmin:
+    """Operations on brokers; ``Admin.brokers`` is one."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def list(self) -> Sequence[BrokerInfo]:
+        """Every live broker, by cluster, name and id.
+
+        Raises:
+            NameServerError: no name server answers.
+        """
+        return await self._asking.brokers()
+
+    async def states(self) -> Sequence[BrokerState]:
+        """The role, the log and the lag of every live broker, in the order of :meth:`list`. A broker that
+        does not answer is in the list, with the reason.
+
+        Raises:
+            NameServerError: no name server answers.
+        """
+
+        async def told(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
+            try:
+                request = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
+                answer = await self._asking.ask(broker.address, request)
+                return broker, KVTable.decode(answer.body).table
+            except (BrokerError, TransportError, WireError) as error:
+                return broker, str(error)
+
+        return states(await asyncio.gather(*map(told, await self._asking.brokers())))
+
+    async def without_master(self, *, cluster: str | None = None) -> Sequence[str]:
+        """Names of which slaves are online and no master: what is made at the masters is not made there.
+
+        Raises:
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        return [broker.name for broker in await self._asking.leaders(cluster) if not broker.is_master]
+
+    async def settings(self, address: str) -> dict[str, str]:
+        """Settings of the broker at ``address`` by RocketMQ's keys.
+
+        Raises:
+            BrokerError, TransportError: it refuses, or cannot be reached.
+        """
+        answer = await self._asking.ask(address, Command(RequestCode.GET_BROKER_CONFIG))
+        return dict(properties_text.parse(answer.body.decode()))
+
+    async def change_settings(self, address: str, settings: Mapping[str, str]) -> None:
+        """Change settings of the running broker at ``address``.
+
+        Raises:
+            BrokerError, TransportError: it refuses (the remark names the key), or cannot be reached.
+        """
+        body = properties_text.render(settings).encode()
+        await self._asking.ask(address, Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))

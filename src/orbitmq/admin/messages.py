@@ -1,0 +1,179 @@
+"""Operations on stored messages: by id, by key, and their traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.asking import Asking
+from orbitmq.admin.model import BrokerInfo
+from orbitmq.client.observe.trace_steps import TraceStep, steps
+from orbitmq.durations import instant_ms
+from orbitmq.errors import BrokerError, MessageNotFoundError, TopicNotFoundError, ValidationError
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.ids import parse_offset_message_id
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.record import decode_record, iter_records, readable
+from orbitmq.message.reserved import TRACE_TOPIC
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+MAX_TIME_MS = 2**63 - 1
+# Header field that says: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+
+
+class MessageAdmin:
+    """Operations on stored messages; ``Admin.messages`` is one. No group's progress is touched."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
+        """One stored message; no group's progress is touched.
+
+        Args:
+            message_id: the broker's id (``SendResult.offset_message_id``), which names broker and place; or
+                with ``topic`` the sender's unique id (``SendResult.message_id``). Both are hexadecimal; an id
+                whose address is not that of a registered broker is taken for a unique one.
+
+        Raises:
+            ValidationError: not an id, or a unique id without its topic.
+            MessageNotFoundError: no broker has it (any more).
+            TopicNotFoundError: no broker has ``topic``.
+            IncompleteError: a broker refuses or does not answer, and no other one has it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        try:
+            host, port, offset = parse_offset_message_id(message_id)
+        except MessageFormatError as error:
+            if topic is None:
+                raise ValidationError(str(error)) from error
+        else:
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            # Only registered brokers are asked: an id could name any host.
+            names = {broker.address: broker.name for broker in await self._asking.brokers()}
+            if address in names:
+                return await self._message_at(names[address], address, offset, message_id)
+            if topic is None:
+                raise ValidationError(
+                    f"message id {message_id}: {address} is not the address of a broker; "
+                    "a unique id needs its topic"
+                )
+        found = await self.by_unique_id(topic, message_id, count=1)
+        if not found:
+            raise MessageNotFoundError(f"no broker has a message with the unique id {message_id} in {topic}")
+        return found[-1]
+
+    async def find(
+        self,
+        topic: str,
+        *,
+        key: str,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        max_messages: int = 64,
+    ) -> Partial[Sequence[ReceivedMessage]]:
+        """The messages of ``topic`` that have ``key`` among their keys, the oldest first.
+
+        The brokers look in their message indexes, which hold what was stored some moments ago.
+
+        Args:
+            begin, end: only messages that were stored in this time; brokers know it to the second.
+            max_messages: at most so many of each broker, its newest ones; a broker may give fewer, as its
+                ``maxMsgsNumBatch`` (64) limits.
+
+        Raises:
+            ValidationError: a time without zone, the key is empty, or ``max_messages`` is below 1.
+            TopicNotFoundError: no broker has ``topic``.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        if not key or " " in key:
+            raise ValidationError(f"one key is needed, not empty and without spaces, got {key!r}")
+        if max_messages < 1:
+            raise ValidationError(f"max_messages must be 1 or more, got {max_messages}")
+        begin_ms = 0 if begin is None else instant_ms("begin", begin)
+        end_ms = MAX_TIME_MS if end is None else instant_ms("end", end)
+        return await self._query(
+            topic, key, unique=False, begin_ms=begin_ms, end_ms=end_ms, count=max_messages
+        )
+
+    async def trace(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> Partial[Sequence[TraceStep]]:
+        """What clients with message trace told of a message: its sends and deliveries, the oldest first.
+
+        Clients tell it a second later, and the brokers look in their message indexes: of each broker the
+        newest 64 trace messages of the id count.
+
+        Args:
+            message_id: the sender's unique id (``SendResult.message_id``).
+            trace_topic: where the clients put it.
+
+        Raises:
+            ValidationError: the id is empty or has spaces.
+            MessageNotFoundError: nobody told anything of it.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        told: Partial[Sequence[ReceivedMessage]] = Partial(())
+        with suppress(TopicNotFoundError):
+            told = await self.find(trace_topic, key=message_id)
+        texts = ((message.body.decode(errors="replace"), message.born_host) for message in told.found)
+        found = steps(texts, message_id)
+        if not (found or told.left_out):
+            raise MessageNotFoundError(
+                f"there is no trace of message {message_id} in {trace_topic}: clients write one with "
+                "trace=True, where brokers have the topic (traceTopicEnable)"
+            )
+        return Partial(found, told.left_out)
+
+    async def by_unique_id(self, topic: str, unique_id: str, *, count: int = 32) -> Sequence[ReceivedMessage]:
+        """The messages stored under a unique id. One broker has them: no other one needs to answer then.
+
+        Raises:
+            IncompleteError: no broker that answers has one, and another does not answer.
+        """
+        answer = await self._query(topic, unique_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=count)
+        if answer.left_out and not answer.found:
+            text = f"no broker that answers has {unique_id} in {topic}"
+            raise IncompleteError(Partial(None, answer.left_out), text)
+        return answer.found
+
+    async def _message_at(self, name: str, address: str, offset: int, message_id: str) -> ReceivedMessage:
+        try:
+            answer = await self._asking.ask(address, headers.ViewMessageByIdRequest(offset=offset).command())
+        except BrokerError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:
+                raise MessageNotFoundError(f"message {message_id}: {error}") from error
+            raise
+        return readable(decode_record(answer.body), name)
+
+    async def _query(
+        self, topic: str, key: str, *, unique: bool, begin_ms: int, end_ms: int, count: int
+    ) -> Partial[list[ReceivedMessage]]:
+        """What the brokers of ``topic`` have under a key or a unique id. One of each group is asked."""
+        header = headers.QueryMessageRequest(
+            topic=topic, key=key, max_num=count, begin_timestamp=begin_ms, end_timestamp=end_ms
+        )
+
+        command = header.command()
+        command.ext[UNIQUE_KEY_QUERY] = str(unique).lower()
+
+        def read(broker: BrokerInfo, answer: Command) -> list[ReceivedMessage]:
+            return [readable(record, broker.name) for record in iter_records(answer.body)]
+
+        answers = await self._asking.ask_all(
+            await self._asking.readers(topic), command, read, without=ResponseCode.QUERY_NOT_FOUND
+        )
+        # The index compares hashes only.
+        found = [
+            message
+            for _, messages in answers.told
+            for message in messages
+            if message.topic == topic and (message.unique_key == key if unique else key in message.keys)
+        ]
+        return answers.partial(sorted(found, key=lambda message: message.store_timestamp_ms))

@@ -1,0 +1,163 @@
+"""Operations on topics: which there are, where their queues are, creating and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.asking import Asking
+from orbitmq.admin.model import QueueStatus, RouteEntry
+from orbitmq.durations import instant
+from orbitmq.errors import ValidationError
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.stats import TopicStatsTable
+from orbitmq.wire.bodies.topic import TopicFilterType, TopicList
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class TopicAdmin:
+    """Operations on topics; ``Admin.topics`` is one."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def list(self, *, cluster: str | None = None) -> Sequence[str]:
+        """Names of all topics, or of those with queues in ``cluster``; sorted.
+
+        Raises:
+            NameServerError: no name server answers.
+        """
+        if cluster is None:
+            command: Callable[[], Command] = partial(Command, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        else:
+            command = headers.GetTopicsByClusterRequest(cluster=cluster).command
+        found = await self._asking.name_servers.ask(command, TopicList.decode, self._asking.timeout_ms)
+        return sorted(found.topic_list)
+
+    async def route(self, topic: str) -> Sequence[RouteEntry]:
+        """Where the queues of ``topic`` are, by broker name.
+
+        Raises:
+            TopicNotFoundError: the name server does not know the topic.
+            NameServerError: no name server answers.
+        """
+        return await self._asking.route(topic)
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        perm: int = 6,
+        cluster: str | None = None,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Sequence[str]:
+        """Create ``topic``, or change it, on every master of ``cluster`` (default: of all clusters).
+
+        Args:
+            queues: read and write queues on each broker group.
+            perm: sum of read 4 and write 2.
+            attributes: for example ``{"message.type": "FIFO"}``.
+
+        Returns:
+            Names of the brokers that have it now.
+
+        Raises:
+            ValidationError: the topic has more queues (see :meth:`would_hide`); no broker is asked.
+            IncompleteError: some have it now, another refuses or does not answer.
+            BrokerError, TransportError: none has it; of the first.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._asking.masters(cluster)
+        if hidden := await self.would_hide(topic, queues, cluster=cluster):
+            raise ValidationError(hidden)
+        header = headers.UpdateAndCreateTopicRequest(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_filter_type=TopicFilterType.SINGLE_TAG,
+            topic_sys_flag=0,
+            order=order,
+            attributes=",".join(f"+{key}={value}" for key, value in (attributes or {}).items()) or None,
+        )
+        return await self._asking.tell_all(masters, header.command())
+
+    async def would_hide(self, topic: str, queues: int, *, cluster: str | None = None) -> str:
+        """A sentence that says which messages of ``topic`` a change to ``queues`` queues hides; empty: none.
+
+        Raises:
+            NameServerError: no name server answers, or it knows no master.
+        """
+        names = {broker.name for broker in await self._asking.masters(cluster)}
+        route = await self._asking.name_servers.topic_route(topic, self._asking.timeout_ms)
+        for data in () if route is None else route.queue_datas:
+            before = data.read_queue_nums
+            if before > queues and data.broker_name in names:
+                last = f"queues {queues} to {before - 1}" if queues < before - 1 else f"queue {queues}"
+                return (
+                    f"topic {topic} has {before} queues on {data.broker_name}; with {queues} no consumer "
+                    f"gets the messages in {last} any more. Keep {before} queues, or send to a new topic "
+                    "and delete this one when it is consumed"
+                )
+        return ""
+
+    async def delete(self, topic: str, *, cluster: str | None = None) -> Sequence[str]:
+        """Delete ``topic`` and its messages on every master of ``cluster`` (default: of all clusters).
+
+        Returns:
+            Names of the brokers that have deleted it.
+
+        Raises:
+            ValidationError: a broker group has no master now, with which it would come back; none is asked.
+            IncompleteError: some have deleted it, another refuses or does not answer, and the name servers
+                still show it everywhere; or a name server was not told. Deleting it again finishes that.
+            BrokerError, TransportError: none has deleted it; of the first.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._asking.every_master(cluster)
+        at_broker = headers.DeleteTopicInBrokerRequest(topic=topic)
+        names = await self._asking.tell_all(masters, at_broker.command())
+        at_name_server = headers.DeleteTopicInNamesrvRequest(topic=topic, cluster_name=cluster)
+        untold = await self._asking.tell_name_servers(at_name_server.command())
+        if untold:
+            raise IncompleteError(Partial(names, untold), "not all name servers took it")
+        return names
+
+    async def status(self, topic: str, *, cluster: str | None = None) -> Partial[Sequence[QueueStatus]]:
+        """Offsets of every queue of ``topic`` in ``cluster`` (default: in all), by broker and queue id.
+
+        Raises:
+            TopicNotFoundError: the name servers do not know it.
+            BrokerError, TransportError: no broker answers; of the first.
+            NameServerError: no name server answers.
+        """
+        brokers = [
+            broker for broker in await self._asking.readers(topic) if cluster in (None, broker.cluster)
+        ]
+        request = headers.GetTopicStatsInfoRequest(topic=topic).command()
+        answers = await self._asking.ask_all(
+            brokers,
+            request,
+            lambda _, answer: TopicStatsTable.decode(answer.body).offset_table,
+            without=ResponseCode.TOPIC_NOT_EXIST,
+        )
+        found = [
+            QueueStatus(queue, offsets.min_offset, offsets.max_offset, _newest(offsets.last_update_timestamp))
+            for _, table in answers.told
+            for queue, offsets in table.items()
+        ]
+        return answers.partial(sorted(found, key=lambda status: status.queue))
+
+
+def _newest(time_ms: int) -> datetime | None:
+    return instant(time_ms) if time_ms > 0 else None
