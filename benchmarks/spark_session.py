@@ -95,7 +95,7 @@ class Side(ABC):
 
     def stream(self, topic: str, rows: int = ROWS_PER_TRIGGER) -> DataFrame:
         reader: DataStreamReader = self.reading(self.spark.readStream, topic, wide=False)
-        return self.limited(reader, rows).load()
+        return self.limited(reader.option("startingOffsets", "earliest"), rows).load()
 
     def arriving(self, topic: str) -> DataFrame:
         """A stream of what comes from now on."""

@@ -126,7 +126,13 @@ def sql(world: World, place: Place) -> None:
 
 
 def stream(place: Place, topic: str, folder: Path, **options: Any) -> DataFrame:
-    return spark().readStream.format("rocketmq").options(nameServers=place.ns, **options).load(topic)
+    return (
+        spark()
+        .readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
+        .options(nameServers=place.ns, **options)
+        .load(topic)
+    )
 
 
 def progress(world: World, place: Place) -> None:

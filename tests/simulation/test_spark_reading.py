@@ -242,8 +242,8 @@ class Query:
         """A new process; nothing but the checkpoint is the same, not even the number of its cores."""
         options = {
             "topic": ",".join(sorted({queue.topic for queue in self.machines.queues})),
-            "nameServers": NAME_SERVER, "failOnDataLoss": "false", "requestTimeout": "2s",
-            "offsetTimeout": "10m", "parallelism": str(self.rng.randint(1, 4)),
+            "nameServers": NAME_SERVER, "startingOffsets": "earliest", "failOnDataLoss": "false",
+            "requestTimeout": "2s", "offsetTimeout": "10m", "parallelism": str(self.rng.randint(1, 4)),
             "pullDepth": str(self.rng.choice((1, 2, 16))),
             "batchBytes": str(self.rng.choice((1, 500, 4 << 20))),
         }  # fmt: skip
@@ -341,7 +341,7 @@ class Planned:
             self.machines.queues[MessageQueue(topic, broker, 0)] = Queue(0, 50)
         topics = ",".join(dict.fromkeys(self.topics))
         given = {"topic": topics, "nameServers": NAME_SERVER, "parallelism": "1", "batchBytes": "1"}
-        given["failOnDataLoss"] = self.loss
+        given |= {"failOnDataLoss": self.loss, "startingOffsets": "earliest"}
         self.options = read_options(given, self.reading)
         if self.reading is Reading.STREAM:
             stream = Stream(self.options)

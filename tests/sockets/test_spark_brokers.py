@@ -151,7 +151,8 @@ class Cluster:
 
     def stream(self, **options: str) -> Stream:
         what = {} if "topicPattern" in options else {"topic": "t"}
-        given = {**what, "nameServers": self.name_server.address, **options}
+        start = {"startingOffsets": "earliest"}
+        given = {**what, **start, "nameServers": self.name_server.address, **options}
         return Stream(read_options(given, Reading.STREAM))
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ def main(remote: str, name_server: str, folder: str, rows: str) -> None:
     table = spark.read.format("rocketmq").options(**options)
     (
         spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
         .options(**options)
         .load("connected")
         .select("body", "keys")

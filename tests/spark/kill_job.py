@@ -49,6 +49,7 @@ def keep(spark: Any, name_server: str, folder: str, _kind: str) -> None:
 def copy(spark: Any, name_server: str, folder: str, kind: str) -> None:
     rows = (
         spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
         .option("nameServers", name_server)
         .options(**LIMITS)
         .load(SOURCE)

@@ -18,6 +18,7 @@ def main(name_server: str, source: str, target: str, checkpoint: str, cores: str
     while True:
         query = (
             spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
             .options(nameServers=name_server, topic=source, maxRowsPerTrigger="50000")
             .load()
             .repartition(int(parts))

@@ -271,6 +271,7 @@ def test_a_group_shows_how_far_a_query_is(spark: SparkSession, cluster: Cluster,
     for _ in range(ONE_RUN + (ONE_RUN > 1)):
         query = (
             spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
             .options(
                 nameServers=cluster.name_server, topic="watched", groupId="watchers", maxRowsPerTrigger="50"
             )
@@ -294,8 +295,10 @@ def test_a_wrong_option_is_explained(spark: SparkSession, cluster: Cluster) -> N
 def test_what_a_stream_cannot_have_is_the_last_line_of_its_error(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    reader = spark.readStream.format("rocketmq").options(
-        nameServers=cluster.name_server, endingOffsets="latest"
+    reader = (
+        spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
+        .options(nameServers=cluster.name_server, endingOffsets="latest")
     )
     writer = reader.load("table").writeStream.format("noop")
     with pytest.raises(Exception, match="option endingOffsets has no effect on a stream") as told:
@@ -309,7 +312,11 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, cluster: Cluster, tm
     batches: list[list[int]] = []
 
     def run() -> None:
-        stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server)
+        stream = (
+            spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
+            .option("nameServers", cluster.name_server)
+        )
         query = (
             stream.option("topic", "stream")
             .option("maxRowsPerTrigger", 200)
@@ -338,7 +345,11 @@ def test_a_limited_run_of_an_older_spark_is_started_again(
     cluster.send("older", range(500))
     batches: list[list[int]] = []
     for _ in range(4):
-        stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server)
+        stream = (
+            spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
+            .option("nameServers", cluster.name_server)
+        )
         query = (
             stream.option("maxRowsPerTrigger", 200)
             .load("older")
@@ -358,6 +369,7 @@ def test_a_run_without_limits_reads_everything(spark: SparkSession, cluster: Clu
         cluster.send("everything", range(count))
         query = (
             spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
             .option("nameServers", cluster.name_server)
             .load("everything")
             .writeStream.foreachBatch(lambda batch, _: counts.append(batch.count()))
@@ -375,7 +387,12 @@ def test_a_line_in_the_log_tells_how_far_a_query_is(
     caplog.set_level(logging.INFO, "orbitmq.spark")
     cluster.send("listened", range(300))
     listener = watch(spark)
-    stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server).load("listened")
+    stream = (
+        spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
+        .option("nameServers", cluster.name_server)
+        .load("listened")
+    )
     query = (
         stream.writeStream.format("noop")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -409,7 +426,11 @@ def test_a_replayed_batch_is_written_once(spark: SparkSession, cluster: Cluster,
 
     def run(partitions: int) -> None:
         activate(spark)
-        stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server)
+        stream = (
+            spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
+            .option("nameServers", cluster.name_server)
+        )
         query = (
             stream.option("topic", "from")
             .option("maxRowsPerTrigger", 250)

@@ -144,7 +144,12 @@ def test_a_stream_into_no_topic_ends_with_the_sentence(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, column: bool
 ) -> None:
     activate(spark)
-    stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server).load("there")
+    stream = (
+        spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
+        .option("nameServers", cluster.name_server)
+        .load("there")
+    )
     columns = ["body", "'nowhere' AS topic"] if column else ["body"]
     writer = stream.selectExpr(*columns).writeStream.format("rocketmq")
     writer = writer.options(nameServers=cluster.name_server, **({} if column else {"topic": "nowhere"}))

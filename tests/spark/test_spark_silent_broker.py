@@ -124,7 +124,11 @@ def test_a_stream_goes_on_without_the_only_broker_of_a_topic(
     cluster.send("kept", range(20))
     cluster.send("lone", range(20))
     rows: list[tuple[str, int]] = []
-    stream = spark.readStream.format("rocketmq").options(nameServers=cluster.name_server, **SHORT)
+    stream = (
+        spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
+        .options(nameServers=cluster.name_server, **SHORT)
+    )
     query = (
         stream.load("kept,lone")
         .writeStream.foreachBatch(
@@ -164,8 +168,10 @@ def test_a_stream_from_topic_to_topic_goes_on_without_name_servers(
     cluster.send("kept", range(20))
     cluster.send("copied", range(-1, 0))
     activate(spark)
-    stream = spark.readStream.format("rocketmq").options(
-        nameServers=cluster.name_server, offsetTimeout="2s", requestTimeout="1s"
+    stream = (
+        spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
+        .options(nameServers=cluster.name_server, offsetTimeout="2s", requestTimeout="1s")
     )
     query = (
         stream.load("kept")
@@ -228,7 +234,11 @@ def test_a_query_that_committed_nothing_yet_waits_for_the_only_broker_of_a_topic
         rows.extend((row["topic"], int(bytes(row["body"]))) for row in batch.collect())
 
     def start(checkpoint: str) -> Any:
-        stream = spark.readStream.format("rocketmq").options(nameServers=cluster.name_server, **SHORT)
+        stream = (
+            spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
+            .options(nameServers=cluster.name_server, **SHORT)
+        )
         writer = stream.load("kept,lone").writeStream.foreachBatch(take)
         return writer.option("checkpointLocation", str(tmp_path / checkpoint)).start()
 

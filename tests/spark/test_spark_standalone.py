@@ -117,7 +117,11 @@ def test_a_stream_copies_each_row_once_though_an_executor_and_a_worker_are_kille
     spark: SparkSession, cluster: Cluster, standalone: StandaloneCluster, tmp_path: Path
 ) -> None:
     activate(spark)
-    stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server)
+    stream = (
+        spark.readStream.format("rocketmq")
+        .option("startingOffsets", "earliest")
+        .option("nameServers", cluster.name_server)
+    )
     writer = (
         stream.option("maxRowsPerTrigger", ROWS // BATCHES)
         .load("made")

@@ -91,7 +91,11 @@ def run(minutes: int, every_s: float, folder: Path, ended: threading.Event) -> b
         for topic in ("triggers-from", "triggers-to"):
             producer.send(Message(topic, b"first"), timeout=PATIENCE_MS / 1000)
         spark = session("triggers", master="local[2]")
-        stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server)
+        stream = (
+            spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
+            .option("nameServers", cluster.name_server)
+        )
         writer = stream.load("triggers-from").select("body").writeStream.format("rocketmq")
         query = (
             writer.option("nameServers", cluster.name_server)

@@ -172,7 +172,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
 
 def reader(**options: str) -> StreamReader:
     what = {} if {"topic", "topicPattern", "assign"} & options.keys() else {"topic": "t"}
-    given = {**what, "offsetTimeout": "50ms", **options}
+    start = {} if any(name.startswith("starting") for name in options) else {"startingOffsets": "earliest"}
+    given = {**what, **start, "offsetTimeout": "50ms", **options}
     return StreamReader(read_options(given, Reading.STREAM), message_schema())
 
 

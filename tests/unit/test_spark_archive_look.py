@@ -27,6 +27,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime import worker
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.cluster.places import Start
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.jobs import archiving
 from orbitmq.spark.jobs.archive_look import LeftOut, check_topics, look
@@ -143,7 +144,7 @@ def test_a_broker_that_falls_silent_between_two_questions_is_left_out(
 
 def test_a_run_begins_and_ends_where_the_job_says(cluster: ScriptedCluster, job: ArchiveJob) -> None:
     found = look(job)
-    options = read_options({"topic": "t"}, Reading.STREAM)
+    options = read_options({"topic": "t", "startingOffsets": "earliest"}, Reading.STREAM)
     own = {BEGINS: Offsets({A0: 90, A1: 10}).text(), ENDS: found.target.text()}
     cluster.away = {"broker-b:1"}  # since then
     for queue in (A0, B0):
@@ -186,3 +187,11 @@ def test_offsets_of_a_run_travel_as_text(cluster: ScriptedCluster, job: ArchiveJ
     found = look(job)
     again: Any = Offsets.from_json(json.loads(found.target.text()))
     assert (dict(again), again.begins) == (dict(found.ends), dict(found.begins))
+
+
+@pytest.mark.behaviour("SP-14")
+def test_an_archive_begins_at_the_first_messages_unless_told() -> None:
+    job = ArchiveJob(["t"], "/archive", options={"tags": "a"})
+    assert read_options(job.read_options(), Reading.STREAM).starting is Start.EARLIEST
+    job = ArchiveJob(["t"], "/archive", options={"startingtimestamp": "2026-11-22"})
+    assert read_options(job.read_options(), Reading.STREAM).starting is not Start.EARLIEST

@@ -123,6 +123,53 @@ def test_kafka_s_names_mean_the_same() -> None:
     assert (options.topic_pattern, options.max_rows, options.parallelism) == ("orders-.*", 7, 3)
 
 
+def test_the_names_of_apache_s_connector_mean_the_same() -> None:
+    theirs = {
+        "nameServer": "h:1",
+        "topic": "t",
+        "subExpression": "a || b",
+        "group": "g",
+        "pullBatchSize": "64",
+    }
+    options = read_options({**theirs, "pullTimeoutMs": "3000"}, Reading.STREAM)
+    assert (options.name_servers, options.tags, options.group_id) == (("h:1",), "a || b", "g")
+    assert (options.pull_messages, options.request_timeout_ms) == (64, 3000)
+    assert read_options({"topic": "t", "pullTimeout": "5s"}).request_timeout_ms == 5000
+    writing = write_options({"nameServer": "h:1", "topic": "t", "group": "g"})
+    assert (writing.name_servers, writing.producer_group) == (("h:1",), "g")
+    with pytest.raises(
+        OptionError, match="options nameServer and nameServers are the same: give one of them"
+    ):
+        read_options({"topic": "t", "nameServer": "h:1", "nameServers": "h:2"})
+    with pytest.raises(OptionError, match="option subExpression=' ' is empty"):
+        read_options({"topic": "t", "subExpression": " "})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nameserver.addr", "use nameServers"),
+        ("namesrvAddr", "use nameServers"),
+        ("consumerGroup", "use groupId"),
+        ("subExpresion", "did you mean subExpression"),
+        ("secretKey", "access control"),
+        ("startTimeMs", "use startingTimestamp"),
+        ("maxRowPerTrigger", "did you mean maxRowsPerTrigger"),
+    ],
+)
+def test_the_error_of_other_names_says_what_to_use(name: str, words: str) -> None:
+    with pytest.raises(OptionError, match=f"unknown option '{name}' for reading topics: .*{words}"):
+        read_options({"topic": "t", name: "x"})
+
+
+@pytest.mark.behaviour("SP-14")
+def test_a_stream_begins_at_latest_and_a_batch_at_earliest_unless_told() -> None:
+    assert read_options({"topic": "t"}, Reading.STREAM).starting is Start.LATEST
+    assert read_options({"topic": "t"}, Reading.BATCH).starting is Start.EARLIEST
+    for told in ({"startingOffsets": "earliest"}, {"startingTimestamp": "2026-11-22"}):
+        assert read_options({"topic": "t", **told}, Reading.STREAM).starting is not Start.LATEST
+
+
 def test_single_queues_can_be_assigned() -> None:
     options = read_options({"assign": '{"t":{"broker-a":[0,3],"broker-b":[1]}}'})
     assert options.topics == ("t",)

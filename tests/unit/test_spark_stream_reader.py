@@ -213,7 +213,9 @@ def test_a_queue_that_lost_its_end_is_loss(cluster: ScriptedCluster) -> None:
 
 @pytest.mark.behaviour("SP-10")
 def test_an_archive_never_takes_an_offset_twice(cluster: ScriptedCluster) -> None:
-    options = read_options({"topic": "t", "failOnDataLoss": "false"}, Reading.STREAM)
+    options = read_options(
+        {"topic": "t", "startingOffsets": "earliest", "failOnDataLoss": "false"}, Reading.STREAM
+    )
     stream = ArchiveReader(options, {})
     end = stream.latestOffset(at(), ReadAllAvailable())
     cluster.last[A0] = 5

@@ -196,7 +196,7 @@ def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) ->
     spelled: dict[str, str] = {}
     for key, text in options.items():
         lower = key.lower()
-        option = table.get(spellings.SAME_AS_KAFKA.get(lower, lower).lower())
+        option = table.get(spellings.ours(key, what))
         if option is None:
             if lower in _SPARK_OWN:
                 continue
@@ -242,7 +242,8 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
     """The options of a reader. ``load("orders")`` names the topic as the option does.
 
     Args:
-        reading: refuse what has no effect there; ``None``: not known yet.
+        reading: refuse what has no effect there; ``None``: not known yet. A stream that is not told where to
+            start begins at latest, as with Spark's Kafka source, a batch at earliest.
 
     Raises:
         OptionError: an option is unknown (the text lists the known), wrong, without effect, or missing.
@@ -255,7 +256,7 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
         for name in names:
             if name.lower() in given:
                 raise OptionError(f"option {name} has no effect on {reading.value}: {why}")
-    values = _parse(options, _READ, "reading")
+    values = _parse(options, _READ, spellings.READING)
     if "path" in given:
         if "topics" in values:
             raise OptionError("name the topic once: in load(...) or in the option topic")
@@ -266,6 +267,8 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
     elif reading is Reading.BATCH:
         values["plan_timeout_ms"] = BATCH_PLAN_TIMEOUT_MS
     _choose_place(values, "starting")
+    if reading is Reading.STREAM:
+        values.setdefault("starting", Start.LATEST)
     _choose_place(values, "ending")
     made = ReadOptions(**values, is_stream=reading is Reading.STREAM)
     if made.starting is Start.GROUP and made.group_id is None:
@@ -335,7 +338,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     Raises:
         OptionError: an option is unknown (the text lists the known) or wrong.
     """
-    values = _parse(options, _WRITE, "writing")
+    values = _parse(options, _WRITE, spellings.WRITING)
     checkpoint = next((text for key, text in options.items() if key.lower() == "checkpointlocation"), "")
     if checkpoint:
         values["checkpoint"] = checkpoint

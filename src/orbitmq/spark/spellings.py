@@ -1,4 +1,4 @@
-"""Names of options: those of Spark's Kafka source that mean the same, and what somebody may have meant."""
+"""Names of options in other connectors: those that mean the same here, and what to use in place of others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from difflib import get_close_matches
 
 from orbitmq.spark import option_values
 
-# Kafka's name, lower case: ours.
-SAME_AS_KAFKA: Mapping[str, str] = {
+READING, WRITING = "reading", "writing"
+# The names of Spark's Kafka source, lower case: ours.
+_SAME_AS_KAFKA: Mapping[str, str] = {
     "subscribe": "topic",
     "subscribepattern": "topicPattern",
     "maxoffsetspertrigger": "maxRowsPerTrigger",
@@ -18,34 +19,80 @@ SAME_AS_KAFKA: Mapping[str, str] = {
     "kafka.group.id": "groupId",
     "startingoffsetsbytimestampstrategy": "startingTimestampStrategy",
 }
-# Names that mean something else here, and what to use.
-_INSTEAD: Mapping[str, str] = {
-    "kafka.bootstrap.servers": "use nameServers, the addresses of RocketMQ's name servers",
+# The names of Apache's rocketmq-spark, by what is done with the topic.
+_SAME_AS_ROCKETMQ: Mapping[str, Mapping[str, str]] = {
+    READING: {
+        "nameserver": "nameServers",
+        "subexpression": "tags",
+        "group": "groupId",
+        "pullbatchsize": "pullMessages",
+        "pulltimeout": "requestTimeout",
+        "pulltimeoutms": "requestTimeout",
+    },
+    WRITING: {"nameserver": "nameServers", "group": "producerGroup"},
+}
+_NO_KEYS = "brokers with access control cannot be reached yet"
+_NAME_SERVERS = "use nameServers, the addresses of RocketMQ's name servers"
+# Names of Spark's Kafka source that mean something else here, and what to use.
+_INSTEAD_OF_KAFKA: Mapping[str, str] = {
+    "kafka.bootstrap.servers": _NAME_SERVERS,
     "groupidprefix": "use groupId",
-    "consumergroup": "use groupId",
-    "valueschema": option_values.JSON_BODY,
     "includeheaders": "use properties=map",
     "fetchoffset.numretries": "use offsetTimeout",
     "fetchoffset.retryintervalms": "use offsetTimeout",
     "kafkaconsumer.polltimeoutms": "use requestTimeout",
 }
-# The options of Spark's Kafka source that are not the same here.
-KAFKA_NAMES = (*SAME_AS_KAFKA, *(name for name in _INSTEAD if name not in ("consumergroup", "valueschema")))
+# The same of RocketMQ's connectors for Spark, Flink and others.
+_INSTEAD: Mapping[str, str] = {
+    **_INSTEAD_OF_KAFKA,
+    "consumergroup": "use groupId",
+    "consumer.group": "use groupId",
+    "consumer.topic": "use topic",
+    "nameserveraddress": _NAME_SERVERS,
+    "nameserver.addr": _NAME_SERVERS,
+    "namesrvaddr": _NAME_SERVERS,
+    "name.srv.addr": _NAME_SERVERS,
+    "endpoints": _NAME_SERVERS,
+    "startmessageoffset": "use startingOffsets",
+    "starttimems": "use startingTimestamp",
+    "endtimems": "use endingTimestamp",
+    "accesskey": _NO_KEYS,
+    "secretkey": _NO_KEYS,
+    "valueschema": option_values.JSON_BODY,
+}
+# The options of other connectors that users may know.
+KAFKA_NAMES = (*_SAME_AS_KAFKA, *_INSTEAD_OF_KAFKA)
+ROCKETMQ_NAMES = tuple(dict.fromkeys(name for names in _SAME_AS_ROCKETMQ.values() for name in names))
+# As rocketmq-spark's pages spell them.
+_SPELLED: Mapping[str, Sequence[str]] = {
+    READING: ("nameServer", "subExpression", "pullBatchSize", "pullTimeout"),
+    WRITING: ("nameServer",),
+}
 KAFKA_CLIENT = "kafka."
+
+
+def ours(key: str, what: str) -> str:
+    """The name here of an option that another connector calls ``key``, else ``key``; in lower case.
+
+    Args:
+        what: ``READING`` or ``WRITING``.
+    """
+    lower = key.lower()
+    return {**_SAME_AS_KAFKA, **_SAME_AS_ROCKETMQ[what]}.get(lower, lower).lower()
 
 
 def unknown(key: str, what: str, known: Sequence[str]) -> str:
     """What to say of an option that nobody knows.
 
     Args:
-        what: "reading" or "writing".
+        what: ``READING`` or ``WRITING``.
         known: the names that exist.
     """
     instead = _INSTEAD.get(key.lower())
     if instead is None and key.lower().startswith(KAFKA_CLIENT):
         instead = "settings of a Kafka client mean nothing here"
     if instead is None:
-        by_lower = {name.lower(): name for name in known}
+        by_lower = {name.lower(): name for name in (*known, *_SPELLED[what])}
         near = [by_lower[name] for name in get_close_matches(key.lower(), by_lower, 2, 0.6)]
         instead = f"did you mean {' or '.join(near)}" if near else ""
     hint = f": {instead}" if instead else ""

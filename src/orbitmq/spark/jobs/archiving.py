@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 WAIT_SECONDS = 60.0
+# Options that say where an archive begins; it begins with the first messages.
+_STARTS = frozenset({"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"})
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class ArchiveJob:
             wanted["columns"] = ",".join(self.columns)
         else:
             wanted["properties"] = self.properties
+        if not _STARTS & {name.lower() for name in self.options}:
+            wanted["startingOffsets"] = "earliest"
         return wanted | dict(self.options)
 
 
