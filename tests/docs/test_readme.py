@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -57,7 +56,6 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert process.wait(30) == 0
 
 
-JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
 PARAMETERS = [
     pytest.param(code, expected, id=f"{page} {number}")
     for page in PAGES
@@ -107,17 +105,6 @@ def printed_by(codes: list[str], name_server: str, folder: Path) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split("---- end of example\n")[:-1]
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.skipif(not JAVA, reason="needs Java")
-def test_the_spark_examples_print_what_their_page_says(name_server: str, tmp_path: Path) -> None:
-    """In one session, which starts once; but no example sees the names of another one."""
-    found = [(code, shown) for page in PAGES for code, shown in examples(page) if "spark" in code]
-    alone = [f"exec({code!r}, {{}})" for code, _ in found]
-    assert printed_by(alone, name_server, tmp_path) == [shown for _, shown in found]
-    assert len(found) == 2
 
 
 @pytest.mark.parametrize("page", PAGES)

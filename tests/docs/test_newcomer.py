@@ -1,0 +1,153 @@
+"""A newcomer's path: an empty folder, a wheel in an environment of its own, README.md from top to bottom."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.docs.test_readme import ADDRESS, FENCE, ROOT
+
+pytestmark = pytest.mark.slow
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = [(match[1], match[2]) for match in FENCE.finditer(README)]
+JAVA_HOME = os.environ.get("JAVA_HOME")
+JAVA = shutil.which("java") or JAVA_HOME
+
+
+@dataclass
+class Newcomer:
+    """A person's folder and environment: nothing of this checkout but the wheel and what it depends on."""
+
+    folder: Path
+    commands: Path
+    name_server: str = ADDRESS
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
+        path = os.pathsep.join((str(self.commands), os.environ["PATH"]))
+        return {
+            **kept,
+            "PATH": path,
+            "VIRTUAL_ENV": str(self.commands.parent),
+            "NAMESRV_ADDR": self.name_server,
+        }
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run(
+            [str(self.commands / words[0]), *words[1:]],
+            cwd=self.folder,
+            env={**self.environment(), "PYSPARK_PYTHON": str(self.commands / "python")},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def python(self, code: str) -> str:
+        return self.run("python", "-c", code.replace(ADDRESS, self.name_server))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, uncompiled: tests/packaging compiles one."""
+    tree = tmp_path_factory.mktemp("source")
+    left_out = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
+    for folder in ("src", "scripts"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=left_out)
+    for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, tree)
+    command = ["sh", str(tree / "scripts" / "wheel.sh"), sys.executable]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "ORBITMQ_PURE": "1"})
+    (found,) = (tree / "dist").glob("orbitmq-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
+    """The newcomer, with the cluster of ``orbitmq up`` on free ports instead of the usual ones."""
+    home = tmp_path_factory.mktemp("newcomer")
+    venv.create(home / "venv", with_pip=False)
+    commands = home / "venv" / "bin"
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(commands / "python"),
+        "install",
+        "-q",
+        "--no-deps",
+    ]
+    subprocess.run([*install, "--no-index", "--no-compile", str(wheel)], check=True)
+    (packages,) = home.glob("venv/lib/python3*/site-packages")
+    # What the extras would install; the checkout itself is not on that path.
+    (packages / "extras.pth").write_text(str(Path(msgspec.__file__).parents[1]))
+    (home / "work").mkdir()
+    person = Newcomer(home / "work", commands)
+    assert str(home) in person.python("import orbitmq; print(orbitmq.__file__)")
+    command = [str(commands / "orbitmq"), "up", "--port", "0", "--dir", str(home / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=person.environment()) as cluster:
+        assert cluster.stdout is not None
+        try:
+            lines = iter(cluster.stdout.readline, "")
+            shown = next(line for line in lines if "export NAMESRV_ADDR=" in line)
+            person.name_server = shown.strip().rpartition("=")[2]
+            yield person
+        finally:
+            cluster.send_signal(signal.SIGINT)
+            cluster.communicate(timeout=60)
+
+
+def test_the_way_of_installing_is_one_that_works(wheel: Path) -> None:
+    install = BLOCKS[0][1]
+    assert install.startswith("make wheel\n")
+    assert re.search(r"^wheel:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    shown, extras = re.findall(r"ls dist/(\S+)\)\[([\w,]+)\]", install)[0]
+    assert Path(wheel.name).match(shown)
+    project = (ROOT / "pyproject.toml").read_text()
+    for extra in [*extras.split(","), "spark"]:
+        assert re.search(rf"^{extra} = \[", project, re.MULTILINE)
+
+
+def test_the_readme_can_be_followed_from_top_to_bottom(newcomer: Newcomer) -> None:
+    ran = []
+    for place, (language, text) in enumerate(BLOCKS):
+        if place == 0:
+            continue  # the installation: the fixtures have done it
+        following = BLOCKS[place + 1][1] if BLOCKS[place + 1 : place + 2] else ""
+        if language == "sh":
+            lines = [shlex.split(line) for line in text.splitlines()]
+            if lines == [["orbitmq", "up"]]:
+                continue  # it runs
+            printed = [newcomer.run(*words) for words in lines]
+            assert printed[-1] == following
+        elif language == "python" and ("pyspark" not in text or JAVA):
+            assert newcomer.python(text) == following
+        elif language == "py":
+            (newcomer.folder / "test_orders.py").write_text(text, encoding="utf-8")
+            assert "1 passed" in newcomer.run("python", "-m", "pytest", "-q", "test_orders.py")
+        else:
+            continue
+        ran.append(language)
+    assert ran.count("sh") == 1
+    assert ran.count("py") == 1
+    assert ran.count("python") >= 2
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 180
+    assert README.index("Not there yet") < README.index("## Install")
