@@ -13,10 +13,10 @@ import sys
 import time
 
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.read.arrow import BatchMaker
-from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.pulling.arrow import BatchMaker
+from orbitmq.spark.pulling.pull import RangeReader
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.read.positions import Positions
-from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import message_schema
 
 

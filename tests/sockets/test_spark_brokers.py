@@ -23,7 +23,7 @@ from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.cluster.routes import forget_routes
 from orbitmq.spark.errors import DataLossError, NotPermittedError, UnreachableError
 from orbitmq.spark.options import Reading, read_options
-from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.pulling.pull import RangeReader
 from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.stream import Stream
 from orbitmq.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData

@@ -35,9 +35,9 @@ from orbitmq.spark.cluster.brokers import Brokers, max_offset
 from orbitmq.spark.jobs import verify
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.read.arrow import BatchMaker
-from orbitmq.spark.read.partitions import QueueRange
-from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.pulling.arrow import BatchMaker
+from orbitmq.spark.pulling.pull import RangeReader
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.schema import message_schema
 from orbitmq.sync import Producer
 

@@ -25,9 +25,9 @@ from tests.spark.test_spark_format import Cluster
 from orbitmq.message.columns import BODY
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.read.arrow import BatchMaker
-from orbitmq.spark.read.partitions import QueueRange
-from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.pulling.arrow import BatchMaker
+from orbitmq.spark.pulling.pull import RangeReader
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.schema import message_schema
 
 pytestmark = [

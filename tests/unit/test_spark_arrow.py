@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType  
 from orbitmq.message.properties import encode_properties  # noqa: E402
 from orbitmq.message.record import Record, encode_record  # noqa: E402
 from orbitmq.spark.errors import SchemaError  # noqa: E402
-from orbitmq.spark.read.arrow import BatchMaker  # noqa: E402
+from orbitmq.spark.pulling.arrow import BatchMaker  # noqa: E402
 from orbitmq.spark.schema import check_schema, message_schema  # noqa: E402
 
 BORN_MS = 1_700_000_000_123

@@ -8,8 +8,8 @@ pytest.importorskip("pyspark")
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.read.cursor import PULL_BYTES, Cursor, Part, PartSize
-from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.pulling.cursor import PULL_BYTES, Cursor, Part, PartSize
+from orbitmq.spark.pulling.ranges import QueueRange
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 

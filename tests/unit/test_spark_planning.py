@@ -15,7 +15,8 @@ from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
 from orbitmq.spark.cluster.places import AtOffsets, AtTime, Start
 from orbitmq.spark.errors import OffsetError, OptionError
 from orbitmq.spark.options import Reading, read_options, write_options
-from orbitmq.spark.read.partitions import MIN_ROWS_PER_TASK, QueueRange, TaskLimits, plan, task_count
+from orbitmq.spark.pulling.ranges import QueueRange
+from orbitmq.spark.read.partitions import MIN_ROWS_PER_TASK, TaskLimits, plan, task_count
 
 _queues = st.builds(
     MessageQueue,

@@ -26,10 +26,10 @@ from orbitmq.message.record import Record, encode_record
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.read import cursor, pull
-from orbitmq.spark.read.arrow import BatchMaker
-from orbitmq.spark.read.partitions import QueueRange
-from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.pulling import cursor, pull
+from orbitmq.spark.pulling.arrow import BatchMaker
+from orbitmq.spark.pulling.pull import RangeReader
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.schema import message_schema
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command

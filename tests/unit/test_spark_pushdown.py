@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.read.pushdown import Pushed
 
 START = datetime(2026, 11, 22, tzinfo=UTC)

@@ -33,7 +33,7 @@ from orbitmq.spark import versions
 from orbitmq.spark.arrow_types import arrow_schema
 from orbitmq.spark.errors import SchemaError, VersionError
 from orbitmq.spark.options import read_options
-from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.pulling.arrow import BatchMaker
 from orbitmq.spark.read.partitions import CORES_VARIABLE
 from orbitmq.spark.read.reading import cluster_cores
 from orbitmq.spark.schema import check_schema, schema_of

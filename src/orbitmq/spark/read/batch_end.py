@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets, backlog
-from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.pulling.ranges import QueueRange
 
 
 class Shrunk(NamedTuple):

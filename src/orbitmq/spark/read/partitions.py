@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orbitmq.message.model import MessageQueue
+from orbitmq.spark.pulling.ranges import QueueRange
 
 # Below this a second task costs more than it saves.
 MIN_ROWS_PER_TASK = 2_000
@@ -17,19 +17,6 @@ MIN_ROWS_PER_TASK = 2_000
 CORES_VARIABLE = "ORBITMQ_SPARK_CORES"
 # Whether the session lets readers take its filters over, for the same process.
 FILTERS_VARIABLE = "ORBITMQ_SPARK_FILTERS"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRange:
-    """The queue offsets ``[low, high)`` of one queue."""
-
-    queue: MessageQueue
-    low: int
-    high: int
-
-    @property
-    def rows(self) -> int:
-        return self.high - self.low
 
 
 @dataclass(frozen=True, slots=True)

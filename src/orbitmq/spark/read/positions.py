@@ -16,9 +16,9 @@ from orbitmq.spark.cluster.places import EARLIEST_OFFSET, LATEST_OFFSET, AtOffse
 from orbitmq.spark.cluster.times import TimeSearch
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
 from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.pulling.ranges import QueueRange
+from orbitmq.spark.pulling.silence import Silence
 from orbitmq.spark.read.filters import FilterCheck
-from orbitmq.spark.read.partitions import QueueRange
-from orbitmq.spark.read.silence import Silence
 from orbitmq.spark.read.sizes import FEW_ROWS, Sizes
 from orbitmq.wire.command import Command
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from orbitmq.message import columns as names
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.schema import BROKER
 
 # Every message has them.

@@ -15,10 +15,11 @@ from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.garbage import spare_modules
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.read.arrow import BatchMaker
-from orbitmq.spark.read.partitions import CORES_VARIABLE, QueueRange, TaskLimits, plan, task_count
+from orbitmq.spark.pulling.arrow import BatchMaker
+from orbitmq.spark.pulling.pull import RangeReader
+from orbitmq.spark.pulling.ranges import QueueRange
+from orbitmq.spark.read.partitions import CORES_VARIABLE, TaskLimits, plan, task_count
 from orbitmq.spark.read.positions import Positions
-from orbitmq.spark.read.pull import RangeReader
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.record_scan import scan_range
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, by_address, messages_at
-from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 

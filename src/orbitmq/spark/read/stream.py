@@ -16,11 +16,11 @@ from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
 from orbitmq.spark.cluster.places import Start
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.pulling.silence import WARNING_SECONDS
 from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
 from orbitmq.spark.read.positions import Positions, Told
 from orbitmq.spark.read.reading import tasks, tasks_for
-from orbitmq.spark.read.silence import WARNING_SECONDS
 
 log = logging.getLogger("orbitmq.spark")
 

@@ -17,9 +17,9 @@ from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_off
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, SinkStateError, UnreachableError
 from orbitmq.spark.options import ReadOptions, WriteOptions
-from orbitmq.spark.read.arrow import BatchMaker
-from orbitmq.spark.read.partitions import QueueRange
-from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.pulling.arrow import BatchMaker
+from orbitmq.spark.pulling.pull import RangeReader
+from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.schema import BROKER, message_schema
 from orbitmq.spark.write.fencing import Fencing
 from orbitmq.spark.write.task import Since, StoredRow, stored_row

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from orbitmq.message.record_scan import scan_range
 from orbitmq.runtime.seam import Buffer
-from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.pulling.ranges import QueueRange
 
 # An answer of ours holds so many bytes when there is as much (the fast path of a broker of OrbitMQ gives no
 # more), or one larger message. A Java broker does not read the wish: it gives 32 messages, 8 from its disk.

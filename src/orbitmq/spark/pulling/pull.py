@@ -22,10 +22,10 @@ from orbitmq.spark.cluster.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patie
 from orbitmq.spark.cluster.connections import Conversation
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.read.arrow import BatchMaker
-from orbitmq.spark.read.cursor import PULL_BYTES, Cursor, Part, PartSize
-from orbitmq.spark.read.partitions import QueueRange
-from orbitmq.spark.read.silence import Silence
+from orbitmq.spark.pulling.arrow import BatchMaker
+from orbitmq.spark.pulling.cursor import PULL_BYTES, Cursor, Part, PartSize
+from orbitmq.spark.pulling.ranges import QueueRange
+from orbitmq.spark.pulling.silence import Silence
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
