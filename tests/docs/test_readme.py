@@ -20,6 +20,7 @@ ADDRESS = "127.0.0.1:9876"
 
 PAGES = (
     "README.md",
+    "docs/admin.md",
     "docs/consuming.md",
     "docs/filters.md",
     "docs/groups.md",
