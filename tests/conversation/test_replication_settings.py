@@ -258,3 +258,29 @@ async def test_a_name_server_that_shows_no_acting_master_is_told_once(
     lines = [line for line in caplog.messages if "supportActingMaster" in line]
     expected = f"name server {world.name_server} has not supportActingMaster=true: "
     assert [line.startswith(expected) for line in lines] == [True, True]  # each broker
+
+
+@pytest.mark.parametrize("acting", [MASTER, SLAVE])
+@pytest.mark.orbitmq(replicas=2)
+async def test_acting_slaves_at_one_broker_of_a_name_only_are_told_at_both(
+    orbitmq_world: World, acting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: following(world).transferring)
+    for name in (MASTER, SLAVE):
+        await world.stop_broker(name)
+    for name in (MASTER, SLAVE):
+        world._cluster._settings["enableSlaveActingMaster"] = str(name == acting).lower()
+        await world.start_broker(name)
+    await world.until(lambda: following(world).transferring)
+    await world.sleep(60)
+    lines = sorted(line for line in caplog.messages if "enableSlaveActingMaster is" in line)
+    rest = "all brokers of broker-a need the same"
+    master, slave = (world.brokers[name].address for name in (MASTER, SLAVE))
+    values = ("true", "false") if acting == MASTER else ("false", "true")
+    assert lines == sorted(
+        [
+            f"enableSlaveActingMaster is {values[0]} at {master} and {values[1]} here: {rest}",
+            f"enableSlaveActingMaster is {values[1]} at {slave} and {values[0]} here: {rest}",
+        ]
+    )
