@@ -31,9 +31,7 @@ async def test_topics_that_the_table_lacks_are_named(how: str, caplog: pytest.Lo
         runtime.files.write_atomic(TABLE, runtime.files.read_bytes(TABLE).replace(b"orders", b"ordesr"))
     async with Broker(runtime, broker_config()):
         pass
-    expected = (
-        "2 topics that have messages in the store: bills, orders" if how == "removed" else "1 topics that"
-    )
+    expected = "2 topics with messages in the store: bills, orders" if how == "removed" else "1 topic with"
     assert f"config/topics.json does not name {expected}" in caplog.text
 
 

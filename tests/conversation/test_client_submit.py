@@ -243,7 +243,7 @@ def test_close_does_not_wait_for_ever_for_a_callback(
     asyncio.run(main())
     release.set()
     assert heard == [threading.main_thread()]
-    assert "1 callbacks of sends had not ended" in caplog.text
+    assert "1 callback of sends not ended" in caplog.text
 
 
 @pytest.mark.behaviour("AS-13")

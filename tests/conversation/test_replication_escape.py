@@ -174,7 +174,7 @@ async def test_without_another_master_messages_wait_with_growing_pauses(
     slave = await lose_master(world)
     with caplog.at_level(logging.WARNING):
         await world.sleep(150)
-    lines = [record for record in caplog.records if "wait for another master" in record.getMessage()]
+    lines = [record for record in caplog.records if "waiting for another master" in record.getMessage()]
     assert 2 <= len(lines) <= 4
     assert slave.part(ScheduleService).progress(1) == 0
     topic(world, "here", "broker-b")

@@ -118,10 +118,10 @@ def wait_until_it_answers(command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "last_line", "told"),
     [
-        (["topic", "status", "orders"], "3 messages in 1 queues" + WITHOUT, QUEUES),
+        (["topic", "status", "orders"], "3 messages in 1 queue" + WITHOUT, QUEUES),
         (["group", "list"], "billing", "groups that only it knows are"),
         (["group", "show", "billing"], "no member is online", "members that only it knows are"),
-        (["group", "lag", "billing"], "3 messages behind in 1 queues" + WITHOUT, QUEUES),
+        (["group", "lag", "billing"], "3 messages behind in 1 queue" + WITHOUT, QUEUES),
         (["dlq", "status"], "", "redrives there are"),
         (["timer", "list"], "", "messages that wait there are"),
         (["message", "find", "orders", "--key", "k"], "", "its messages are"),
@@ -228,7 +228,7 @@ def test_a_reset_that_ends_halfway_says_how_to_go_on(
     assert "moved billing in 1 queues" in orbitmq(*reset, code=1, out=True)
     told, how = orbitmq.errors.splitlines(keepends=True)
     assert told == cluster.line("it may still do it")
-    assert how.startswith("to move the other 1 queues when all answer: orbitmq group reset billing --file ")
+    assert how.startswith("to move the other 1 queue when all answer: orbitmq group reset billing --file ")
     cluster.thaw()
     wait_until_it_answers(orbitmq)
     monkeypatch.setattr(group_offsets, "confirm", lambda *_, **__: None)

@@ -13,6 +13,7 @@ from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageFilter, MessageStore, NewMessage, StoreConfig
 from orbitmq.store.queues import mending
+from orbitmq.wording import counted
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
@@ -100,7 +101,7 @@ async def test_a_hole_in_a_queue_file_is_filled_from_the_log(
     empty(runtime.files, QUEUE_FILE, first, count)
     store = await opened(runtime)
     assert set(read(store)) == set(range(COUNT))
-    assert f"{count} entries" in caplog.text
+    assert counted(count, "entry") in caplog.text
     await store.stop()
     assert runtime.files.read_bytes(QUEUE_FILE) == whole
 

@@ -17,6 +17,7 @@ from orbitmq.wire.bodies.stats import TopicStatsTable
 from orbitmq.wire.bodies.topic import TopicFilterType, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -105,9 +106,9 @@ class TopicAdmin:
             if before > queues and data.broker_name in names:
                 last = f"queues {queues} to {before - 1}" if queues < before - 1 else f"queue {queues}"
                 return (
-                    f"topic {topic} has {before} queues on {data.broker_name}; with {queues} no consumer "
-                    f"gets the messages in {last} any more. Keep {before} queues, or send to a new topic "
-                    "and delete this one when it is consumed"
+                    f"topic {topic} has {counted(before, 'queue')} on {data.broker_name}; with {queues} no "
+                    f"consumer gets the messages in {last} any more. Keep {before} queues, or send to a new "
+                    "topic and delete this one when it is consumed"
                 )
         return ""
 

@@ -13,6 +13,7 @@ from orbitmq.message import reserved
 from orbitmq.store import Made, MessageStore, StoreConfig
 from orbitmq.store.queues import layout as table
 from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
+from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +90,9 @@ class StoreTopics(Component):
         if unknown:
             shown = ", ".join(unknown[:TOPICS_SHOWN]) + (", ..." if len(unknown) > TOPICS_SHOWN else "")
             log.warning(
-                "config/topics.json does not name %d topics that have messages in the store: %s; bring a "
-                "copy back, or create them again (docs/operations.md, Damaged files)", len(unknown), shown,
+                "config/topics.json does not name %s with messages in the store: %s; bring a "
+                "copy back, or create them again (docs/operations.md, Damaged files)",
+                counted(len(unknown), "topic"), shown,
             )  # fmt: skip
 
     def _has_messages(self, topic: str) -> bool:

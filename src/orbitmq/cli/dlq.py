@@ -50,7 +50,8 @@ class Letters:
     sql
         Only those that this SQL92 expression matches.
     begin
-        Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+        Where to begin: first, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how long ago
+        (10m; s, m, h, d).
     end
         Only those that became dead letters before.
     """

@@ -11,6 +11,7 @@ from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, UsageError
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
 from orbitmq.cli.partial import done, of_all, plain_left_out, tell_not_done, tell_not_shown, told, without
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,7 +126,8 @@ def _print(details: GroupDetails) -> None:
     if not details.members:
         print("no member is online")
         return
-    print(f"{len(details.members)} members online, {details.message_model}, {details.consume_type}\n")
+    members = counted(len(details.members), "member")
+    print(f"{members} online, {details.message_model}, {details.consume_type}\n")
     print_table(
         ["client", "address", "language"], [[m.client_id, m.address, m.language] for m in details.members]
     )
@@ -176,7 +178,7 @@ def lag(
         for one in queues
     ]  # fmt: skip
     print_table(["topic", "broker", "queue", "committed", "end", "lag", "in flight", "lag s"], rows)
-    print(f"{total} messages behind in {len(queues)} queues{without(left_out)}")
+    print(f"{counted(total, 'message')} behind in {counted(len(queues), 'queue')}{without(left_out)}")
     return tell_not_shown(left_out, "its queues are")
 
 
@@ -277,7 +279,7 @@ def delete(
         Do not ask.
     """
     details = run_async(_known_to_all(group, cluster, common))
-    what = f"group {group}, {len(details.members)} members online"
+    what = f"group {group}, {counted(len(details.members), 'member')} online"
     what += ", with its offsets" if offsets else ""
     brokers: Sequence[str] = []
     left_out: Sequence[LeftOut] = ()

@@ -18,6 +18,7 @@ from orbitmq.cli.times import time_ms
 from orbitmq.durations import instant
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.numbers import INT32, whole_number
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin, LeftOut, Partial
@@ -49,8 +50,8 @@ def reset(
     topic
         Where to move it; not with --file and --undo, which name topics.
     to
-        first, last, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d): what was stored then
-        comes next.
+        first, last, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how long ago (10m; s, m, h,
+        d): what was stored then comes next.
     offset
         The offset of one queue, see --queue.
     queue
@@ -181,7 +182,7 @@ def _carry_out(group: str, plan: Any, save: Path | None, dry_run: bool, yes: boo
     path = save or Path(f"{group}-reset.json")
     if not common.json:
         _print(moves)
-    confirm("Move", f"group {group} in {len(moves)} queues", yes=yes)
+    confirm("Move", f"group {group} in {counted(len(moves), 'queue')}", yes=yes)
     # Before anything is moved: a reset that ends halfway can be undone too.
     _write(path, group, moves)
     moved, left_out = run_async(_moved(group, moves, common))
@@ -195,10 +196,15 @@ def _carry_out(group: str, plan: Any, save: Path | None, dry_run: bool, yes: boo
         left_file = None if left_path is None else str(left_path)
         print_json({**facts, "leftFile": left_file, "leftOut": plain_left_out(left_out)})
     else:
-        print(f"moved {group} in {len(moved)} queues; undo with: orbitmq group reset {group} --undo {path}")
+        print(
+            f"moved {group} in {counted(len(moved), 'queue')}; "
+            f"undo with: orbitmq group reset {group} --undo {path}"
+        )
     # With a file of its own, so that the one above undoes both.
     finish = f"orbitmq group reset {group} --file {left_path} --save {left_path}"
-    return tell_not_done(left_out, f"to move the other {len(left)} queues when all answer: {finish}")
+    return tell_not_done(
+        left_out, f"to move the other {counted(len(left), 'queue')} when all answer: {finish}"
+    )
 
 
 def _tell(group: str, plan: Any, common: Common) -> int:

@@ -50,7 +50,7 @@ def get(
     message_id
         The broker's id of it (offsetMessageId of 'orbitmq send'), or its unique id (messageId).
     topic
-        Its topic; a unique id needs it.
+        Its topic. The broker's id names the place of the message and needs none; a unique id needs it.
     """
     message = run_async(_get(message_id, topic, common))
     if common.json:

@@ -61,7 +61,8 @@ def receive(
     group
         Consume as a member of this group and commit its progress.
     begin
-        Where to begin: first, last, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+        Where to begin: first, last, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how long
+        ago (10m; s, m, h, d).
         With --group it counts only where the group has no progress yet.
     follow
         Go on with what is still to come, until Ctrl-C.

@@ -21,12 +21,16 @@ from orbitmq.testing.simulation.many import Verdict, run_seeds
 from orbitmq.testing.simulation.plan import Kind, Plan, make_plan
 from orbitmq.testing.simulation.run import Outcome, simulate
 from orbitmq.testing.simulation.shrink import smallest
+from orbitmq.wording import counted
 
 # How many failing seeds are shown one by one.
 MOST_SHOWN = 20
 TODAY, MOST_TODAY = "today:", 100
 # The most digits of a seed.
 MOST_DIGITS = 18
+
+_KINDS = ", ".join(kind.value for kind in Kind)
+_FAULTS = f"Only these kinds of faults, separated by commas: {_KINDS}. Or: all, none."
 
 app = make_app(
     "simulate",
@@ -49,7 +53,7 @@ def simulated(
     *,
     seed: int | None = None,
     seeds: str | None = None,
-    faults: str = "all",
+    faults: Annotated[str, Parameter(help=_FAULTS)] = "all",
     trace: Annotated[bool, Parameter(negative=())] = False,
     shrink: bool = True,
     processes: int | None = None,
@@ -64,9 +68,6 @@ def simulated(
     seeds
         Run all of these and print one line for each that breaks a promise, then what the checkers excused:
         A-B with both ends, today:N for N seeds of the day's own (UTC), or both, separated by a comma.
-    faults
-        Only these kinds of faults, separated by commas: kill, power, lose-disk, stop, freeze, cut, one-way,
-        isolate, reset, slow-link, slow-disk, fail-disk, clock, name-server, client. Or: all, none.
     trace
         Of one seed, print the trace also when every promise was kept.
     shrink
@@ -131,7 +132,8 @@ def _one(plan: Plan, *, shrink: bool, trace: bool, as_json: bool) -> int:
     if outcome.violations and shrink and len(plan.faults) > 1:
         checkers = {violation.checker for violation in outcome.violations}
         print(
-            f"seed {plan.seed} breaks a promise; which of {len(plan.faults)} faults matter?", file=sys.stderr
+            f"seed {plan.seed} breaks a promise; which of {counted(len(plan.faults), 'fault')} matter?",
+            file=sys.stderr,
         )
 
         def fails(smaller: Plan) -> bool:
@@ -165,9 +167,9 @@ def _show(plan: Plan, outcome: Outcome, *, trace: bool) -> None:
 
 def _summary(outcome: Outcome) -> str:
     return (
-        f"{outcome.sent} messages sent, {outcome.acknowledged} acknowledged, {outcome.delivered} deliveries "
-        f"in {outcome.virtual_s:.0f} s of simulated time: "
-        f"{len(outcome.violations) or 'no'} broken promise{'' if len(outcome.violations) == 1 else 's'}"
+        f"{counted(outcome.sent, 'message')} sent, {outcome.acknowledged} acknowledged, "
+        f"{counted(outcome.delivered, 'delivery')} in {outcome.virtual_s:.0f} s of simulated time: "
+        + (counted(len(outcome.violations), "broken promise") if outcome.violations else "no broken promises")
     )
 
 
@@ -247,7 +249,8 @@ class _Progress:
             self.failed.append(verdict)
         if self._shows:
             left_s = seconds / self._done * (self._total - self._done)
-            text = f"{self._done} of {self._total} seeds, {len(self.failed)} broken, {left_s:.0f} s left"
+            done = f"{self._done} of {counted(self._total, 'seed')}"
+            text = f"{done}, {len(self.failed)} broken, {left_s:.0f} s left"
             print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
@@ -256,8 +259,8 @@ class _Progress:
 
     def summary(self, seeds: Sequence[int], seconds: float) -> None:
         print(
-            f"seeds {_ranges(seeds)}: {self._done} runs in {seconds:.0f} s, "
-            f"{self._virtual_s / 3600:.1f} h of simulated time, {self._sent} messages, "
+            f"seeds {_ranges(seeds)}: {counted(self._done, 'run')} in {seconds:.0f} s, "
+            f"{self._virtual_s / 3600:.1f} h of simulated time, {counted(self._sent, 'message')}, "
             f"{self._delivered} deliveries: {len(self.failed) or 'none'} broke a promise"
         )
         checkers = Counter(

@@ -14,6 +14,7 @@ from orbitmq.cli.formats import shown
 from orbitmq.cli.output import print_json, print_table, tell_lost_masters
 from orbitmq.cli.partial import done, of_all, plain_left_out, tell_not_done, tell_not_shown, told, without
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,8 @@ async def _create(
         facts = {"topic": topic, "brokers": brokers, "queues": queues, "permission": permission}
         print_json({**facts, "leftOut": plain_left_out(left_out)})
     else:
-        print(f"{topic}: {queues} queues ({PERMISSIONS[permission]}) on each of {', '.join(brokers)}")
+        made = f"{counted(queues, 'queue')} ({PERMISSIONS[permission]})"
+        print(f"{topic}: {made} on each of {', '.join(brokers)}")
     if idle := not_acted_on(TOPIC_ATTRIBUTES, attributes):
         print(f"{topic}: {', '.join(idle)} is kept; brokers of OrbitMQ do not act on it", file=sys.stderr)
     return max(tell_lost_masters(lost), tell_not_done(left_out))
@@ -169,7 +171,7 @@ def delete(
     """
     entries = run_async(_all_queues(topic, cluster, common))
     messages = sum(entry.count for entry in entries)
-    what = f"{topic}: {len(entries)} queues, {messages} messages"
+    what = f"{topic}: {counted(len(entries), 'queue')}, {counted(messages, 'message')}"
     brokers: Sequence[str] = []
     left_out: Sequence[LeftOut] = ()
     if not dry_run:
@@ -296,5 +298,5 @@ async def _status(topic: str, common: Common) -> int:
     ]
     print_table(["broker", "queue", "min", "max", "messages", "newest"], rows)
     total = sum(entry.count for entry in entries)
-    print(f"{total} messages in {len(entries)} queues{without(left_out)}")
+    print(f"{counted(total, 'message')} in {counted(len(entries), 'queue')}{without(left_out)}")
     return tell_not_shown(left_out, QUEUES)

@@ -35,6 +35,7 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
 from orbitmq.wire.versions import V4_9_4
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.nameserver")
 
@@ -291,13 +292,13 @@ class Handlers:
     def _wipe_write(self, connection: Hashable, command: Command) -> Command:
         header = headers.WipeWritePermOfBrokerRequest.from_ext(command.ext)
         count = self._routes.topics.wipe_write(header.broker_name)
-        log.info("write permission of %d topics of %s taken away", count, header.broker_name)
+        log.info("write permission of %s of %s taken away", counted(count, "topic"), header.broker_name)
         return command.reply(ext=headers.WipeWritePermOfBrokerResponse(wipe_topic_count=count).to_ext())
 
     def _add_write(self, connection: Hashable, command: Command) -> Command:
         header = headers.AddWritePermOfBrokerRequest.from_ext(command.ext)
         count = self._routes.topics.grant_read_write(header.broker_name)
-        log.info("%d topics of %s made readable and writable", count, header.broker_name)
+        log.info("%s of %s made readable and writable", counted(count, "topic"), header.broker_name)
         return command.reply(ext=headers.AddWritePermOfBrokerResponse(add_topic_count=count).to_ext())
 
     # ---- topics

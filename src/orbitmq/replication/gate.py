@@ -14,6 +14,7 @@ from orbitmq.broker.role import TAKES_MESSAGES
 from orbitmq.replication.replicas import EVERYTHING, QuorumRule, Replicas, Rule
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, PutStatus, StoreError
+from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class ReplicaGate(Component):
             )
         if replicas.enough != self._enough:
             self._enough = replicas.enough
-            log.warning("%d brokers in sync, %d needed", replicas.in_sync, replicas.need)
+            log.warning("%s in sync, %d needed", counted(replicas.in_sync, "broker"), replicas.need)
 
     def status(self) -> Mapping[str, str]:
         """The lines of brokerStatus."""

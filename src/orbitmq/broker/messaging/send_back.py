@@ -32,6 +32,7 @@ from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from random import Random
@@ -117,8 +118,8 @@ class SendBack:
         if record.reconsume_times >= limit or returned.delay_level < 0:
             dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
             log.info(
-                "message %s of group %s is a dead letter after %d deliveries",
-                properties[property_names.ORIGIN_MESSAGE_ID], returned.group, tries,
+                "message %s of group %s is a dead letter after %s",
+                properties[property_names.ORIGIN_MESSAGE_ID], returned.group, counted(tries, "delivery"),
             )  # fmt: skip
             properties[property_names.DELAY] = "0"
             mark_dead(properties, returned.reason, returned.client_id)

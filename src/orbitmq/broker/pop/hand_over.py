@@ -31,6 +31,7 @@ from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import GetStatus, MessageFilter, MessageStore, NewMessage
 from orbitmq.wire.bodies.pop import AckMsg, BatchAckMsg, PopCheckPoint
 from orbitmq.wire.errors import RemotingError, WireError
+from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class CheckPoints:
                 await self._read_slowly(queue_id)
             if len(self._in_flight):
                 log.warning(
-                    "%d messages are in flight by another broker's check points", len(self._in_flight)
+                    "%s in flight by another broker's check points", counted(len(self._in_flight), "message")
                 )
         for queue_id in self._queues():
             self._read(queue_id)  # added meanwhile

@@ -43,6 +43,7 @@ from orbitmq.wire import pop_info
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -283,7 +284,7 @@ class PopRevive(Component):
                 continue
             self._unsettled.append(_Leaving(handed, queue, delivery, offset))
         if gone:
-            log.warning("%d messages of %s are gone, they cannot be redelivered", len(gone), queue.key)
+            log.warning("%s of %s gone, not to be redelivered", counted(len(gone), "message"), queue.key)
             self._in_flight.remove(queue, delivery, gone)
         if refused is not None:
             raise refused

@@ -16,6 +16,7 @@ from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict, is_open, settle
 from orbitmq.runtime.seam import Threads
 from orbitmq.runtime.tasks import failed_itself
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
@@ -125,7 +126,9 @@ def by_topic_in_batches(handlers: Mapping[str, Call]) -> Call:
             except BaseException as error:
                 if not failed_itself(error):
                     raise
-                log.warning("handler of topic %s failed on %d messages", topic, len(share), exc_info=error)
+                log.warning(
+                    "handler of topic %s failed on %s", topic, counted(len(share), "message"), exc_info=error
+                )
                 for message in share:
                     settle(message, Verdict(Ending.RETRY, error=error))
 

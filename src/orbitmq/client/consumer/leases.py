@@ -22,6 +22,7 @@ from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, gi
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.tasks import Background
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
@@ -165,7 +166,7 @@ class Leases:
         try:
             self._background.spawn(self._counted(work, leases), "settling")
         except RuntimeError as error:
-            log.warning("%d messages are not settled: %s", len(leases), error)
+            log.warning("%s not settled: %s", counted(len(leases), "message"), error)
             _fail(leases, ClientStateError(str(error)))
         else:
             self._sending += 1
@@ -219,7 +220,7 @@ class Leases:
             pause_s = backoff.pause_s(failures)
             if self._clock.monotonic() + pause_s >= last:
                 _fail(leases, failure)
-                log.warning("%d messages are not acknowledged: %s", len(leases), failure)
+                log.warning("%s not acknowledged: %s", counted(len(leases), "message"), failure)
                 return
             await self._clock.sleep(pause_s)
 
@@ -239,7 +240,7 @@ class Leases:
                     raise
             else:
                 if missed:
-                    log.warning("%d messages were acknowledged too late", len(missed))
+                    log.warning("%s acknowledged too late", counted(len(missed), "message"))
                 for lease in leases:
                     _tell([lease], Settled.GONE if lease.receipt in missed else Settled.DONE)
                 return

@@ -11,6 +11,7 @@ from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
@@ -72,7 +73,12 @@ class MemberLocks:
         try:
             await self._calls.unlock(self._group, self._calls.leader_of(broker_name), queues)
         except OrbitError as error:
-            log.info("broker %s is not told that %d queues are free: %s", broker_name, len(queues), error)
+            log.info(
+                "broker %s does not know that locks end, of %s: %s",
+                broker_name,
+                counted(len(queues), "queue"),
+                error,
+            )
 
     async def renew(self) -> None:
         """Prolong all locks, with one request to each broker; those that are not prolonged again and again

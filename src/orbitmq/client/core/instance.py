@@ -25,6 +25,7 @@ from orbitmq.wire.bodies.client import ConsumerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
@@ -337,7 +338,10 @@ class ClientInstance:
         self._routes_changed.set()
         if changed:
             log.debug(
-                "route of %s: %d queues to write, %d to read", topic, len(route.publish), len(route.subscribe)
+                "route of %s: %s to write, %d to read",
+                topic,
+                counted(len(route.publish), "queue"),
+                len(route.subscribe),
             )
             for member in list(self._consumers.values()):
                 member.route_changed(topic)

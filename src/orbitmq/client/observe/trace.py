@@ -23,6 +23,7 @@ from orbitmq.message.properties import parse_properties
 from orbitmq.message.reserved import TRACE_TOPIC
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
@@ -86,7 +87,7 @@ class Tracer:
             try:
                 await self._send(Message(self.topic, body, keys=found))
             except OrbitError as error:
-                log.warning("trace records of %d messages are lost: %s", len(found), error)
+                log.warning("trace records of %s are lost: %s", counted(len(found), "message"), error)
 
 
 class SendTrace(SendHook):

@@ -10,6 +10,7 @@ from typing import Any
 
 from orbitmq.client.model import SendResult
 from orbitmq.runtime.seam import Threads
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
@@ -100,7 +101,7 @@ class Submitted:
             timer.cancel()
         if self._calling:
             log.warning(
-                "%d callbacks of sends had not ended %g s after close", self._calling, CLOSE_TIMEOUT_S
+                "%s of sends not ended %g s after close", counted(self._calling, "callback"), CLOSE_TIMEOUT_S
             )
         threads.close(wait=not self._calling)
 

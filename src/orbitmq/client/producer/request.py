@@ -28,6 +28,7 @@ from orbitmq.message.utf8 import check_utf8
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
+from orbitmq.wording import counted
 
 # Compressing this much takes about a millisecond; more would hold up the event loop.
 _COMPRESS_INLINE_BYTES = 64 * 1024
@@ -205,8 +206,8 @@ class OutgoingFactory:
         body = b"".join(parts)
         if len(body) > self._max_message_bytes:
             raise ValidationError(
-                f"the batch of {len(messages)} messages takes {len(body)} bytes, over the limit of "
-                f"{self._max_message_bytes}; send it in parts"
+                f"the batch of {counted(len(messages), 'message')} takes {len(body)} bytes, over the limit "
+                f"of {self._max_message_bytes}; send it in parts"
             )
         text = "" if messages[0].wait_stored else f"{property_names.WAIT}\x01false\x02"
         fields = self._fields(messages[0].topic, 0, 0, text, batch=True)

@@ -21,6 +21,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.transport.errors import RequestTimeoutError, TooManyRequestsError, TransportError
 from orbitmq.wire.command import Command
+from orbitmq.wording import counted
 
 CONNECT_FAILED = 10001
 ACCESS_TIMED_OUT = 10002
@@ -326,7 +327,7 @@ class SendKernel:
         """The error for a topic that exists, with each broker's share in it."""
         self._client.suspect(route.topic)
         shares = ", ".join(
-            f"{broker.broker_name}: {broker.write_queues} queues, perm {broker.perm}"
+            f"{broker.broker_name}: {counted(broker.write_queues, 'queue')}, perm {broker.perm}"
             f"{'' if route.master(broker.broker_name) else ', no master'}"
             for broker in route.brokers
         )

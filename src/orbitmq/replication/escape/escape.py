@@ -22,6 +22,7 @@ from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +174,7 @@ class Escape(Component):
     async def _call_back(self) -> None:
         left = list(self._on_the_way)
         if left:
-            log.warning("%d messages on the way to other masters are called back", len(left))
+            log.warning("%s on the way to other masters called back", counted(len(left), "message"))
         await self.end_work()
         for escaping in left:
             self._give_back(escaping)
@@ -263,4 +264,6 @@ class Escape(Component):
         now = self._clock.monotonic()
         if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY_S:
             self._complained_at = now
-            log.warning("%d messages wait for another master: %s", len(self._on_the_way), problem)
+            log.warning(
+                "%s waiting for another master: %s", counted(len(self._on_the_way), "message"), problem
+            )

@@ -23,10 +23,11 @@ from orbitmq.spark.jobs.archive_names import (
 from orbitmq.spark.jobs.archive_source import BEGINS, ENDS, FORMAT, ArchiveSource
 from orbitmq.spark.jobs.failures import explained, reason
 from orbitmq.spark.jobs.folder import Folder
-from orbitmq.spark.jobs.report import Report, Tell, Teller, counted, duration_text, silent, size_text
+from orbitmq.spark.jobs.report import Report, Tell, Teller, duration_text, silent, size_text
 from orbitmq.spark.jobs.tables import Table, claim, open_table
 from orbitmq.spark.options import read_options
 from orbitmq.spark.read.positions import Positions
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

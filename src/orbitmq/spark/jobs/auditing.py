@@ -16,8 +16,9 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, topic_frame
-from orbitmq.spark.jobs.report import Report, Tell, counted, silent
+from orbitmq.spark.jobs.report import Report, Tell, silent
 from orbitmq.spark.option_values import addresses
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,8 +8,9 @@ from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.archive_files import UNFINISHED, check_footer, merge
 from orbitmq.spark.jobs.archive_names import contents, plan_merges, redundant
 from orbitmq.spark.jobs.folder import Folder
-from orbitmq.spark.jobs.report import Report, Tell, Teller, counted, duration_text, silent, size_text
+from orbitmq.spark.jobs.report import Report, Tell, Teller, duration_text, silent, size_text
 from orbitmq.spark.jobs.tables import FORMATS, claimed
+from orbitmq.wording import counted
 
 TARGET_BYTES = 128 << 20
 OWNER = "compact"

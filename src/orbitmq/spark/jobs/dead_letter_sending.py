@@ -19,10 +19,11 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import Span, topic_frame
 from orbitmq.spark.jobs.kept_properties import kept_properties
-from orbitmq.spark.jobs.report import Report, Tell, counted
+from orbitmq.spark.jobs.report import Report, Tell
 from orbitmq.spark.jobs.throttle import throttled, written_slowly
 from orbitmq.spark.option_values import addresses
 from orbitmq.spark.options import AT_LEAST_ONCE
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -17,9 +17,10 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, topic_frame, where, with_text
-from orbitmq.spark.jobs.report import TELL_EVERY_S, Report, Tell, counted, silent
+from orbitmq.spark.jobs.report import TELL_EVERY_S, Report, Tell, silent
 from orbitmq.wire.bodies.redrive import RedriveRequest
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,10 +16,11 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, is_archive, topic_frame, where, with_text
 from orbitmq.spark.jobs.kept_properties import BORN_TIME, FROM, MESSAGE_ID, RUN, STORE_TIME, kept_properties
-from orbitmq.spark.jobs.report import Report, Tell, counted, duration_text, silent
+from orbitmq.spark.jobs.report import Report, Tell, duration_text, silent
 from orbitmq.spark.jobs.throttle import throttled, written_slowly
 from orbitmq.spark.option_values import addresses, instant_ms
 from orbitmq.spark.options import AT_LEAST_ONCE
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

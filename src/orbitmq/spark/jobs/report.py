@@ -79,11 +79,6 @@ class Teller:
             self._tell(f"{self.done:,}{of} {self._what}, {self.rate:,.0f}/s")
 
 
-def counted(number: int, what: str) -> str:
-    """A number with its noun: ``1 file``, ``2,000 files``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def size_text(size_bytes: float) -> str:
     """A size as people read it."""
     for unit in ("B", "kB", "MB", "GB"):

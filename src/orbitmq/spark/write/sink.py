@@ -33,6 +33,7 @@ from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.send import LARGEST_SEND_BYTES, Begin, TaskSender, columns_of
 from orbitmq.spark.write.sink_state import FolderState
 from orbitmq.spark.write.task import TaskId, new_run
+from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -133,7 +134,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Messages cannot be taken back."""
         rows = sum(message.metrics.rows for message in _written(messages))
-        log.warning("the job failed after %d messages were sent", rows)
+        log.warning("the job failed after %s had been sent", counted(rows, "message"))
 
 
 def _check(options: WriteOptions, schema: StructType) -> None:

@@ -23,6 +23,7 @@ from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reput import TagsCodeOf
+from orbitmq.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +119,11 @@ class Mending:
         self._searched = [*self._searched[1 - MOST_SEARCHED :], search]
         if search.written:
             logger.warning(
-                "%s: %d entries of the queue from offset %d on were empty or wrong: made anew from the log",
-                self._queues.entry_place(slot, search.low + 1), search.written, search.low + 1,
-            )  # fmt: skip
+                "%s: %s of the queue from offset %d on, empty or wrong, made anew from the log",
+                self._queues.entry_place(slot, search.low + 1),
+                counted(search.written, "entry"),
+                search.low + 1,
+            )
         return Mended.MENDED if self._place(slot, offset) is not None else Mended.NOT_IN_LOG
 
     def _begun(self, slot: int, offset: int) -> _Search:

@@ -1,0 +1,15 @@
+"""Words of texts for people."""
+
+from __future__ import annotations
+
+_IRREGULAR = {"delivery": "deliveries", "entry": "entries"}
+
+
+def plural(number: int, what: str) -> str:
+    """The noun alone as it stands behind a number: ``message`` behind 1, ``messages`` behind all others."""
+    return what if number == 1 else _IRREGULAR.get(what, f"{what}s")
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun: ``1 file``, ``2,000 files``."""
+    return f"{number:,} {plural(number, what)}"
