@@ -197,6 +197,7 @@ def replay(
         resume=resume,
         state=state,
     )
+    replaying.check(job)
     return run_job(
         "replay", lambda s, tell: replaying.replay(s, job, dry_run=dry_run, tell=tell), spark, common
     )
@@ -246,4 +247,5 @@ def audit(
         stored=stored,
         span=span(between),
     )
+    auditing.check(job)
     return run_job("audit", lambda s, tell: auditing.audit(s, job, tell=tell), spark, common)

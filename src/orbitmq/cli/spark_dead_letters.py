@@ -35,6 +35,7 @@ def dlq(
     from orbitmq.spark.jobs import dead_letter_tables as tables
 
     keys, wanted = expressions(by), span(between)
+    tables.check(group, common.addresses)
     return run_job(
         "dlq",
         lambda s, tell: tables.summarised(
@@ -69,6 +70,7 @@ def redrive(
     from orbitmq.wire.bodies.redrive import RedriveRequest
 
     request, wanted = RedriveRequest(**how.options), span(between)
+    tables.check(group, common.addresses)
     return run_job(
         "redrive",
         lambda s, tell: tables.redrive(

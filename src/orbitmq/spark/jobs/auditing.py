@@ -17,6 +17,7 @@ from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, topic_frame
 from orbitmq.spark.jobs.report import Report, Tell, silent
+from orbitmq.spark.jobs.topics import check_read
 from orbitmq.spark.option_values import addresses
 from orbitmq.wording import counted
 
@@ -108,6 +109,25 @@ def verdict(sides: Sequence[Side], gaps: int, *, waits: str | None) -> tuple[boo
     told = "; ".join(faults) if faults else "each message is there once"
     behind = f"; {waiting:,} wait to be consumed" if waiting else ""
     return not faults, f"{told}{behind}"
+
+
+def check(job: AuditJob) -> None:
+    """Tell what is wrong with a job before Spark is started for it.
+
+    Raises:
+        JobError: a file is not there, the name is no topic's, or there is nothing to compare.
+        TopicNotFoundError: there is no such topic.
+        NotPermittedError: it can only be written.
+        UnreachableError: no name server answers.
+    """
+    if job.stored or job.group is not None:
+        check_read([job.topic], job.name_servers)
+    kept = [place for place in (job.sent, job.consumed) if place is not None]
+    for place in kept:
+        if not Folder(place).exists():
+            raise JobError(f"{place} is not there")
+    if not job.stored and not kept and job.group is None and job.archive is None:
+        raise JobError("there is nothing to audit: neither stored, nor sent, consumed or archived")
 
 
 def frames(spark: SparkSession, job: AuditJob) -> dict[str, DataFrame]:

@@ -18,6 +18,7 @@ from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, topic_frame, where, with_text
 from orbitmq.spark.jobs.report import TELL_EVERY_S, Report, Tell, silent
+from orbitmq.spark.jobs.topics import check_read
 from orbitmq.wire.bodies.redrive import RedriveRequest
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wording import counted
@@ -66,6 +67,17 @@ def dead_letters(
         "body",
         "properties",
     )
+
+
+def check(group: str, name_servers: str) -> None:
+    """Tell what is wrong with a group's dead letters before Spark is started for them.
+
+    Raises:
+        JobError: that is no group.
+        TopicNotFoundError: the group has no dead letters.
+        UnreachableError: no name server answers.
+    """
+    check_read([reserved.dead_letter_topic(_checked(group))], name_servers)
 
 
 def _checked(group: str) -> str:

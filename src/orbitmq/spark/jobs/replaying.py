@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
-from orbitmq.message import reserved
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
@@ -18,7 +16,8 @@ from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, is_archive, topi
 from orbitmq.spark.jobs.kept_properties import BORN_TIME, FROM, MESSAGE_ID, RUN, STORE_TIME, kept_properties
 from orbitmq.spark.jobs.report import Report, Tell, duration_text, silent
 from orbitmq.spark.jobs.throttle import throttled, written_slowly
-from orbitmq.spark.option_values import addresses, instant_ms
+from orbitmq.spark.jobs.topics import check_read, check_written
+from orbitmq.spark.option_values import instant_ms
 from orbitmq.spark.options import AT_LEAST_ONCE
 from orbitmq.wording import counted
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 # The clocks of this machine and of the brokers may differ by so much.
 CLOCK_MARGIN_MS = 600_000
-REQUEST_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,22 @@ def messages(frame: DataFrame, run: str) -> DataFrame:
     return frame.select("body", "tags", "keys", sf.map_concat(kept_properties(), marks).alias("properties"))
 
 
+def check(job: ReplayJob) -> None:
+    """Tell what is wrong with a job before Spark is started for it.
+
+    Raises:
+        JobError: what is to be sent is not there, or the name is no topic's.
+        TopicNotFoundError: there is no such topic.
+        NotPermittedError: the topic to send to can only be read, or the other one only written.
+        UnreachableError: no name server answers.
+    """
+    check_written(job.to, job.name_servers)
+    if not is_archive(job.source):
+        check_read([job.source], job.name_servers)
+    if job.resume:
+        began_ms(job.resume)
+
+
 def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: Tell = silent) -> Report:
     """Send the messages again, or only count them.
 
@@ -104,13 +118,8 @@ def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: 
         NotPermittedError: that topic can only be read.
         JobError: the job cannot go on. Sent messages stay sent; ``resume`` sends the rest.
     """
-    if is_archive(job.to) or (fault := reserved.topic_fault(job.to)):
-        raise JobError(f"{job.to!r} is no topic to send to{'' if is_archive(job.to) else f': {fault}'}")
+    check(job)
     run = job.resume or new_run()
-    brokers = Brokers(addresses(job.name_servers), REQUEST_TIMEOUT_MS)
-    brokers.check_may_write(job.to)
-    if not brokers.route(job.to).writable:
-        raise JobError(f"topic {job.to!r} has no queue that can be written now")
     frame = chosen(spark, job)
     if job.resume:
         frame = _rest(spark, frame, job, run)
