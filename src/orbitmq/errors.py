@@ -43,6 +43,7 @@ __all__ = [
     "TooManyRequestsError",
     "TopicNotFoundError",
     "TransportError",
+    "UnknownOptionError",
     "ValidationError",
     "catalogue",
 ]
@@ -114,6 +115,10 @@ class ValidationError(OrbitError, ValueError):
     def __init__(self, text: str, code: int = 13) -> None:
         super().__init__(text)
         self.code = code
+
+
+class UnknownOptionError(ValidationError, TypeError):
+    """There is no option of this name; the text names the nearest one."""
 
 
 class ClientStateError(OrbitError):

@@ -59,7 +59,7 @@ async def test_a_message_is_found_by_its_place_and_by_its_unique_id(runtime: Sim
                 assert message.queue_offset == result.queue_offset
                 assert message.offset_message_id == result.offset_message_id
                 assert (message.body, message.tags) == (b"%d" % number, "x")
-                assert message.unique_key == result.message_id
+                assert message.message_id == result.message_id
 
 
 @pytest.mark.behaviour("MV-13")

@@ -69,7 +69,7 @@ async def test_a_send_carries_everything_and_gives_the_place(world: Any) -> None
     assert command.body == b"hello"
     assert result.status is SendStatus.SEND_OK
     assert (result.queue.topic, result.queue.broker_name, result.queue_offset) == ("t", "a", 0)
-    assert message.unique_key is None
+    assert message.message_id is None
 
 
 @pytest.mark.behaviour("SK-09")
@@ -176,7 +176,7 @@ async def test_a_batch_travels_in_one_request(world: Any) -> None:
         ids = [decode_properties(item.properties)["UNIQ_KEY"] for item in items]
         assert result.message_id == ",".join(ids)
         assert len(set(ids)) == 3
-        assert messages[0].unique_key is None
+        assert messages[0].message_id is None
 
 
 @pytest.mark.behaviour("BA-03")

@@ -104,7 +104,7 @@ async def test_the_senders_own_work_decides_and_nobody_asks(
         result = await producer.send_in_transaction(message, local.execute)
         assert result.state is outcome
         [executed] = local.executed
-        assert executed.unique_key == executed.transaction_id == result.sent.message_id
+        assert executed.message_id == executed.transaction_id == result.sent.message_id
         assert message.transaction_id is None
         assert message.properties == {"TAGS": "a", "KEYS": "k1"}
         await asyncio.sleep(100)
@@ -125,7 +125,7 @@ async def test_a_broker_asks_when_the_sender_did_not_know(
         await asyncio.sleep(100)
     [asked] = local.checked
     assert (asked.topic, asked.body, asked.message_id) == ("Orders", body, result.sent.message_id)
-    assert asked.transaction_id == asked.unique_key
+    assert asked.transaction_id == asked.message_id
     assert asked.properties[property_names.TRANSACTION_CHECK_TIMES] == "1"
     assert world.delivered("Orders") == delivered
 
@@ -189,7 +189,7 @@ async def test_a_transaction_as_a_block(
     async with TransactionProducer("pg", check=local.check, **world.options) as producer:
         with contextlib.suppress(ZeroDivisionError):
             async with producer.transaction(Message("Orders", b"good")) as transaction:
-                assert transaction.message.unique_key == transaction.sent.message_id
+                assert transaction.message.message_id == transaction.sent.message_id
                 assert world.delivered("Orders") == []
                 if ending == "roll back":
                     transaction.roll_back()

@@ -100,7 +100,7 @@ async def test_a_received_transaction_is_sent_on_as_a_plain_message(
     again = await received(world, "next")
     assert (again.body, again.tags, again.transaction_id) == (b"paid", "a", None)
     assert again.properties["own"] == "1"
-    assert again.unique_key == message.unique_key
+    assert again.message_id == message.message_id
 
 
 @pytest.mark.behaviour("MV-16")

@@ -179,7 +179,7 @@ def python_simple(world: World, place: Place) -> None:
 
     async def main() -> None:
         await send(place, messages(topic, "sync", COUNT), "sync")
-        async with SimpleConsumer(group, name_servers=place.ns) as consumer:
+        async with SimpleConsumer(group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST) as consumer:
             consumer.subscribe(topic)
             found = await received(consumer, COUNT, invisible_s=60)
             equal(Counter(map(as_content, found)), Counter(expected("sync", COUNT)), "messages")
@@ -230,7 +230,7 @@ async def _folder(
     world: World, place: Path, ns: str, ns_port: int, port: int, first: str, second: str, crash: bool
 ) -> None:
     topic, group = world.fresh("pop_folder"), world.fresh("pop_group")
-    consumer = SimpleConsumer(group, name_servers=ns)
+    consumer = SimpleConsumer(group, name_servers=ns, consume_from=ConsumeFrom.FIRST)
     with world.server_stopped(world.broker(first, place, ns, port=port)) as broker:
         wait_registered(ns_port)
         with Client(broker.port) as client:

@@ -83,7 +83,7 @@ async def run():
             if len(got) == 3:
                 break
     print("consumed", sorted(got))
-    async with SimpleConsumer("popping", name_servers=where) as consumer:
+    async with SimpleConsumer("popping", name_servers=where, consume_from=ConsumeFrom.FIRST) as consumer:
         await consumer.subscribe("far")
         popped = []
         while len(popped) < 3:

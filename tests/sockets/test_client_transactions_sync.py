@@ -51,7 +51,7 @@ def _program(name_servers: str) -> None:
         result = producer.send_in_transaction(Message("Orders", b"one"), lambda _message: COMMIT)
         assert result.state is COMMIT
         with producer.transaction(Message("Orders", b"two")) as transaction:
-            assert transaction.message.unique_key
+            assert transaction.message.message_id
         with (
             pytest.raises(ZeroDivisionError),
             producer.transaction(Message("Orders", b"checked")),

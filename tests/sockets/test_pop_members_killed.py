@@ -27,10 +27,10 @@ MEMBERS, BATCH, INVISIBLE_S = 3, 32 if SECONDS > 60 else 8, 6
 IN_FLIGHT = 2 * BATCH
 MEMBER = """
 import asyncio, sys
-from orbitmq import SimpleConsumer
+from orbitmq import ConsumeFrom, SimpleConsumer
 
 async def main():
-    async with SimpleConsumer("killed", name_servers=sys.argv[1]) as consumer:
+    async with SimpleConsumer("killed", name_servers=sys.argv[1], consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe("orders")
         while True:
             messages = await consumer.receive(int(sys.argv[2]), float(sys.argv[3]), wait=5)

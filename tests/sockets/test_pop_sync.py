@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from orbitmq import Message
+from orbitmq import ConsumeFrom, Message
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.sync import Producer, SimpleConsumer
@@ -28,7 +28,9 @@ def taken(consumer: SimpleConsumer, count: int, invisible_s: float = 60) -> list
 
 def test_receive_settle_and_come_again(orbitmq_cluster: RunningCluster) -> None:
     sent(orbitmq_cluster, "a", "b", "c", "d")
-    with SimpleConsumer("billing", name_servers=orbitmq_cluster.name_server) as consumer:
+    with SimpleConsumer(
+        "billing", name_servers=orbitmq_cluster.name_server, consume_from=ConsumeFrom.FIRST
+    ) as consumer:
         consumer.subscribe("orders")
         first, second, third, fourth = taken(consumer, 4)
         assert consumer.ack(first) is Settled.DONE
@@ -46,7 +48,11 @@ def test_a_loop_renews_what_its_body_takes_long_for(orbitmq_cluster: RunningClus
     sent(orbitmq_cluster, "a", "b")
     found = []
     with SimpleConsumer(
-        "billing", name_servers=orbitmq_cluster.name_server, invisible_for=3, batch_size=2
+        "billing",
+        name_servers=orbitmq_cluster.name_server,
+        consume_from=ConsumeFrom.FIRST,
+        invisible_for=3,
+        batch_size=2,
     ) as consumer:
         consumer.subscribe("orders")
         for message in consumer:
@@ -61,7 +67,9 @@ def test_a_loop_renews_what_its_body_takes_long_for(orbitmq_cluster: RunningClus
 
 def test_messages_are_settled_on_any_thread(orbitmq_cluster: RunningCluster) -> None:
     sent(orbitmq_cluster, *map(str, range(20)))
-    with SimpleConsumer("billing", name_servers=orbitmq_cluster.name_server) as consumer:
+    with SimpleConsumer(
+        "billing", name_servers=orbitmq_cluster.name_server, consume_from=ConsumeFrom.FIRST
+    ) as consumer:
         consumer.subscribe("orders")
         messages = taken(consumer, 20, invisible_s=5)
         threads = [threading.Thread(target=message.ack) for message in messages]
@@ -82,7 +90,9 @@ def test_handlers_run_in_threads_until_the_consumer_is_closed(orbitmq_cluster: R
         done.release()
 
     servers = orbitmq_cluster.name_server
-    with SimpleConsumer("billing", name_servers=servers, concurrency=3) as consumer:
+    with SimpleConsumer(
+        "billing", name_servers=servers, consume_from=ConsumeFrom.FIRST, concurrency=3
+    ) as consumer:
         consumer.subscribe("orders")
         runner = threading.Thread(target=consumer.run, args=(handle,))
         runner.start()
@@ -90,6 +100,6 @@ def test_handlers_run_in_threads_until_the_consumer_is_closed(orbitmq_cluster: R
             assert done.acquire(timeout=20)
     runner.join(20)
     assert not runner.is_alive()
-    with SimpleConsumer("billing", name_servers=servers) as other:
+    with SimpleConsumer("billing", name_servers=servers, consume_from=ConsumeFrom.FIRST) as other:
         other.subscribe("orders")
         assert other.receive(wait=1) == []

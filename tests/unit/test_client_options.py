@@ -28,9 +28,9 @@ from orbitmq.testing import SimulatedRuntime
 
 # What a user's completion offers. A name that is added or goes away is a decision, made here.
 SURFACE = {
-    "Producer": "close fault_table group queues recall reply request send send_batch send_oneway start "
+    "Producer": "close fault_table flush group queues recall reply request send send_batch send_oneway start "
     "submit",
-    "TransactionProducer": "close fault_table group queues recall reply request send send_batch "
+    "TransactionProducer": "close fault_table flush group queues recall reply request send send_batch "
     "send_in_transaction send_oneway start submit transaction",
     "Consumer": "assignment batches close commit group messages on pause resume run start "
     "subscribe unsubscribe",
@@ -144,9 +144,24 @@ async def test_a_shared_client_has_its_own_limit(runtime: SimulatedRuntime) -> N
         orbitmq.Producer("group", client=client, max_async=7)
 
 
-def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(TypeError, match="'retry'"):
-        orbitmq.Producer("group", retry=3)  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("name", "wrong", "nearest"),
+    [
+        ("Producer", "retry", "retries"),
+        ("Producer", "timeout_ms", "timeout"),
+        ("Consumer", "consume_timeout_s", "consume_timeout"),
+        ("PullConsumer", "autocommit", "auto_commit"),
+        ("SimpleConsumer", "invisible_s", "invisible_for"),
+        ("AssignedConsumer", "name_server", "name_servers"),
+    ],
+)
+@pytest.mark.parametrize("door", [orbitmq, orbitmq.sync])
+def test_an_unknown_option_is_refused_and_the_nearest_named(
+    door: Any, name: str, wrong: str, nearest: str
+) -> None:
+    for error in (ValidationError, TypeError):
+        with pytest.raises(error, match=f"there is no option '{wrong}': did you mean '{nearest}'"):
+            made(getattr(door, name), **{wrong: 3})
 
 
 @pytest.mark.parametrize("name", CLASSES)

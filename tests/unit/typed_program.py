@@ -56,7 +56,7 @@ def pause(tries: int) -> Duration:
 
 
 async def check(message: ReceivedMessage) -> TransactionState:
-    return TransactionState.COMMIT if message.unique_key else TransactionState.UNKNOWN
+    return TransactionState.COMMIT if message.message_id else TransactionState.UNKNOWN
 
 
 async def produce() -> SendResult | None:

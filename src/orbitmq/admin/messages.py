@@ -174,6 +174,6 @@ class MessageAdmin:
             message
             for _, messages in answers.told
             for message in messages
-            if message.topic == topic and (message.unique_key == key if unique else key in message.keys)
+            if message.topic == topic and (message.message_id == key if unique else key in message.keys)
         ]
         return answers.partial(sorted(found, key=lambda message: message.store_timestamp_ms))

@@ -122,7 +122,7 @@ class TimerAdmin:
 
     def _described(self, message: ReceivedMessage, found: Sequence[ReceivedMessage]) -> TimerMessage:
         properties = message.properties
-        topic, unique_id = properties.get(names.REAL_TOPIC, ""), message.unique_key or ""
+        topic, unique_id = properties.get(names.REAL_TOPIC, ""), message.properties.get(names.UNIQ_KEY, "")
         out_ms = whole_number(properties.get(names.TIMER_OUT_MS, "")) or 0
         named = (unique_id, f"{topic}+{unique_id}")
         recalled = any(other.properties.get(names.TIMER_DEL_UNIQKEY) in named for other in found)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.name_servers import parse_source
-from orbitmq.errors import ValidationError
+from orbitmq.errors import UnknownOptionError, ValidationError
 from orbitmq.wire.addresses import Source, shown
 
 O = TypeVar("O")  # noqa: E741
@@ -47,6 +49,12 @@ def options_of(kind: type[O], keywords: Mapping[str, Any]) -> O:
     client = keywords.get("client")
     if client is not None:
         _check_shared(client, keywords)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in keywords:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+            raise UnknownOptionError(f"there is no option {name!r}: {hint}")
     return kind(**keywords)
 
 

@@ -167,15 +167,15 @@ class Message:
         return -level if text.startswith("-") else level
 
     @property
-    def unique_key(self) -> str | None:
-        """The id that the sending client gave it (``UNIQ_KEY``)."""
+    def message_id(self) -> str | None:
+        """The id that the sending client gave it (``UNIQ_KEY``), None before it is sent."""
         return self.properties.get(property_names.UNIQ_KEY)
 
     @property
     def transaction_id(self) -> str | None:
         """The unique id when the message belongs to a transaction, else None (behaviour MV-12)."""
         is_half = self.properties.get(property_names.TRANSACTION_PREPARED) == "true"
-        return self.unique_key if is_half else None
+        return self.message_id if is_half else None
 
     @property
     def wait_stored(self) -> bool:
@@ -294,8 +294,8 @@ class ReceivedMessage(Message):
 
     @property
     def message_id(self) -> str:
-        """``UNIQ_KEY`` when the sender set one, else the broker's offset id, as Java's ``getMsgId``."""
-        return self.unique_key or self.offset_message_id
+        """The id that the sending client gave it, else the broker's offset id, as Java's ``getMsgId``."""
+        return self.properties.get(property_names.UNIQ_KEY) or self.offset_message_id
 
     @property
     def queue(self) -> MessageQueue:

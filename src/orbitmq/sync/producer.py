@@ -25,6 +25,7 @@ class _Producer(BlockingClient[C]):
     send_oneway = blocking(producer.Producer.send_oneway)
     request = blocking(producer.Producer.request)
     reply = blocking(producer.Producer.reply)
+    flush = blocking(producer.Producer.flush)
     recall = blocking(producer.Producer.recall)
     queues = blocking(producer.Producer.queues)
     fault_table = on_loop(producer.Producer.fault_table)

@@ -180,7 +180,8 @@ class World:
     def simple_consumer(
         self, group: str = "test_consumer", **options: Unpack[SimpleKeywords]
     ) -> SimpleConsumer:
-        """A consumer that asks for messages, in the group ``group``."""
+        """A consumer that asks for messages and begins at the first one unless told otherwise."""
+        options.setdefault("consume_from", ConsumeFrom.FIRST)
         options.setdefault("name_servers", self.name_server)
         options.setdefault("runtime", self.runtime)
         return SimpleConsumer(group, **options)

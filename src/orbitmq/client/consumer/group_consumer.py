@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from orbitmq.client.consumer.admin_requests import PushMember
 from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
+from orbitmq.client.consumer.assignment_watch import AssignmentWatch
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.intake import Intake
 from orbitmq.client.consumer.membership import Membership, tag_filter
@@ -69,6 +71,9 @@ class GroupConsumer(InBlock):
         # Where the user's handlers run.
         self._workers: set[asyncio.Task[None]] = set()
         self._mode = mode
+        self._watch = AssignmentWatch(
+            group, settings.on_assigned, settings.on_revoked, self._client.runtime.threads
+        )
         self._assemble()
 
     def _assemble(self) -> None:
@@ -104,7 +109,9 @@ class GroupConsumer(InBlock):
         )
         self._popped = self._may_pop(limits)
         allocate = None if settings.broadcast else settings.allocate
-        self._rebalancer = Rebalancer(self._client, calls, group, self._queues, self._popped, allocate)
+        self._rebalancer = Rebalancer(
+            self._client, calls, group, self._queues, self._popped, allocate, self._queues_changed
+        )
         self._member = PushMember(
             self._membership,
             self._mode,
@@ -146,7 +153,12 @@ class GroupConsumer(InBlock):
 
     async def _lock_lost(self, queue: MessageQueue) -> None:
         await self._queues.drop(queue)
+        self._queues_changed()
         self._rebalancer.soon()
+
+    def _queues_changed(self) -> None:
+        if self._watch.wanted and self._life.running:
+            self._background.spawn(self._watch.tell(self.assignment), "assignment")
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -212,6 +224,8 @@ class GroupConsumer(InBlock):
             await self._offsets.close()
         if self._popped is not None:
             await self._popped.close(as_seconds(self._settings.close_timeout))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._watch.tell(tuple), as_seconds(self._settings.close_timeout))
         await self._client.unregister_consumer(self.group)
         if self._tracer is not None:
             await self._tracer.close()
@@ -270,6 +284,7 @@ class GroupConsumer(InBlock):
         await self._queues.drop_unwanted()
         if self._popped is not None:
             await self._popped.drop_unwanted()
+        self._queues_changed()
         self._rebalancer.soon()
 
     def pause(self, *topics: str) -> None:

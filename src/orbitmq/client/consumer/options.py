@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TypedDict
 
 from orbitmq.client.consumer.allocation import Allocation, ByBroker, average
+from orbitmq.client.consumer.assignment_watch import QueuesChanged
 from orbitmq.client.consumer.delivery import FAILURE_PAUSE_S
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.core.instance import ClientInstance
@@ -79,6 +80,8 @@ class SharingKeywords(PullingKeywords, total=False):
     consume_timeout: Duration
     hooks: Sequence[ConsumeHook]
     trace: bool | str
+    on_assigned: QueuesChanged | None
+    on_revoked: QueuesChanged | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,8 @@ class SharingOptions(PullingOptions):
     consume_timeout: Duration = 900.0
     hooks: Sequence[ConsumeHook] = ()
     trace: bool | str = False
+    on_assigned: QueuesChanged | None = None
+    on_revoked: QueuesChanged | None = None
 
 
 class ConsumerKeywords(SharingKeywords, total=False):
@@ -133,6 +138,10 @@ class ConsumerOptions(SharingOptions):
         if not isinstance(self.allocate, ByBroker) and not callable(self.allocate):
             raise ValidationError(f"allocate must be a function or ByBroker(), got {self.allocate!r}")
         check_kind("limits", self.limits, FlowLimits | None)
+        for name in ("on_assigned", "on_revoked"):
+            callback = getattr(self, name)
+            if callback is not None and not callable(callback):
+                raise ValidationError(f"{name} must be a function of a list of queues, got {callback!r}")
 
 
 class PullKeywords(SharingKeywords, total=False):
@@ -184,7 +193,6 @@ class SimpleKeywords(MemberKeywords, total=False):
 class SimpleOptions(MemberOptions):
     """:class:`SimpleKeywords` with their defaults."""
 
-    consume_from: ConsumeFrom = ConsumeFrom.FIRST
     invisible_for: Duration = 60.0
     ordered: bool = False
     concurrency: int = 20

@@ -57,6 +57,9 @@ class PullConsumer(GroupConsumer):
             for this time.
         hooks: see every message before and after it is handled.
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
+        on_assigned: called with the list of queues that this member has got; a plain function runs in a
+            thread.
+        on_revoked: called with the list of queues that it has no longer, whose offsets are committed.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``).
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         client: share the connections of another client instance.

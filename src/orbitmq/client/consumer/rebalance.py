@@ -59,6 +59,7 @@ class Rebalancer:
         popped: pops the queues that the broker wants popped; None when the consumer cannot.
         allocate: how the group shares, or that the broker does; None when every member has all queues
             (broadcasting).
+        changed: called after each round of a topic: other queues may be ours now.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Rebalancer:
         owner: PulledOwner,
         popped: QueueOwner | None,
         allocate: Allocation | ByBroker | None,
+        changed: Callable[[], None],
     ) -> None:
         self._client = client
         self._calls = calls
@@ -76,6 +78,7 @@ class Rebalancer:
         self._owner = owner
         self._popped = popped
         self._allocate = allocate
+        self._changed = changed
         self._wake = asyncio.Event()
         # Since when a broker that shares has not assigned us a queue of the routes.
         self._left_out: dict[MessageQueue, float] = {}
@@ -158,7 +161,9 @@ class Rebalancer:
         new = [(owner, queue) for owner in wanted for queue in sorted(wanted[owner] - have[owner])]
         if shared and new:
             await self._client.runtime.clock.sleep(HAND_OVER_S)
-        return all(await asyncio.gather(*(owner.take(queue) for owner, queue in new)))
+        taken = await asyncio.gather(*(owner.take(queue) for owner, queue in new))
+        self._changed()
+        return all(taken)
 
     def _note_left_out(self, topic: str, queues: set[MessageQueue]) -> None:
         """A broker that shares sees a route later than we do: what it leaves out is not always another's."""

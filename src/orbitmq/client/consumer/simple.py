@@ -72,7 +72,7 @@ class SimpleConsumer(InBlock):
             or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
         client_id: the name by which brokers know this client; each member of a group needs another one. Made
             of host, process and a random number by default.
-        consume_from: FIRST or LAST: where a group begins that is new at a broker.
+        consume_from: LAST or FIRST: where a group begins that is new at a broker.
         invisible_for: seconds, or a timedelta: how long a received message is this consumer's, 0.001 s to
             3 days.
         ordered: queue by queue in order: nothing behind a message that is not done.

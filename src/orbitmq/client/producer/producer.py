@@ -348,6 +348,18 @@ class Producer(InBlock):
                 return collected
         return self._submitted.start(self._send_taken(taken(message), options), done)
 
+    async def flush(self) -> None:
+        """Send what ``auto_batch`` has collected, and wait until nothing is under way that was sent before.
+
+        Each result, or error, is where it always is: with its awaited send, its future, its callback. It
+        takes no longer than the timeouts of those sends.
+
+        Raises:
+            ClientStateError: the producer is not running, or was started in another event loop.
+        """
+        self._life.check_here()
+        await self._unsent.flushed()
+
     async def recall(self, topic: str, handle: str, *, timeout: Duration | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.
 

@@ -76,7 +76,7 @@ class Transaction:
     """A transaction under way, inside ``async with producer.transaction(message)``.
 
     Attributes:
-        message: a copy of the message; its ``unique_key`` is the one that ``check`` will see.
+        message: a copy of the message; its ``message_id`` is the one that ``check`` will see.
         sent: where the half message was stored.
         state: how the transaction will end when the block is left without an exception.
     """
@@ -101,12 +101,12 @@ class TransactionProducer(Producer):
     ::
 
         async def check(message: ReceivedMessage) -> TransactionState:
-            paid = await database.is_paid(message.unique_key)
+            paid = await database.is_paid(message.message_id)
             return TransactionState.COMMIT if paid else TransactionState.ROLLBACK
 
         async with TransactionProducer("shop", check=check) as producer:
             async with producer.transaction(Message("orders", b"4711")) as transaction:
-                await database.pay(transaction.message.unique_key)
+                await database.pay(transaction.message.message_id)
 
     Args:
         group: the producer group. Brokers ask any member of it about open transactions.
@@ -139,7 +139,7 @@ class TransactionProducer(Producer):
 
         Args:
             execute: the sender's own work, such as a database transaction. It gets a copy of the message
-                whose ``unique_key`` is the one that ``check`` will see. A plain function runs in a thread.
+                whose ``message_id`` is the one that ``check`` will see. A plain function runs in a thread.
             timeout: for sending the half message.
 
         Returns:

@@ -60,6 +60,13 @@ class Unsent:
                 self._group, unsent,
             )  # fmt: skip
 
+    async def flushed(self) -> None:
+        """Send collected messages, and wait for the answers of all that are under way now."""
+        if self._batches is not None:
+            self._batches.flush()
+        if under_way := self._under_way():
+            await asyncio.wait(under_way)
+
     async def sent(self) -> None:
         """Send collected messages and wait for all answers, 10 s at most; log how many are missing then."""
         if self._batches is not None:

@@ -424,6 +424,7 @@ class Load:
         consumer = SimpleConsumer(
             group,
             name_servers=self._site.name_servers,
+            consume_from=ConsumeFrom.FIRST,
             runtime=self._site.machines[machine].runtime,
             invisible_for=POP_INVISIBLE_S,
             ordered=group == FIFO_GROUP,

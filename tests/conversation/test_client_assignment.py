@@ -1,0 +1,79 @@
+"""What a program hears of its queues, and waits for before it goes on: on_assigned, on_revoked, flush."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from orbitmq import (
+    AutoBatch,
+    ClientStateError,
+    Message,
+    MessageQueue,
+    PullConsumer,
+    ValidationError,
+)
+from orbitmq.testing import World
+
+TOPIC = "orders"
+
+
+@pytest.mark.behaviour("SH-06")
+async def test_a_member_hears_which_queues_come_and_go(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    known: set[MessageQueue] = set()
+
+    async def assigned(queues: list[MessageQueue]) -> None:
+        assert queues
+        assert known.isdisjoint(queues)
+        known.update(queues)
+
+    def revoked(queues: list[MessageQueue]) -> None:
+        assert known.issuperset(queues)
+        known.difference_update(queues)
+        raise RuntimeError("a callback that raises is logged")
+
+    async with world.producer() as producer:
+        await producer.send(Message(TOPIC, b"x"))
+        queues = sorted(await producer.queues(TOPIC))
+    one = world.consumer("group", on_assigned=assigned, on_revoked=revoked)
+    one.subscribe(TOPIC)
+    async with one:
+        await world.until(lambda: known == set(queues))
+        async with world.consumer("group") as two:
+            two.subscribe(TOPIC)
+            await world.until(lambda: len(known) == len(queues) / 2)
+            assert known == {queue for queue in one.assignment() if queue.topic == TOPIC}
+        await world.until(lambda: known == set(queues))
+        one.unsubscribe(TOPIC)
+        await world.until(lambda: not known)
+        one.subscribe(TOPIC)
+        await world.until(lambda: known == set(queues))
+    assert not known
+
+
+def test_a_callback_that_is_none_is_refused() -> None:
+    with pytest.raises(ValidationError, match="on_assigned must be a function of a list of queues, got 3"):
+        PullConsumer("group", on_assigned=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.behaviour("BA-10")
+@pytest.mark.parametrize("options", [{}, {"auto_batch": AutoBatch(linger=60)}, {"max_in_flight": 2}])
+async def test_flush_waits_for_all_that_was_sent_before(
+    orbitmq_world: World, options: dict[str, Any]
+) -> None:
+    world = orbitmq_world
+    begin = world.clock.monotonic()
+    async with world.producer(**options) as producer:
+        await producer.flush()  # nothing to wait for
+        results = [producer.submit(Message(TOPIC, b"%d" % number)) for number in range(20)]
+        waiting = asyncio.create_task(producer.send(Message(TOPIC, b"awaited")))
+        await asyncio.sleep(0)
+        await producer.flush()
+        assert all(result.done() for result in results)
+        assert world.clock.monotonic() - begin < 10
+        assert (await waiting).message_id
+    with pytest.raises(ClientStateError):
+        await producer.flush()
