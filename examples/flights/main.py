@@ -78,7 +78,7 @@ class Demo:
 
     def on_cluster(self, line: dict[str, Any]) -> None:
         """Take the line that ``orbitmq up`` prints once all servers serve."""
-        self.name_server = line["nameServer"]
+        self.name_server = line["name_server"]
 
     async def run(self) -> Audit:
         """The whole way of the flights.

@@ -83,7 +83,7 @@ class Machines:
         )
         if answer.returncode:
             return {}
-        return {(row["name"], row["broker_id"]): row for row in json.loads(answer.stdout)}
+        return {(row["broker"], row["broker_id"]): row for row in json.loads(answer.stdout)["brokers"]}
 
     def until_copied(self, master_host: str) -> None:
         deadline = time.monotonic() + LIMIT_S

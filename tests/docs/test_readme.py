@@ -51,7 +51,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline())["nameServer"]
+            yield json.loads(process.stdout.readline())["name_server"]
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0

@@ -67,7 +67,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not line:
         pytest.fail(process.communicate()[1])
     try:
-        yield json.loads(line)["nameServer"]
+        yield json.loads(line)["name_server"]
     finally:
         assert stop(process) == (0, "", "")
 
@@ -131,14 +131,14 @@ def test_a_topic_from_creation_to_deletion(orbitmq: Command, monkeypatch: pytest
     assert "TBW102" not in orbitmq("topic", "list")
     assert "TBW102" in orbitmq("topic", "list", "--all")
     route = json.loads(orbitmq("topic", "route", "life", "--json"))
-    assert [(entry["brokerName"], entry["writeQueues"]) for entry in route] == [
+    assert [(entry["broker"], entry["write_queues"]) for entry in route["brokers"]] == [
         ("broker-a", 3),
         ("broker-b", 3),
     ]
     orbitmq("send", "life", "m", "--count", "2", "--quiet")
     status = json.loads(orbitmq("topic", "status", "life", "--json"))
-    assert sum(entry["count"] for entry in status["queues"]) == 2
-    assert status["leftOut"] == []
+    assert sum(entry["messages"] for entry in status["queues"]) == 2
+    assert status["left_out"] == []
     assert "2 messages in 6 queues" in orbitmq("topic", "status", "life")
 
     assert "would delete life: 6 queues, 2 messages" in orbitmq("topic", "delete", "life", "--dry-run")
@@ -152,15 +152,15 @@ def test_a_topic_from_creation_to_deletion(orbitmq: Command, monkeypatch: pytest
 
 
 def test_the_cluster_is_listed(orbitmq: Command) -> None:
-    brokers = json.loads(orbitmq("cluster", "list", "--json"))
-    assert [(broker["name"], broker["broker_id"]) for broker in brokers] == [("broker-a", 0), ("broker-b", 0)]
+    brokers = json.loads(orbitmq("cluster", "list", "--json"))["brokers"]
+    assert [(one["broker"], one["broker_id"]) for one in brokers] == [("broker-a", 0), ("broker-b", 0)]
     assert "broker-b" in orbitmq("cluster", "list")
 
 
 def test_the_cluster_is_watched(name_server: str) -> None:
     process = start("cluster", "list", "--watch", "--json", "-n", name_server)
     for _ in range(2):
-        brokers = json.loads(first_line(process))
+        brokers = json.loads(first_line(process))["brokers"]
         assert [(broker["role"], broker["special_services"]) for broker in brokers] == [("master", True)] * 2
     code, _, errors = stop(process)
     assert (code, errors) == (130, "")
@@ -191,7 +191,7 @@ def test_a_watch_into_a_pipe_comes_at_once_and_goes_on_without_a_name_server(tmp
 
 def test_the_bench_reads_back_what_it_sent(orbitmq: Command) -> None:
     for batch in ("1", "8"):
-        results = json.loads(orbitmq("bench", "--messages", "500", "--batch", batch, "--json"))
+        results = json.loads(orbitmq("bench", "--messages", "500", "--batch", batch, "--json"))["phases"]
         assert [(result["phase"], result["messages"]) for result in results] == [
             ("send", 500),
             ("receive", 500),
@@ -378,7 +378,7 @@ def wait_until_copied(command: Command) -> None:
     """Return when the slave's log ends where its master's does."""
     deadline = time.monotonic() + READY_LIMIT_S
     while True:
-        states = json.loads(command("cluster", "list", "--json"))
+        states = json.loads(command("cluster", "list", "--json"))["brokers"]
         if len({state["log_end"] for state in states}) == 1 and len(states) == 2:
             return
         assert time.monotonic() < deadline, states
@@ -395,7 +395,7 @@ def test_up_with_replicas_copies_what_is_sent(
     try:
         started = json.loads(first_line(process))
         assert list(started["brokers"]) == ["broker-a", "broker-a-1"]
-        monkeypatch.setenv("NAMESRV_ADDR", started["nameServer"])
+        monkeypatch.setenv("NAMESRV_ADDR", started["name_server"])
         for number in range(20):
             command("send", "copied", str(number))
         wait_until_copied(command)
@@ -426,7 +426,7 @@ def test_a_slave_that_stands_still_is_listed_with_what_it_lacks(
     arguments = ("--port", "0", "--brokers", "1", "--replicas", "2", "--json", "--dir", str(tmp_path))
     process = start("up", *arguments, "--set", "mappedFileSizeCommitLog=4194304")
     try:
-        monkeypatch.setenv("NAMESRV_ADDR", json.loads(first_line(process))["nameServer"])
+        monkeypatch.setenv("NAMESRV_ADDR", json.loads(first_line(process))["name_server"])
         command("send", "copied", "one")
         wait_until_copied(command)
         slave = process_of(tmp_path, "broker-a-1")
@@ -434,15 +434,15 @@ def test_a_slave_that_stands_still_is_listed_with_what_it_lacks(
         command("send", "copied", "x" * 1000)
         # No sender waits for it, and nobody has looked before.
         time.sleep(1.5)
-        master, late = json.loads(command("cluster", "list", "--json"))
+        master, late = json.loads(command("cluster", "list", "--json"))["brokers"]
         os.kill(slave, signal.SIGCONT)
         assert (master["role"], late["role"]) == ("master", "slave")
         assert master["lag_bytes"] is None
         assert late["problem"]
         assert late["lag_bytes"] > 1000
-        assert late["lag_ms"] >= 1000
+        assert late["lag"] >= 1
         assert late["in_sync"] is False
-        assert late["silent_ms"] >= 1000
+        assert late["silent"] >= 1
     finally:
         assert stop(process)[0] == 0
 

@@ -64,15 +64,15 @@ def test_dead_letters_are_seen_and_come_back(orbitmq: Command, orbitmq_cluster: 
     shown = orbitmq("dlq", "show", "billing", "--count", "5").splitlines()
     assert len(shown) == 6
     assert " orders " in shown[1]
-    lines = orbitmq("dlq", "export", "billing", "--filter", "n >= 3 AND n < 6").splitlines()
+    lines = orbitmq("dlq", "export", "billing", "--sql", "n >= 3 AND n < 6").splitlines()
     assert sorted(json.loads(line)["body"] for line in lines) == ["3", "4", "5"]
     assert orbitmq("dlq", "export", "billing", "--to", "1h") == ""
     assert len(orbitmq("dlq", "export", "billing", "--from", "1h", "--to", "2099-01-01").splitlines()) == 12
 
-    counted = json.loads(orbitmq("dlq", "redrive", "billing", "--dry-run", "--filter", "n < 4", "--json"))
+    counted = json.loads(orbitmq("dlq", "redrive", "billing", "--dry-run", "--sql", "n < 4", "--json"))
     assert sum(job["sent"] for job in counted["jobs"]) == 4
     assert ended(orbitmq) == []
-    assert "running" in orbitmq("dlq", "redrive", "billing", "--rate", "2000/s", "--filter", "n < 4")
+    assert "running" in orbitmq("dlq", "redrive", "billing", "--rate", "2000/s", "--sql", "n < 4")
     assert sum(job["sent"] for job in ended(orbitmq)) == 4
     orbitmq("dlq", "redrive", "billing")
     jobs = ended(orbitmq)

@@ -68,7 +68,7 @@ class Frozen:
         return f"broker-b at {self._address}: {GONE}; {end}\n"
 
     def json(self) -> list[dict[str, str]]:
-        return [{"brokerName": "broker-b", "address": self._address, "reason": GONE}]
+        return [{"broker": "broker-b", "address": self._address, "reason": GONE}]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def orbitmq(
     """The command in an empty folder; broker-b stands still."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-    monkeypatch.setitem(Admin.__init__.__kwdefaults__, "timeout_ms", TIMEOUT_MS)
+    monkeypatch.setitem(Admin.__init__.__kwdefaults__, "timeout", TIMEOUT_MS / 1000)
     cluster.freeze()
     yield command
     cluster.thaw()
@@ -111,7 +111,7 @@ def orbitmq(
 
 def wait_until_it_answers(command: Command) -> None:
     deadline = time.monotonic() + READY_LIMIT_S
-    while any(broker["problem"] for broker in json.loads(command("cluster", "list", "--json"))):
+    while any(broker["problem"] for broker in json.loads(command("cluster", "list", "--json"))["brokers"]):
         assert time.monotonic() < deadline
 
 
@@ -155,7 +155,7 @@ def test_json_stays_one_document_that_names_who_is_missing(
     orbitmq: Command, cluster: Frozen, words: list[str], count: Callable[[dict[str, list[object]]], int]
 ) -> None:
     told = json.loads(orbitmq(*words, "--json", code=1, out=True))
-    assert (count(told), told["leftOut"]) == (1, cluster.json())
+    assert (count(told), told["left_out"]) == (1, cluster.json())
 
 
 def test_messages_of_the_other_broker_are_printed(orbitmq: Command) -> None:

@@ -110,7 +110,7 @@ def test_a_wrong_command_line_is_one_line(orbitmq: Command, words: list[str], sa
 def test_a_reset_beyond_the_queue_names_its_ends(orbitmq: Command) -> None:
     orbitmq("topic", "create", "orders", "--queues", "1")
     orbitmq("group", "create", "g")
-    broker = json.loads(orbitmq("topic", "route", "orders", "--json"))[0]["brokerName"]
+    broker = json.loads(orbitmq("topic", "route", "orders", "--json"))["brokers"][0]["broker"]
     text = orbitmq(
         "group", "reset", "g", "orders", "--offset", "9", "--queue", f"{broker}:0", "--yes", code=1
     )

@@ -30,11 +30,11 @@ def orbitmq(name_server: str, monkeypatch: pytest.MonkeyPatch, command: Command)
 
 def test_a_message_is_shown_by_both_of_its_ids(orbitmq: Command) -> None:
     sent = json.loads(orbitmq("send", "shown", "héllo", "--tag", "A", "--key", "k1", "--json"))
-    by_unique_id = json.loads(orbitmq("message", "get", sent["messageId"], "-t", "shown", "--json"))
-    text = orbitmq("message", "get", by_unique_id["offsetMessageId"])
+    by_unique_id = json.loads(orbitmq("message", "get", sent["message_id"], "-t", "shown", "--json"))
+    text = orbitmq("message", "get", by_unique_id["offset_message_id"])
     assert "body         héllo\n" in text
     assert "queue        broker-a[" in text
-    by_place = json.loads(orbitmq("message", "get", by_unique_id["offsetMessageId"], "--json"))
+    by_place = json.loads(orbitmq("message", "get", by_unique_id["offset_message_id"], "--json"))
     assert by_place == by_unique_id
     assert by_place["keys"] == ["k1"]
 
@@ -78,7 +78,7 @@ def test_nothing_found_and_wrong_input_are_one_line(orbitmq: Command) -> None:
     error = orbitmq("message", "find", "empty", "--key", "none", code=1)
     assert error == "no message of empty has the key none\n"
     found = json.loads(orbitmq("message", "find", "empty", "--key", "none", "--json", code=1, out=True))
-    assert found == {"messages": [], "leftOut": []}
+    assert found == {"topic": "empty", "key": "none", "messages": [], "left_out": []}
     assert "--count 0: expected 1 or more" in orbitmq("message", "find", "t", "-k", "x", "-c", "0", code=2)
     assert "hexadecimal digits" in orbitmq("message", "get", "4711", code=1)
     assert "unique id 4711" in orbitmq("message", "get", "4711", "--topic", "empty", code=1)

@@ -46,27 +46,27 @@ def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
         for number in range(3)
     ]
     [broker] = json.loads(orbitmq("timer", "list", "--json"))["brokers"]
-    assert (broker["waiting"], broker["topics"], broker["oldestLate"]) == (3, {"later": 3}, None)
+    assert (broker["waiting"], broker["topics"], broker["oldest_late"]) == (3, {"later": 3}, None)
     assert sum(broker["minutes"].values()) == 3
     text = orbitmq("timer", "list", "--minutes", "1")
     assert "broker-a  later        3\n" in text
     assert "due in minute" in text
 
-    found = shown(orbitmq, sent[0]["messageId"])
+    found = shown(orbitmq, sent[0]["message_id"])
     assert (found["topic"], found["state"], found["body"]) == ("later", "waiting", "héllo 0")
-    assert found["recallHandle"] == sent[0]["recallHandle"]
-    lines = orbitmq("timer", "show", sent[0]["messageId"]).splitlines()
-    assert lines[6:8] == ["tags          -", "keys          -"]
-    error = orbitmq("timer", "cancel", sent[0]["messageId"], code=2)
+    assert found["recall_handle"] == sent[0]["recall_handle"]
+    lines = orbitmq("timer", "show", sent[0]["message_id"]).splitlines()
+    assert lines[6:8] == ["tags           -", "keys           -"]
+    error = orbitmq("timer", "cancel", sent[0]["message_id"], code=2)
     assert "--yes" in error
-    text = orbitmq("timer", "cancel", sent[0]["messageId"], "--yes")
-    assert text == f"recalled {sent[0]['messageId']}\n"
-    error = orbitmq("timer", "cancel", sent[0]["recallHandle"], "--yes", code=1)
+    text = orbitmq("timer", "cancel", sent[0]["message_id"], "--yes")
+    assert text == f"recalled {sent[0]['message_id']}\n"
+    error = orbitmq("timer", "cancel", sent[0]["recall_handle"], "--yes", code=1)
     assert "recalled already" in error
-    json.loads(orbitmq("timer", "cancel", sent[1]["recallHandle"], "--yes", "--json"))
+    json.loads(orbitmq("timer", "cancel", sent[1]["recall_handle"], "--yes", "--json"))
     [broker] = json.loads(orbitmq("timer", "list", "--json"))["brokers"]
     assert broker["topics"] == {"later": 1}
-    orbitmq("timer", "cancel", sent[2]["messageId"], "--yes")
+    orbitmq("timer", "cancel", sent[2]["message_id"], "--yes")
     [broker] = json.loads(orbitmq("timer", "list", "--json"))["brokers"]
     assert (broker["waiting"], broker["topics"], broker["minutes"]) == (0, {}, {})
 
@@ -74,9 +74,9 @@ def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
 def test_what_is_delivered_is_shown_as_that(orbitmq: Command) -> None:
     sent = json.loads(orbitmq("send", "soon", "x", "--delay", "0.3", "--json"))
     deadline = time.monotonic() + 20
-    while (found := shown(orbitmq, sent["messageId"]))["state"] != "delivered":
+    while (found := shown(orbitmq, sent["message_id"]))["state"] != "delivered":
         assert time.monotonic() < deadline, found
-    error = orbitmq("timer", "cancel", sent["messageId"], "--yes", code=1)
+    error = orbitmq("timer", "cancel", sent["message_id"], "--yes", code=1)
     assert "timestamp invalid: its message was delivered" in error
 
 

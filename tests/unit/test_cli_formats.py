@@ -53,6 +53,6 @@ def test_json_gives_text_as_text_and_bytes_as_hex() -> None:
     assert as_json(received())["body"] == "hello"
     shown = as_json(received(b"\xff"))
     assert "body" not in shown
-    assert shown["bodyHex"] == "ff"
-    assert shown["queueOffset"] == 41
-    assert shown["messageId"] == "ID1"
+    assert shown["body_hex"] == "ff"
+    assert shown["queue_offset"] == 41
+    assert shown["message_id"] == "ID1"

@@ -14,7 +14,8 @@ from orbitmq.admin import BrokerInfo, IncompleteError, LeftOut, Partial
 from orbitmq.admin.answers import Answers, left_out
 from orbitmq.cli import bench
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
-from orbitmq.cli.partial import done, of_all, plain_left_out, tell_not_done, tell_not_shown, told, without
+from orbitmq.cli.partial import done, of_all, tell_not_done, tell_not_shown, without
+from orbitmq.cli.view import View
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 
@@ -89,8 +90,6 @@ def test_a_broker_that_has_nothing_of_it_has_answered_too() -> None:
 
 
 def test_what_is_there_is_shown_and_what_is_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asyncio.run(told(answers())) == ("all", ())
-    assert asyncio.run(told(answers(SILENT))) == ("some", (SILENT,))
     assert asyncio.run(done(succeeds())) == ("all", ())
     assert asyncio.run(done(fails([1]))) == ([1], (SILENT,))
     assert tell_not_shown([SILENT, REFUSES], "its queues are") == EXIT_FAILED
@@ -101,9 +100,10 @@ def test_what_is_there_is_shown_and_what_is_not_is_told(capsys: pytest.CaptureFi
     assert tell_not_shown([], "its queues are") == EXIT_OK
     assert without([SILENT, REFUSES]) == ", without those of broker-b, broker-c"
     assert without([]) == ""
-    assert plain_left_out([SILENT]) == [
-        {"brokerName": "broker-b", "address": "h:2", "reason": "no answer in 5 s"}
-    ]
+    assert View({"group": "g"}, left_out=[SILENT]).as_json() == {
+        "group": "g",
+        "left_out": [{"broker": "broker-b", "address": "h:2", "reason": "no answer in 5 s"}],
+    }
 
 
 def test_what_was_not_done_is_told_with_how_to_finish(capsys: pytest.CaptureFixture[str]) -> None:

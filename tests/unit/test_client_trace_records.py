@@ -24,7 +24,14 @@ def of(*texts: str, client: str = "9.9.9.9:5") -> list[TraceStep]:
 
 def test_a_send_is_read_in_each_length_that_clients_have_written() -> None:
     sent = TraceStep(
-        "send", instant(1000), "pg", "9.9.9.9:5", "success", 0.003, topic="orders", broker="1.2.3.4:10911"
+        "send",
+        instant(1000),
+        "pg",
+        "9.9.9.9:5",
+        "success",
+        0.003,
+        topic="orders",
+        broker_address="1.2.3.4:10911",
     )
     assert of(pub("true")) == of(pub("OFFSETID", "true")) == of(pub("OFFSETID", "true", "host")) == [sent]
     assert of(pub("OFFSETID", "false"))[0].result == "failure"

@@ -20,6 +20,11 @@ except ImportError:
     sys.exit(EXIT_USAGE)
 
 T = TypeVar("T")
+# Options that commands share: the same letter always means the same.
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative=())]
+DryRun = Annotated[bool, Parameter(negative=())]
+Topic = Annotated[str | None, Parameter(name=["--topic", "-t"])]
+Count = Annotated[int, Parameter(name=["--count", "-c"])]
 
 
 @Parameter(name="*")
@@ -33,7 +38,7 @@ class Common:
         Addresses of the name servers, host:port;host:port, or where the list is: http://host:8080/path or
         dns://name:port. Default: $NAMESRV_ADDR, else 127.0.0.1:9876.
     json
-        Print JSON: one document, or one line for each message.
+        Print JSON: one object, or one object a line for each message.
     """
 
     name_servers: Annotated[str | None, Parameter(name=["--name-servers", "-n"])] = None

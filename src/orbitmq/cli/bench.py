@@ -104,7 +104,7 @@ def bench(
     seconds: float | None = None,
     size: Annotated[int, Parameter(name=["--size", "-s"])] = 128,
     in_flight: Annotated[int, Parameter(name=["--in-flight", "-i"])] = 256,
-    batch: Annotated[int, Parameter(name=["--batch", "-b"])] = 1,
+    batch: Annotated[int, Parameter(name=["--batch"])] = 1,
     timeout_ms: int = 10_000,
     receive: bool = True,
     faults: Faults = Faults(),  # noqa: B008 - immutable
@@ -149,10 +149,8 @@ def bench(
 
 def _print(results: list[Result], watch: BrokerWatch | None, common: Common) -> None:
     if common.json:
-        shown = [_as_json(result) for result in results]
-        if watch is not None:
-            shown[0]["brokers"] = watch.as_json()
-        print_json(shown)
+        brokers = {} if watch is None else watch.as_json()
+        print_json({"phases": [_as_json(result) for result in results], **brokers})
     else:
         rows = [
             [r.phase, r.messages, f"{r.seconds:.2f}", r.rate, _ms(r.p50_ms), _ms(r.p99_ms), _ms(r.p999_ms)]
@@ -173,10 +171,10 @@ def _as_json(result: Result) -> dict[str, object]:
         "phase": result.phase,
         "messages": result.messages,
         "seconds": result.seconds,
-        "perSecond": result.rate,
-        "p50Ms": result.p50_ms,
-        "p99Ms": result.p99_ms,
-        "p999Ms": result.p999_ms,
+        "per_second": result.rate,
+        "p50_ms": result.p50_ms,
+        "p99_ms": result.p99_ms,
+        "p999_ms": result.p999_ms,
         "failed": result.failed,
     }
 

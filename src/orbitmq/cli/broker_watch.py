@@ -107,8 +107,8 @@ class BrokerWatch(SendHook):
         else:
             print_table(HEADINGS, [_cells(row) for row in self.rows])
 
-    def as_json(self) -> list[dict[str, object]]:
-        return [{_camel(name): value for name, value in asdict(row).items()} for row in self.rows]
+    def as_json(self) -> dict[str, object]:
+        return {"brokers": list(map(asdict, self.rows))}
 
 
 HEADINGS = (
@@ -128,11 +128,6 @@ def _cells(row: Row) -> list[object]:
     latency = "-" if row.latency_ms is None else f"{row.latency_ms:.1f}"
     reachable = "-" if row.reachable is None else "yes" if row.reachable else "no"
     return [row.broker, f"{row.share:.1%}", latency, available, reachable, row.failed_tries]
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 def producer_for(

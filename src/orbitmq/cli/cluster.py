@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, make_app, run_async
-from orbitmq.cli.failures import EXIT_OK
-from orbitmq.cli.output import print_json
+from orbitmq.cli.command import asked
+from orbitmq.cli.view import View, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,26 +55,16 @@ def list_brokers(
     Parameters
     ----------
     watch
-        Show it again each second, until Ctrl-C; with --json one line each second. It goes on while no name
-        server answers. Into a file or a pipe: one table below the other, with the time.
+        Show it again each second, until Ctrl-C; with --json one object a line each second. It goes on
+        while no name server answers. Into a file or a pipe: one table below the other, with the time.
     """
     if watch:
         from orbitmq.cli.cluster_watch import watch as watch_brokers
 
         return run_async(watch_brokers(common.addresses, _draw, _json if common.json else None))
-    return run_async(_list(common))
-
-
-async def _list(common: Common) -> int:
-    from orbitmq.admin import Admin
-
-    async with Admin(common.addresses) as admin:
-        brokers = await admin.brokers.states()
-    if common.json:
-        print_json([_json(broker) for broker in brokers])
-    else:
-        print(_draw(brokers, _columns()))
-    return EXIT_OK
+    brokers = asked(common, lambda admin: admin.brokers.states())
+    lines = [] if common.json else [_draw(brokers, _columns())]
+    return View(_json(brokers), lines=lines, missing="").show(as_json=common.json)
 
 
 def _columns() -> int | None:
@@ -98,9 +87,15 @@ def _draw(brokers: Sequence[BrokerState], columns: int | None) -> str:
     return fitted(HEADINGS, [_cells(broker) for broker in brokers], columns, spared)
 
 
-def _json(state: BrokerState) -> dict[str, Any]:
-    found = asdict(state)
-    return {**found.pop("broker"), **found}
+def _json(brokers: Sequence[BrokerState]) -> dict[str, Any]:
+    return {"brokers": list(map(_plain, brokers))}
+
+
+def _plain(state: BrokerState) -> dict[str, Any]:
+    found = plain(state)
+    broker = found.pop("broker")
+    return {"cluster": broker["cluster"], "broker": broker["name"], "broker_id": broker["broker_id"],
+            "address": broker["address"], **found}  # fmt: skip
 
 
 def _cells(state: BrokerState) -> list[object]:

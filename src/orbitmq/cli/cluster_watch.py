@@ -25,7 +25,7 @@ ANSWER_S = 1.5
 Draw = Callable[["Sequence[BrokerState]", int | None], str]
 
 
-async def watch(addresses: str, draw: Draw, as_json: Callable[[BrokerState], Any] | None) -> int:
+async def watch(addresses: str, draw: Draw, as_json: Callable[[Sequence[BrokerState]], Any] | None) -> int:
     """Show the brokers again and again, until Ctrl-C; also while no name server answers.
 
     Args:
@@ -60,9 +60,9 @@ def _now(runtime: Runtime) -> str:
     return f"{runtime.clock.local_time(runtime.clock.now_ms()):%H:%M:%S}"
 
 
-def _screen(draw: Draw, as_json: Callable[[BrokerState], Any] | None) -> _Screen:
+def _screen(draw: Draw, as_json: Callable[[Sequence[BrokerState]], Any] | None) -> _Screen:
     if as_json is not None:
-        return _Lines(lambda brokers: print_json([as_json(each) for each in brokers], one_line=True))
+        return _Lines(lambda brokers: print_json(as_json(brokers), one_line=True))
     return _Terminal(draw) if sys.stdout.isatty() else _Pages(draw)
 
 

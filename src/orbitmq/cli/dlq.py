@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common, make_app, run_async
+from orbitmq.cli.app import Common, Count, make_app, run_async
+from orbitmq.cli.command import command
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
-from orbitmq.cli.formats import as_json, date, shown
+from orbitmq.cli.formats import as_json, date
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.partial import done, plain_left_out, tell_not_done, tell_not_shown, told
+from orbitmq.cli.partial import done
 from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.times import Between, time_ms
+from orbitmq.cli.view import Columns, Table, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orbitmq.admin import LeftOut, RedriveJob
-    from orbitmq.admin.dead_letters import DeadLetters
+    from orbitmq.admin import Admin, LeftOut, RedriveJob
     from orbitmq.message.model import ReceivedMessage
 
-LETTERS = "its dead letters are"
+GROUPS: Columns = {
+    "group": "group",
+    "dead letters": "count",
+    "newest": "newest",
+    "brokers": lambda row: list(row["brokers"]),
+}
+JOBS: Columns = {
+    "group": "group",
+    "broker": "broker",
+    "state": lambda row: "counted" if row["dry_run"] else row["state"],
+    "sent": "sent",
+    "left": "remaining",
+    "too often": "too_often",
+    "no topic": "without_topic",
+    "too large": "too_large",
+    "passed over": "passed_over",
+}
 
 app = make_app(
     "dlq",
@@ -31,7 +48,7 @@ app = make_app(
     """
 orbitmq dlq list
 orbitmq dlq show billing --count 10
-orbitmq dlq export billing --filter "region = 'eu'" > dead.jsonl
+orbitmq dlq export billing --sql "region = 'eu'" > dead.jsonl
 orbitmq dlq redrive billing --dry-run
 orbitmq dlq redrive billing --from 2h --rate 500/s
 orbitmq dlq status
@@ -48,7 +65,7 @@ class Letters:
     Parameters
     ----------
     sql
-        Only those that this SQL92 expression matches.
+        Show only those that this SQL92 expression over their properties matches.
     begin
         Where to begin: first, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how long ago
         (10m; s, m, h, d).
@@ -56,34 +73,22 @@ class Letters:
         Only those that became dead letters before.
     """
 
-    sql: Annotated[str | None, Parameter(name=["--filter"])] = None
+    sql: str | None = None
     begin: Annotated[str, Parameter(name=["--from"])] = "first"
     end: Annotated[str | None, Parameter(name=["--to"])] = None
 
 
 @app.command(name="list")
-def list_groups(*, common: Common = Common()) -> int:  # noqa: B008 - immutable
+@command
+async def list_groups(admin: Admin, /) -> View:
     """Print the groups that have dead letters, and how many."""
-    found, left_out = run_async(_groups(common))
-    if common.json:
-        print_json(
-            {
-                "groups": [{**asdict(one), "newest": shown(one.newest)} for one in found],
-                "leftOut": plain_left_out(left_out),
-            }
-        )
-        return tell_not_shown(left_out, LETTERS)
-    rows = [[one.group, one.count, shown(one.newest) or "-", ", ".join(one.brokers)]
-            for one in found]  # fmt: skip
-    print_table(["group", "dead letters", "newest", "brokers"], rows)
-    return tell_not_shown(left_out, LETTERS)
-
-
-async def _groups(common: Common) -> tuple[Sequence[DeadLetters], Sequence[LeftOut]]:
-    from orbitmq.admin import Admin
-
-    async with Admin(common.addresses) as admin:
-        return await told(admin.dead_letters.list())
+    answer = await admin.dead_letters.list()
+    return View(
+        {},
+        [Table("groups", answer.found, GROUPS)],
+        left_out=answer.left_out,
+        missing="its dead letters are",
+    )
 
 
 @app.command
@@ -92,7 +97,7 @@ def show(
     /,
     *,
     letters: Letters = Letters(),
-    count: Annotated[int, Parameter(name=["--count", "-c"])] = 20,
+    count: Count = 20,
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Print dead letters of a group, the oldest first. Nothing is consumed.
@@ -100,9 +105,9 @@ def show(
     Parameters
     ----------
     group
-        Whose.
+        Consumer group whose dead letters are shown.
     count
-        At most so many.
+        Most dead letters that are shown.
     """
     if count < 1:
         raise UsageError(f"--count {count}: expected 1 or more")
@@ -114,8 +119,7 @@ def show(
 
     code = run_async(_each(group, letters, take, common))
     if common.json:
-        for message in messages:
-            _print(message)
+        print_json({"group": group, "messages": list(map(_plain, messages))})
         return code
     headings = ["broker", "offset", "dead since", "from", "deliveries", "redrives", "id", "reason"]
     print_table(headings, [_row(message) for message in messages])
@@ -135,7 +139,7 @@ def export(
     Parameters
     ----------
     group
-        Whose.
+        Consumer group whose dead letters are written.
     """
     return run_async(_each(group, letters, _print, common))
 
@@ -162,8 +166,12 @@ async def _each(group: str, letters: Letters, take: Callable[[ReceivedMessage], 
     return EXIT_FAILED if peek.lost else EXIT_OK
 
 
+def _plain(message: ReceivedMessage) -> dict[str, Any]:
+    return {**as_json(message), "offset_message_id": message.offset_message_id}
+
+
 def _print(message: ReceivedMessage) -> bool:
-    print_json({**as_json(message), "offsetMessageId": message.offset_message_id}, one_line=True)
+    print_json(_plain(message), one_line=True)
     return True
 
 
@@ -182,137 +190,102 @@ def _row(message: ReceivedMessage) -> list[object]:
 
 
 @app.command
-def redrive(
+@command
+async def redrive(
+    admin: Admin,
     group: str,
     /,
     *,
-    filter: str | None = None,
+    sql: str | None = None,
     between: Between = Between(),  # noqa: B008 - immutable
     how: Redriving = Redriving(),  # noqa: B008 - immutable
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
+) -> View:
     """Send dead letters again. The brokers keep the job; see status. None is sent twice.
 
     Parameters
     ----------
     group
-        Whose.
-    filter
-        Only those that this SQL92 expression matches.
+        Consumer group whose dead letters are sent again.
+    sql
+        Send only those that this SQL92 expression over their properties matches.
     """
     begin, end = between.times
-    jobs, left_out = run_async(
-        _redrive(group, {**how.options, "sql": filter, "begin": begin, "end": end}, common)
+    jobs, left_out = await done(
+        admin.dead_letters.redrive(group, sql=sql, begin=begin, end=end, **how.options)
     )
-    return max(_show(jobs, left_out, common), tell_not_done(left_out))
-
-
-async def _redrive(
-    group: str, options: dict[str, Any], common: Common
-) -> tuple[Sequence[RedriveJob], Sequence[LeftOut]]:
-    from orbitmq.admin import Admin
-
-    async with Admin(common.addresses) as admin:
-        return await done(admin.dead_letters.redrive(group, **options))
+    return _jobs(jobs, left_out)
 
 
 @app.command
-def status(group: str | None = None, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+@command
+async def status(admin: Admin, group: str | None = None, /) -> View:
     """Show the last redrive of each group, or of one. The exit code is 1 when one has failed, or a broker
     does not answer.
 
     Parameters
     ----------
     group
-        Only this one's.
+        Show only the redrive of this consumer group. Default: of all groups.
     """
-
-    async def work() -> tuple[Sequence[RedriveJob], Sequence[LeftOut]]:
-        from orbitmq.admin import Admin
-
-        async with Admin(common.addresses) as admin:
-            return await told(admin.dead_letters.redrives(group))
-
-    jobs, left_out = run_async(work())
-    return max(_show(jobs, left_out, common), tell_not_shown(left_out, "redrives there are"))
+    answer = await admin.dead_letters.redrives(group)
+    return _jobs(answer.found, answer.left_out, missing="redrives there are")
 
 
 @app.command
-def pause(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
-    """Let a redrive wait.
+@command
+async def pause(admin: Admin, group: str, /) -> View:
+    """Pause a redrive; resume lets it go on.
 
     Parameters
     ----------
     group
-        Whose.
+        Consumer group whose redrive is paused.
     """
-    return _change(group, "pause", common)
+    return _jobs(*await done(admin.dead_letters.pause(group)))
 
 
 @app.command
-def resume(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
-    """Let a redrive that waits go on.
+@command
+async def resume(admin: Admin, group: str, /) -> View:
+    """Let a paused redrive go on.
 
     Parameters
     ----------
     group
-        Whose.
+        Consumer group whose redrive goes on.
     """
-    return _change(group, "resume", common)
+    return _jobs(*await done(admin.dead_letters.resume(group)))
 
 
 @app.command
-def stop(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+@command
+async def stop(admin: Admin, group: str, /) -> View:
     """End a redrive. What it has sent stays sent; the next one goes on with the rest.
 
     Parameters
     ----------
     group
-        Whose.
+        Consumer group whose redrive ends.
     """
-    return _change(group, "stop", common)
+    return _jobs(*await done(admin.dead_letters.stop(group)))
 
 
-def _change(group: str, action: str, common: Common) -> int:
-    async def work() -> tuple[Sequence[RedriveJob], Sequence[LeftOut]]:
-        from orbitmq.admin import Admin
-
-        async with Admin(common.addresses) as admin:
-            return await done(getattr(admin.dead_letters, action)(group))
-
-    jobs, left_out = run_async(work())
-    return max(_show(jobs, left_out, common), tell_not_done(left_out))
-
-
-def _show(jobs: Sequence[RedriveJob], left_out: Sequence[LeftOut], common: Common) -> int:
-    failed = any(job.state == "failed" for job in jobs)
-    if common.json:
-        plain = list(map(asdict, jobs))
-        print_json({"jobs": plain, "leftOut": plain_left_out(left_out)})
-        return EXIT_FAILED if failed else EXIT_OK
-    rows = [
-        [job.group, job.broker_name, "counted" if job.dry_run else job.state,
-         job.sent, job.remaining, job.too_often, job.without_topic,
-         job.too_large, job.passed_over]
-        for job in jobs
-    ]  # fmt: skip
-    headings = [
-        "group",
-        "broker",
-        "state",
-        "sent",
-        "left",
-        "too often",
-        "no topic",
-        "too large",
-        "passed over",
-    ]
-    print_table(headings, rows)
+def _jobs(jobs: Sequence[RedriveJob], left_out: Sequence[LeftOut], *, missing: str | None = None) -> View:
+    notes: list[str] = []
     for job in jobs:
         if job.problem:
-            print(f"{job.broker_name}: {job.problem}", file=sys.stderr)
+            notes.append(f"{job.broker_name}: {job.problem}")
         if job.missing_topic:
-            print(f"{job.broker_name}: topic {job.missing_topic} is not there", file=sys.stderr)
+            gone = f"{job.broker_name}: topic {job.missing_topic} is not there"
+            notes.append(f"{gone}; create it, or send to another one with --to-topic")
         if not job.complete:
-            print(f"{job.broker_name}: there are more, counting took too long", file=sys.stderr)
-    return EXIT_FAILED if failed else EXIT_OK
+            more = f"{job.broker_name}: there are more, counting took too long"
+            notes.append(f"{more}; count those of a shorter time (--from, --to)")
+    return View(
+        {},
+        [Table("jobs", jobs, JOBS)],
+        notes=notes,
+        left_out=left_out,
+        missing=missing,
+        failed=any(job.state == "failed" for job in jobs),
+    )

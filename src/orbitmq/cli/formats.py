@@ -95,31 +95,31 @@ class Format:
 
 
 def body_of(message: ReceivedMessage) -> dict[str, str]:
-    """The body for JSON: as text, in hex under ``bodyHex``, or why there is none under ``bodyError``."""
+    """The body for JSON: as text, in hex under ``body_hex``, or why there is none under ``body_error``."""
     from orbitmq.message.model import UnreadableMessage
 
     if isinstance(message, UnreadableMessage):
-        return {"bodyError": str(message.body_error), "storedBodyHex": message.stored_body.hex()}
+        return {"body_error": str(message.body_error), "stored_body_hex": message.stored_body.hex()}
     body = bytes(message.body)
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
-        return {"bodyHex": body.hex()}
+        return {"body_hex": body.hex()}
 
 
 def as_json(message: ReceivedMessage) -> dict[str, Any]:
     """``message`` as a JSON value; see :func:`body_of` for a body that is not UTF-8 text."""
     return {
         "topic": message.topic,
-        "brokerName": message.broker_name,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "messageId": message.message_id,
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "message_id": message.message_id,
         "tags": message.tags,
         "keys": message.keys,
         **body_of(message),
         "properties": message.properties,
-        "bornTimestamp": message.born_timestamp_ms,
-        "storeTimestamp": message.store_timestamp_ms,
-        "reconsumeTimes": message.reconsume_times,
+        "born_at": date(message.born_timestamp_ms),
+        "stored_at": date(message.store_timestamp_ms),
+        "reconsume_times": message.reconsume_times,
     }

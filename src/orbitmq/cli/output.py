@@ -5,12 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
-
-from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
-from orbitmq.cli.formats import date
-from orbitmq.durations import since_1970_ms
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -32,26 +27,33 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    print(table(headings, rows))
+    """A table of rich on a terminal, which folds long cells; in a pipe plain columns of any width."""
+    if not sys.stdout.isatty():
+        print(table(headings, rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(headings):
+        numbers = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
+        drawn.add_column(heading, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*map(str, row))
+    Console(highlight=False, markup=False).print(drawn)
 
 
-def tell_lost_masters(names: Sequence[str]) -> int:
-    """Something was made at every master that is online: say where there is none. Returns the exit code."""
-    if names:
-        print(f"not on {', '.join(names)}, which has no master now: do it again when it has", file=sys.stderr)
-    return EXIT_FAILED if names else EXIT_OK
+def lost_masters(names: Sequence[str]) -> list[str]:
+    """A line that says on which brokers a change was not made, as they have no master; none: on no one."""
+    if not names:
+        return []
+    return [f"not on {', '.join(names)}: no master is online there; repeat the command when one is"]
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
     """Print ``value`` as JSON; ``one_line`` for a stream of values, one for each line."""
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
-    text = json.dumps(value, default=_instant, ensure_ascii=plain, indent=None if one_line else 2)
+    text = json.dumps(value, ensure_ascii=plain, indent=None if one_line else 2)
     sys.stdout.write(text + "\n")
     if one_line:
         sys.stdout.flush()
-
-
-def _instant(value: object) -> str:
-    if isinstance(value, datetime):
-        return date(since_1970_ms(value))
-    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
 
@@ -12,12 +12,6 @@ if TYPE_CHECKING:
     from orbitmq.admin import LeftOut, Partial
 
 T = TypeVar("T")
-
-
-async def told(work: Awaitable[Partial[T]]) -> tuple[T, Sequence[LeftOut]]:
-    """The result of the brokers that answer, and the other brokers."""
-    answer = await work
-    return answer.found, answer.left_out
 
 
 async def done(work: Awaitable[T]) -> tuple[T, Sequence[LeftOut]]:
@@ -67,8 +61,3 @@ def tell_not_done(
 def without(left_out: Sequence[LeftOut]) -> str:
     """What a total that is not complete says behind itself."""
     return f", without those of {', '.join(one.name for one in left_out)}" if left_out else ""
-
-
-def plain_left_out(left_out: Sequence[LeftOut]) -> list[dict[str, Any]]:
-    """The brokers as JSON has them, in a field ``leftOut`` that is always there."""
-    return [{"brokerName": one.name, "address": one.address, "reason": one.reason} for one in left_out]

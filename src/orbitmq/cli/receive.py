@@ -45,7 +45,7 @@ def receive(
     begin: Annotated[str, Parameter(name=["--from"])] = "first",
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative=())] = False,
     count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
-    tags: Annotated[str, Parameter(name=["--tags", "-t"])] = "*",
+    tags: Annotated[str, Parameter(name=["--tags"])] = "*",
     sql: str | None = None,
     format: Annotated[
         str, Parameter(name=["--format", "-F"], help=f"How to print a message: {HELP}.")

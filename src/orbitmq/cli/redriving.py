@@ -18,15 +18,15 @@ class Redriving:
     Parameters
     ----------
     to_topic
-        Where to, instead of the topic that each came from.
+        Topic to send to, instead of the topic that each dead letter came from.
     rate
-        Messages a second: 500 or 500/s. Without it as fast as it goes.
+        Messages a second, as 500 or 500/s. Default: as fast as it goes.
     limit
-        At most so many of each broker.
+        Most dead letters of each broker. Default: all.
     max_redrives
-        One that was sent again so often stays.
+        Dead letters that were sent again so often stay.
     dry_run
-        Only count.
+        Only count the dead letters; nothing is sent.
     """
 
     to_topic: str | None = None

@@ -47,16 +47,16 @@ def send(
     body: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
-    tag: Annotated[str | None, Parameter(name=["--tag", "-t"])] = None,
+    tag: Annotated[str | None, Parameter(name=["--tag"])] = None,
     key: Annotated[list[str] | None, Parameter(name=["--key", "-k"], negative=())] = None,
     property: Annotated[list[str] | None, Parameter(name=["--property", "-H"], negative=())] = None,
-    file: Annotated[Path | None, Parameter(name=["--file", "-f"])] = None,
+    file: Annotated[Path | None, Parameter(name=["--file"])] = None,
     count: int = 1,
     delay_level: int | None = None,
     delay: float | None = None,
     ordering_key: str | None = None,
     timeout_ms: int = 3000,
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
+    quiet: Annotated[bool, Parameter(name=["--quiet"], negative=())] = False,
     faults: Faults = Faults(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -227,13 +227,13 @@ def _tell(result: SendResult, *, as_json: bool) -> None:
         print_json(
             {
                 "status": result.status.name,
-                "messageId": result.message_id,
-                "offsetMessageId": result.offset_message_id,
+                "message_id": result.message_id,
+                "offset_message_id": result.offset_message_id,
                 "topic": queue.topic,
-                "brokerName": queue.broker_name,
-                "queueId": queue.queue_id,
-                "queueOffset": result.queue_offset,
-                **({"recallHandle": result.recall_handle} if result.recall_handle else {}),
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "queue_offset": result.queue_offset,
+                **({"recall_handle": result.recall_handle} if result.recall_handle else {}),
             },
             one_line=True,
         )

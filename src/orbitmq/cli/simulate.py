@@ -177,7 +177,7 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
     return {
         "seed": outcome.plan.seed,
         "mode": str(outcome.plan.mode),
-        "faults": [{"atS": fault.at_s, "fault": str(fault)} for fault in outcome.plan.faults],
+        "faults": [{"at_s": fault.at_s, "fault": str(fault)} for fault in outcome.plan.faults],
         "violations": [
             asdict(violation) | {"body": violation.body.decode()} for violation in outcome.violations
         ],
@@ -185,7 +185,7 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
         "sent": outcome.sent,
         "acknowledged": outcome.acknowledged,
         "delivered": outcome.delivered,
-        "virtualS": outcome.virtual_s,
+        "virtual_s": outcome.virtual_s,
     }
 
 

@@ -222,7 +222,7 @@ def audit(
     Parameters
     ----------
     topic
-        Whose messages.
+        Topic whose messages are compared.
     sent
         File or folder of the senders with unique keys in a column message_id (Parquet, CSV, JSON lines), or
         text with one in each line.

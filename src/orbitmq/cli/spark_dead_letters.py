@@ -25,12 +25,12 @@ def dlq(
     Parameters
     ----------
     group
-        Whose.
+        Consumer group whose dead letters are counted.
     by
         SQL expressions, separated by commas, over broker, queue_offset, dead_since, origin_topic, origin_id,
         reason, client, redrives, deliveries, message_id, tags, keys, text (the body) and properties.
     where
-        Only those that this SQL expression chooses.
+        Count only those for which this expression in Spark's SQL is true.
     """
     from orbitmq.spark.jobs import dead_letter_tables as tables
 
@@ -62,9 +62,9 @@ def redrive(
     Parameters
     ----------
     group
-        Whose.
+        Consumer group whose dead letters are sent again.
     where
-        A SQL expression over the columns that dlq has.
+        Send only those for which this expression in Spark's SQL is true; its columns are those of dlq.
     """
     from orbitmq.spark.jobs import dead_letter_tables as tables
     from orbitmq.wire.bodies.redrive import RedriveRequest

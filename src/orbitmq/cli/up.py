@@ -110,7 +110,7 @@ async def _run(
     async with cluster:
         if as_json:
             print_json(
-                {"nameServer": cluster.name_server, "brokers": dict(cluster.brokers), "root": root},
+                {"name_server": cluster.name_server, "brokers": dict(cluster.brokers), "root": root},
                 one_line=True,
             )
         else:

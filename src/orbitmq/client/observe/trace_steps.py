@@ -46,7 +46,7 @@ class TraceStep:
             nobody told how it ended; of transactions RocketMQ's name of the state.
         took: how many seconds it took; ``None``: not known.
         topic: ``None``: deliveries do not tell it.
-        broker: the address of the broker that stored it, ``None``: not told.
+        broker_address: of the broker that stored it, ``None``: not told.
         redeliveries: of a delivery: how many there were before.
     """
 
@@ -57,7 +57,7 @@ class TraceStep:
     result: str
     took: float | None = None
     topic: str | None = None
-    broker: str | None = None
+    broker_address: str | None = None
     redeliveries: int | None = None
 
 
@@ -101,7 +101,7 @@ def _step(record: TraceRecord, result: str, client: str) -> TraceStep:
         result,
         took=None if record.cost_ms is None else record.cost_ms / 1000,
         topic=record.topic,
-        broker=record.broker,
+        broker_address=record.broker,
         redeliveries=record.retries,
     )
 

@@ -1,0 +1,143 @@
+"""The JSON form of every command that asks a cluster, against one golden file each.
+
+After a change that is meant: ``ORBITMQ_WRITE_GOLDEN=1 pytest tests/sockets/test_cli_json.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sockets.conftest import Command
+
+from orbitmq import ConsumeFrom, Message
+from orbitmq.cli.main import main
+from orbitmq.sync import Consumer, Producer
+from orbitmq.testing import RunningCluster
+
+GOLDEN = Path(__file__).parent / "golden_cli"
+# What differs from run to run: addresses, ids, handles, times, sizes in the log.
+CHANGING = [
+    (re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z$"), "TIME"),
+    (re.compile(r"^(\d+\.){3}\d+:\d+$"), "ADDRESS"),
+    (re.compile(r"^[0-9A-F]{32,}$"), "ID"),
+    (re.compile(r"^djE[\w=-]+$"), "HANDLE"),
+    (re.compile(r"^\S+@\d+#\w+$"), "CLIENT"),
+]
+NUMBERS = {"log_end", "lag_bytes", "epoch", "store_size", "version", "age", "took"}
+
+pytestmark = pytest.mark.parametrize(
+    "orbitmq_cluster", [{"brokers": 1, "settings": {"traceTopicEnable": "true"}}], indirect=True
+)
+
+
+def fixed(value: object, key: str = "") -> Any:
+    """The value with what changes from run to run replaced by words."""
+    if isinstance(value, dict):
+        return {fixed(name): fixed(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [fixed(one) for one in value]
+    if key == "properties":
+        return value
+    if isinstance(value, str):
+        return next((word for pattern, word in CHANGING if pattern.match(value)), value)
+    if key in NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
+        return "NUMBER"
+    return value
+
+
+def check(name: str, text: str) -> dict[str, Any]:
+    """Compare one JSON object with its golden file; the object as it was."""
+    told = json.loads(text)
+    assert isinstance(told, dict)
+    shown = fixed(told)
+    for one in [shown, *shown.get("messages", [])] if isinstance(shown.get("messages"), list) else [shown]:
+        if "properties" in one:
+            one["properties"] = sorted(one["properties"])
+    path = GOLDEN / f"{name}.json"
+    if os.environ.get("ORBITMQ_WRITE_GOLDEN"):
+        path.write_text(json.dumps(shown, indent=2) + "\n")
+    assert shown == json.loads(path.read_text()), name
+    return told
+
+
+@pytest.fixture
+def orbitmq(
+    orbitmq_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
+) -> Command:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NAMESRV_ADDR", orbitmq_cluster.name_server)
+    return command
+
+
+def test_topics_messages_and_brokers(orbitmq: Command) -> None:
+    check("topic-create", orbitmq("topic", "create", "orders", "--queues", "1", "--json"))
+    check("topic-list", orbitmq("topic", "list", "--json"))
+    check("topic-route", orbitmq("topic", "route", "orders", "--json"))
+    sent = check("send", orbitmq("send", "orders", "hello", "--tag", "A", "--key", "k1", "--json"))
+    check("receive", orbitmq("receive", "orders", "--json"))
+    check("topic-status", orbitmq("topic", "status", "orders", "--json"))
+    check("cluster-list", orbitmq("cluster", "list", "--json"))
+    check("message-get", orbitmq("message", "get", sent["offset_message_id"], "--json"))
+    until(["message", "find", "orders", "--key", "k1", "--json"])
+    check("message-find", orbitmq("message", "find", "orders", "--key", "k1", "--json"))
+    later = json.loads(orbitmq("send", "orders", "later", "--delay", "3600", "--json"))
+    until(["timer", "show", later["message_id"], "--json"])
+    check("timer-show", orbitmq("timer", "show", later["message_id"], "--json"))
+    timers = json.loads(orbitmq("timer", "list", "--json"))
+    timers["brokers"][0]["minutes"] = {"TIME": sum(timers["brokers"][0]["minutes"].values())}
+    check("timer-list", json.dumps(timers))
+    check("topic-delete", orbitmq("topic", "delete", "orders", "--yes", "--json"))
+
+
+def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
+    servers = orbitmq_cluster.name_server
+    orbitmq("topic", "create", "orders", "--queues", "1")
+    check("group-create", orbitmq("group", "create", "billing", "--retries", "3", "--json"))
+    with Producer("pg", name_servers=servers, trace=True) as producer:
+        sent = producer.send(Message("orders", b"1"))
+    check("group-list", orbitmq("group", "list", "--json"))
+    with Consumer("billing", name_servers=servers, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("orders")
+        message = next(iter(consumer))
+        message.ack()
+        check("group-show", orbitmq("group", "show", "billing", "--json"))
+    check("group-lag", orbitmq("group", "lag", "billing", "--topic", "orders", "--json"))
+    moves = orbitmq("group", "reset", "billing", "orders", "--to", "first", "--dry-run", "--json")
+    check("group-reset-dry-run", moves)
+    check("group-reset", orbitmq("group", "reset", "billing", "orders", "--to", "first", "--yes", "--json"))
+    check("group-clone", orbitmq("group", "clone", "billing", "copy", "--yes", "--json"))
+    check("group-delete", orbitmq("group", "delete", "billing", "--yes", "--json"))
+    until(["message", "trace", sent.message_id, "--json"])
+    check("message-trace", orbitmq("message", "trace", sent.message_id, "--json"))
+
+
+def test_dead_letters(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
+    orbitmq("topic", "create", "orders", "--queues", "1")
+    orbitmq("topic", "create", "%DLQ%billing", "--queues", "1")
+    orbitmq("send", "%DLQ%billing", "dead", "--json")
+    check("dlq-list", orbitmq("dlq", "list", "--json"))
+    check("dlq-show", orbitmq("dlq", "show", "billing", "--json"))
+    check("dlq-export", orbitmq("dlq", "export", "billing"))
+    check("dlq-redrive-dry-run", orbitmq("dlq", "redrive", "billing", "--dry-run", "--json"))
+    orbitmq("dlq", "redrive", "billing", "--to-topic", "orders")
+    for _ in range(200):
+        status = orbitmq("dlq", "status", "--json")
+        if json.loads(status)["jobs"][0]["state"] == "done":
+            break
+        time.sleep(0.05)
+    check("dlq-status", status)
+
+
+def until(words: list[str]) -> None:
+    """Return when the command finds what it looks for: indexes and traces take a moment."""
+    for _ in range(200):
+        if main(words) == 0:
+            return
+        time.sleep(0.05)
+    raise AssertionError(words)
