@@ -24,7 +24,7 @@ from benchmarks.servers import (
     classpath,
     free_ports,
 )
-from tests.interop.world import JAVA_SOURCES, JavaProgram, World, check, equal
+from tests.interop.world import JAVA_SOURCES, JavaProgram, World, check, compile_java, equal, running_java
 
 ROUNDS, MESSAGES, QUEUES = 20, 10, 8
 START_S = 60.0
@@ -86,25 +86,10 @@ def client(folder: Path, **options: object) -> Iterator[JavaProgram]:
     """The program Grpc, compiled against the gRPC client."""
     classes = folder / "classes"
     # Facts.java uses a class of the other client.
-    path = f"{client_jars()}:{proxy_jars()}"
-    command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", path, "-d", str(classes), *map(str, SOURCES)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode != 0:
-        raise ServerError(f"javac failed:\n{done.stderr}")
-    arguments = [f"{name}={value}" for name, value in options.items()]
-    process = subprocess.Popen(
-        [*Apache(f"{classes}:{client_jars()}").java(folder, 128), "Grpc", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=child_settings,
-    )
-    try:
-        yield JavaProgram(process, f"Grpc {' '.join(arguments)}")
-    finally:
-        process.kill()
-        process.wait()
+    compile_java(classes, f"{client_jars()}:{proxy_jars()}", SOURCES)
+    command = Apache(f"{classes}:{client_jars()}").java(folder, 128)
+    with running_java(command, "Grpc", **options) as program:
+        yield program
 
 
 def rounds(world: World) -> None:

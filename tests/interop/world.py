@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,41 @@ class Place:
 
     def client(self) -> Client:
         return Client(self.broker.port)
+
+
+def compile_java(classes: Path, path: str, sources: Iterable[Path]) -> None:
+    """Compile Java programs against a class path.
+
+    Raises:
+        ServerError: they do not compile.
+    """
+    command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", path, "-d", str(classes), *map(str, sources)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise ServerError(f"javac failed:\n{done.stderr}")
+
+
+@contextmanager
+def running_java(command: list[str], main: str, **options: object) -> Iterator[JavaProgram]:
+    """Run one of our Java programs with name=value arguments; killed at the end if it still runs.
+
+    Args:
+        command: Java with its options and class path.
+    """
+    arguments = [f"{name}={value}" for name, value in options.items()]
+    process = subprocess.Popen(
+        [*command, main, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=child_settings,
+    )
+    try:
+        yield JavaProgram(process, f"{main} {' '.join(arguments)}")
+    finally:
+        process.kill()
+        process.wait()
 
 
 class JavaProgram:
@@ -149,13 +184,7 @@ class World:
         return self._apache[version]
 
     def _add_apache(self, version: str, classpath: str) -> None:
-        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(self._classes(version))]
-        sources = [str(path) for path in sorted(JAVA_SOURCES.glob("*.java"))]
-        done = subprocess.run(
-            [*command, "-cp", classpath, *sources], capture_output=True, text=True, timeout=120
-        )
-        if done.returncode != 0:
-            raise ServerError(f"javac failed:\n{done.stderr}")
+        compile_java(self._classes(version), classpath, sorted(JAVA_SOURCES.glob("*.java")))
         self._apache[version] = Apache(classpath, heap_mb=512, version=version)
 
     def _classes(self, version: str) -> Path:
@@ -223,20 +252,8 @@ class World:
     @contextmanager
     def java(self, main: str, **options: object) -> Iterator[JavaProgram]:
         """Run one of our Java programs with name=value arguments; killed at the end if it still runs."""
-        arguments = [f"{name}={value}" for name, value in options.items()]
-        process = subprocess.Popen(
-            [*self.command(), main, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            preexec_fn=child_settings,
-        )
-        try:
-            yield JavaProgram(process, f"{main} {' '.join(arguments)}")
-        finally:
-            process.kill()
-            process.wait()
+        with running_java(self.command(), main, **options) as program:
+            yield program
 
     def facts(self, main: str, **options: object) -> list[Fact]:
         """Run one of our Java programs to its end; its facts, without the last one."""

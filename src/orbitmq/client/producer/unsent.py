@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable
 from functools import partial
 
 from orbitmq.client.model import SendResult
@@ -17,6 +16,21 @@ from orbitmq.runtime.tasks import Background
 log = logging.getLogger("orbitmq.client")
 
 
+class _Watch:
+    """The watch for the end of the program. It ends once: when it was told of, or the producer closed."""
+
+    def __init__(self, unsent: Unsent) -> None:
+        self._open = True
+        self._forget = program_end.tell_at_end(partial(_tell, weakref.ref(unsent)))
+        weakref.finalize(unsent, self._forget).atexit = False
+
+    def end(self) -> bool:
+        """Whether it was open until now."""
+        was_open, self._open = self._open, False
+        self._forget()
+        return was_open
+
+
 class Unsent:
     """Waits for these messages when the producer closes; logs their number when nothing can wait for them."""
 
@@ -24,8 +38,7 @@ class Unsent:
         self._group = group
         self._submitted = submitted
         self._batches = batches
-        self._over = False
-        self._not_at_end: Callable[[], object] | None = None
+        self._watch: _Watch | None = None
 
     def __len__(self) -> int:
         cut_off = 0 if self._batches is None else self._batches.cut_off
@@ -36,12 +49,9 @@ class Unsent:
 
     def watch(self, background: Background) -> None:
         """Watch, from the first submitted message on, for the end of the event loop or of the program."""
-        if self._not_at_end is not None:
-            return
-        background.spawn(self._see_the_loop_end(), "end of the loop")
-        this = weakref.ref(self)
-        self._not_at_end = program_end.tell_at_end(partial(_tell, this))
-        weakref.finalize(self, self._not_at_end).atexit = False
+        if self._watch is None:
+            self._watch = _Watch(self)
+            background.spawn(self._see_the_loop_end(), "end of the loop")
 
     async def _see_the_loop_end(self) -> None:
         try:
@@ -51,9 +61,7 @@ class Unsent:
 
     def tell(self) -> None:
         """Log how many messages are unsent, once, unless the producer is closed."""
-        over, self._over = self._over, True
-        unsent = 0 if over else len(self)
-        if unsent:
+        if self._watch is not None and self._watch.end() and (unsent := len(self)):
             log.warning(
                 "the event loop of producer %r has ended, and with it the sending of %d submitted messages; "
                 "use 'async with', or await close()",
@@ -74,9 +82,8 @@ class Unsent:
         under_way = self._under_way()
         if under_way:
             await asyncio.wait(under_way, timeout=CLOSE_TIMEOUT_S)
-        self._over = True
-        if self._not_at_end is not None:
-            self._not_at_end()
+        if self._watch is not None:
+            self._watch.end()
         if unsent := len(self):
             log.warning(
                 "producer %r closes, and gives up %d submitted messages that had no answer within %g s",
