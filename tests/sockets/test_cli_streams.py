@@ -57,7 +57,11 @@ def test_lines_cannot_come_from_a_closed_input(cluster: RunningCluster) -> None:
     )
 
 
-@pytest.mark.parametrize("words", ["--help", "topic list --help", "topic list", "receive letters --json"])
+@pytest.mark.parametrize(
+    "words",
+    ["--help", "topic list --help", "topic list", "topic list --json", "cluster list --json --watch",
+     "receive letters --json"],
+)  # fmt: skip
 def test_a_reader_that_goes_away_is_no_error(cluster: RunningCluster, words: str) -> None:
     done = shell(f"orbitmq {words} | (exec 0<&-; sleep 0.2)", cluster.name_server)
     assert (done.returncode, done.stderr) == (0, "")

@@ -32,9 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "orbitmq.cli.simulate",
         "Run brokers and clients in memory through faults, and check every promise.",
     ),
+    "archive": ("orbitmq.cli.archive", "Merge the small files of an archive; needs no Spark."),
     "spark": (
         "orbitmq.cli.spark_dead_letters",
-        "Jobs on Spark: archive, replay, audit; dead letters, lag and trace as tables.",
+        "Jobs on Spark: archive, replay, audit; dead letters as tables.",
     ),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
 }

@@ -15,7 +15,6 @@ app = make_app(
     """
 orbitmq spark archive orders,payments /data/archive
 orbitmq spark archive orders /data/archive --verify
-orbitmq spark compact /data/archive
 orbitmq spark replay /data/archive orders-again --where "tags = 'eu'" --rate 500/s
 orbitmq spark audit orders --archive /data/archive --group billing
 orbitmq spark dlq billing --by reason,origin_topic
@@ -107,40 +106,6 @@ def archive(
     return run_job(
         "archive", lambda s, tell: archiving.archive(s, job, continuous=continuous, tell=tell), spark, common
     )
-
-
-@app.command
-def compact(
-    folder: str,
-    /,
-    *,
-    topics: str = "",
-    target: str = "128m",
-    dry_run: Annotated[bool, flag()] = False,
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
-    """Merge the small files of an archive. Needs neither Spark nor a broker.
-
-    Parameters
-    ----------
-    folder
-        Of the archive.
-    topics
-        Only these, separated by commas.
-    target
-        How large a file may become.
-    dry_run
-        Only tell what would be merged.
-    """
-    from orbitmq.spark.jobs.compacting import compact as run
-    from orbitmq.spark.option_values import size_bytes
-
-    try:
-        limit = size_bytes(target)
-    except ValueError as error:
-        raise UsageError(f"--target {target} {error}") from error
-    with teller() as tell:
-        return show(run(folder, named(topics), target_bytes=limit, dry_run=dry_run, tell=tell), common)
 
 
 @app.command
