@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from orbitmq import (
     Message,
     MessageQueue,
     PullConsumer,
+    ReceivedMessage,
     ValidationError,
 )
 from orbitmq.testing import World
@@ -77,3 +79,58 @@ async def test_flush_waits_for_all_that_was_sent_before(
         assert (await waiting).message_id
     with pytest.raises(ClientStateError):
         await producer.flush()
+
+
+@pytest.mark.behaviour("SH-07")
+async def test_a_pattern_takes_the_topics_that_match_also_later_ones(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    pattern, got = re.compile("orders-.*|.*REPLY.*|TBW102|rmq_sys.*|%.*|broker.*|Default.*"), set[str]()
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.add(message.topic)
+
+    async with world.producer() as producer:
+        for topic in ("orders-a", "orders", "my-orders-b"):
+            await producer.send(Message(topic, b"x"))
+        async with world.consumer("group") as consumer:
+            consumer.subscribe(pattern)
+            consumer.subscribe(re.compile("matches nothing"))
+            running = asyncio.create_task(consumer.run(handle))
+            await world.until(lambda: got == {"orders-a"})
+            await producer.send(Message("orders-c", b"x"))
+            await world.until(lambda: "orders-c" in got, 60)
+            topics = {queue.topic for queue in consumer.assignment()}
+            assert topics == {"orders-a", "orders-c", "%RETRY%group"}
+            consumer.unsubscribe(pattern)
+            await world.until(lambda: len(consumer.assignment()) == 1)
+        await running
+    assert got == {"orders-a", "orders-c"}
+
+
+async def test_a_subscription_by_name_goes_before_a_pattern(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with world.producer() as producer:
+        for number, tag in enumerate(("a", "b")):
+            await producer.send(Message(TOPIC, b"%d" % number, tags=tag))
+    consumer = world.consumer("group")
+    consumer.subscribe(re.compile(TOPIC))
+    consumer.subscribe(TOPIC, "b")
+    with pytest.raises(ValidationError, match="names no tag"):
+        consumer.subscribe(re.compile("x"), "||")
+    async with consumer:
+        async for message in consumer:
+            assert message.body == b"1"
+            break
+
+
+async def test_a_pattern_looks_inside_the_namespace_only(orbitmq_world: World) -> None:
+    world, got = orbitmq_world, list[bytes]()
+    async with world.producer() as outside, world.producer("inner", namespace="space") as inside:
+        await outside.send(Message(TOPIC, b"outside"))
+        await inside.send(Message(TOPIC, b"inside"))
+    async with world.consumer("group", namespace="space") as consumer:
+        consumer.subscribe(re.compile("ord.*"))
+        running = asyncio.create_task(consumer.run(lambda message: got.append(message.body)))
+        await world.sleep(60)
+    await running
+    assert got == [b"inside"]

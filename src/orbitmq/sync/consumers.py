@@ -38,7 +38,7 @@ class _Subscriber(BlockingClient[S]):
         self._loop.wait(subscribed())
 
     @parameters_of(consumer.Consumer.unsubscribe)
-    def unsubscribe(self, topic: str) -> None:
+    def unsubscribe(self, topic: Any) -> None:
         if self._loop is None:
             self._core.unsubscribe(topic)
         else:

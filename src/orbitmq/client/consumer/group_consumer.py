@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from contextlib import suppress
 
 from orbitmq.client.consumer.admin_requests import PushMember
@@ -20,6 +21,7 @@ from orbitmq.client.consumer.popped_queues import PoppedQueues
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.consumer.rebalance import Rebalancer
+from orbitmq.client.consumer.topic_patterns import LOOK_EVERY_S, TopicPatterns
 from orbitmq.client.core.broker_calls import Filter, PullOptions, QueueOffset
 from orbitmq.client.core.pop_calls import PopOptions
 from orbitmq.client.hooks import ConsumeHooks
@@ -63,6 +65,9 @@ class GroupConsumer(InBlock):
         self._hooks = ConsumeHooks(group, hooks, clock, mode.consume_timeout_s) if hooks else None
         self._filters: dict[str, Filter] = {}
         self._filter_checks = FilterChecks(membership)
+        self._patterns = TopicPatterns(
+            membership, self._filters.keys(), lambda topic, tags, sql: self.subscribe(topic, tags, sql=sql)
+        )
         self._background = Background(f"consumer {group}")
         # Apart, since what was settled at the last moment goes to the brokers after all else has ended.
         self._settling = Background(f"settling of {group}")
@@ -203,6 +208,7 @@ class GroupConsumer(InBlock):
             renewals = every(clock, RENEW_EVERY_S, self._locks.renew, first_s=FIRST_RENEWAL_S)
             self._background.spawn(renewals, "locks")
         self._background.spawn(self._rebalancer.run(), "rebalance")
+        self._background.spawn(every(clock, LOOK_EVERY_S, self._patterns.look, first_s=0), "topics")
         self._background.spawn(every(clock, COMMIT_EVERY_S, self._offsets.commit_periodically), "commit")
         self._background.spawn(every(clock, self._delivery.expiry_s, self._expire), "expiry")
 
@@ -247,10 +253,12 @@ class GroupConsumer(InBlock):
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Checked:
+    def subscribe(self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None) -> Checked:
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:
+            topic: a name, or ``re.compile(...)`` for all topics whose whole name matches, also those that are
+                made later: they are looked for every 30 s. System topics never match.
             tags: ``*`` for all, else ``a || b``.
             sql: an SQL92 expression over properties instead of tags. The topic's brokers are asked whether
                 they can filter by it: await what this call returns to hear a refusal here; else
@@ -261,14 +269,23 @@ class GroupConsumer(InBlock):
             BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or this one is
                 broken (code 23, with the place of the mistake).
         """
+        if isinstance(topic, re.Pattern):
+            self._patterns.add(topic, tags, sql)
+            if self._life.running:
+                self._background.spawn(self._patterns.look(), "topics")
+            return Checked()
         topic = self._membership.full_topic(topic)
         self._filters[topic] = wanted = self._membership.wanted(tags, sql)
         self._client.watch(topic)
         self._subscriptions_changed()
         return self._filter_checks.begin(topic, wanted) if self._life.running else Checked()
 
-    def unsubscribe(self, topic: str) -> None:
-        """Stop receiving the messages of ``topic``."""
+    def unsubscribe(self, topic: str | re.Pattern[str]) -> None:
+        """Stop receiving the messages of ``topic``, or of the topics that a pattern has found."""
+        if isinstance(topic, re.Pattern):
+            for found in self._patterns.remove(topic):
+                self.unsubscribe(found)
+            return
         check_topic(topic)
         self._filter_checks.forget(self._namespace.full(topic))
         if self._filters.pop(self._namespace.full(topic), None) is not None:
