@@ -113,7 +113,7 @@ async def test_what_is_sent(orbitmq_world: World) -> None:
 
 async def ready(world: World) -> None:
     async with world.admin() as admin:
-        await admin.create_topic("t", queues=1)
+        await admin.topics.create("t", queues=1)
 
 
 def consumer_of(world: World, kind: str) -> Any:

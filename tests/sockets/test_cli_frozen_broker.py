@@ -225,7 +225,7 @@ def test_a_reset_that_ends_halfway_says_how_to_go_on(
     wait_until_it_answers(orbitmq)
     monkeypatch.setattr(group_offsets, "confirm", lambda *_, **__: cluster.freeze())
     reset = ["group", "reset", "billing", "orders", "--to", "last"]
-    assert "moved billing in 1 queues" in orbitmq(*reset, code=1, out=True)
+    assert "moved billing in 1 queue;" in orbitmq(*reset, code=1, out=True)
     told, how = orbitmq.errors.splitlines(keepends=True)
     assert told == cluster.line("it may still do it")
     assert how.startswith("to move the other 1 queue when all answer: orbitmq group reset billing --file ")

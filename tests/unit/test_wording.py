@@ -56,5 +56,5 @@ def test_help_says_what_is_taken(command: str, words: list[str], capsys: pytest.
     from orbitmq.cli.main import main
 
     assert main([*command.split(), "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert [word for word in words if word not in shown] == []
