@@ -64,7 +64,7 @@ def test_the_table_shows_live_who_is_avoided(tmp_path: Path, profile: str) -> No
         async with ProcessCluster(brokers=2, root=str(tmp_path)) as cluster:
             bench = Command(
                 cluster.name_server,
-                *("bench", "watched", "--seconds", "4", "--in-flight", "8", "--timeout-ms", "1500"),
+                *("bench", "watched", "--seconds", "4", "--in-flight", "8", "--timeout", "1.5"),
                 *("--no-receive", "--fault-tolerance", profile, "--watch", "--json"),
             )
             await bench.start()
@@ -122,7 +122,7 @@ def test_watching_goes_on_when_sends_fail_and_says_so(tmp_path: Path) -> None:
         async with ProcessCluster(brokers=1, root=str(tmp_path)) as cluster:
             bench = Command(
                 cluster.name_server,
-                *("bench", "watched", "--seconds", "2", "--in-flight", "2", "--timeout-ms", "300"),
+                *("bench", "watched", "--seconds", "2", "--in-flight", "2", "--timeout", "0.3"),
                 *("--no-receive", "--watch"),
             )
             await bench.start()

@@ -116,7 +116,7 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     assert rows(spark, to) == list(range(90))
 
     send(cluster, "kept", range(90, 93))
-    asked = ["spark", "archive", "kept", to, "-n", cluster.name_server, "--until-now"]
+    asked = ["spark", "archive", "kept", to, "-n", cluster.name_server]
     assert main([*asked, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["messages"] == 3
     assert main(["spark", "archive", "kept", to, "--verify"]) == 0

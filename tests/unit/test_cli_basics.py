@@ -158,11 +158,6 @@ def test_a_job_without_spark_says_how_to_get_it(words: list[str]) -> None:
     assert done.returncode == EXIT_USAGE
 
 
-def test_an_archive_ends_with_what_is_there_or_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spark", "archive", "orders", "/nowhere", "--until-now", "--continuous"]) == EXIT_USAGE
-    assert "--until-now and --continuous: give one of them" in capsys.readouterr().err
-
-
 def test_numbers_stand_to_the_right() -> None:
     assert table(["name", "n"], [["a", 5], ["bcdef", 10]]) == "name    n\na       5\nbcdef  10"
     assert table(["name"], []) == "name"

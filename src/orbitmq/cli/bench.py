@@ -68,7 +68,7 @@ class Load:
     size: int
     in_flight: int
     batch: int
-    timeout_ms: int
+    timeout: float
     receive: bool
 
     @property
@@ -84,7 +84,6 @@ class Load:
             "size": self.size,
             "in-flight": self.in_flight,
             "batch": self.batch,
-            "timeout-ms": self.timeout_ms,
         }
         for name, value in numbers.items():
             if value is not None and value < 1:
@@ -105,7 +104,7 @@ def bench(
     size: Annotated[int, Parameter(name=["--size", "-s"])] = 128,
     in_flight: Annotated[int, Parameter(name=["--in-flight", "-i"])] = 256,
     batch: Annotated[int, Parameter(name=["--batch"])] = 1,
-    timeout_ms: int = 10_000,
+    timeout: float = 10.0,
     receive: bool = True,
     faults: Faults = Faults(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
@@ -115,23 +114,23 @@ def bench(
     Parameters
     ----------
     topic
-        Where to; it is made when it is not there. The messages stay.
+        Topic to send to; it is created when it is not there. The messages stay in it.
     messages
-        How many. Default: 100000.
+        Messages to send. Default: 100000.
     seconds
-        Send for so long, instead of a number of messages.
+        Seconds to send for, instead of a number of messages.
     size
-        Bytes of each body.
+        Size of each body in bytes.
     in_flight
-        Sends that wait for their answer at a time.
+        Most sends that wait for their answer at a time.
     batch
         Messages in one send.
-    timeout_ms
-        For each send, all tries together.
+    timeout
+        Seconds for each send, all tries together.
     receive
-        Read them back.
+        Read the messages back when they are sent.
     """
-    load = Load(topic, messages, seconds, size, in_flight, batch, timeout_ms, receive)
+    load = Load(topic, messages, seconds, size, in_flight, batch, timeout, receive)
     load.check()
     watch = None
     if faults.watch:
@@ -190,7 +189,7 @@ async def _bench(load: Load, faults: Faults, watch: BrokerWatch | None, common: 
             await admin.topics.create(topic)
     async with Peek(common.addresses) as peek:
         clock = peek.runtime.clock
-        async with producer_for(faults, watch, GROUP, common, load.timeout_ms, peek.runtime) as producer:
+        async with producer_for(faults, watch, GROUP, common, load.timeout, peek.runtime) as producer:
             await producer.send(Message(topic, b"warm-up"))
             ends = await peek.spans(topic, "last", follow=True)
             sender = _Sender(producer, clock, load, goes_on=watch is not None)

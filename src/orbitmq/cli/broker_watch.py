@@ -131,14 +131,14 @@ def _cells(row: Row) -> list[object]:
 
 
 def producer_for(
-    faults: Faults, watch: BrokerWatch | None, group: str, common: Common, timeout_ms: int, runtime: Runtime
+    faults: Faults, watch: BrokerWatch | None, group: str, common: Common, timeout: float, runtime: Runtime
 ) -> Producer:
     """A producer with the fault tolerance asked for, followed by ``watch``."""
     mode = faults.fault_tolerance
     return Producer(
         group,
         name_servers=common.addresses,
-        timeout=timeout_ms / 1000,
+        timeout=timeout,
         send_latency_fault_enable=mode != "off",
         fault_profile="4.x" if mode == "off" else mode,
         start_detector_enable=mode == "5.x",

@@ -57,7 +57,7 @@ def receive(
     Parameters
     ----------
     topic
-        What to read.
+        Topic to read.
     group
         Consume as a member of this group and commit its progress.
     begin
@@ -67,11 +67,11 @@ def receive(
     follow
         Go on with what is still to come, until Ctrl-C.
     count
-        Stop after that many messages.
+        Most messages that are read. Default: all that are there.
     tags
-        Only messages with one of these tags: 'a || b'.
+        Read only messages with one of these tags, as 'a || b'. Default: all messages.
     sql
-        Instead of tags: only messages that this SQL92 expression over properties matches.
+        Instead of tags: read only messages that this SQL92 expression over their properties matches.
     """
     try:
         printer = _Printer(Format(format), as_json=common.json)

@@ -55,7 +55,7 @@ def send(
     delay_level: int | None = None,
     delay: float | None = None,
     ordering_key: str | None = None,
-    timeout_ms: int = 3000,
+    timeout: float = 3.0,
     quiet: Annotated[bool, Parameter(name=["--quiet"], negative=())] = False,
     faults: Faults = Faults(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
@@ -65,27 +65,27 @@ def send(
     Parameters
     ----------
     topic
-        Where to send. Brokers create an unknown topic unless that is switched off.
+        Topic to send to. Brokers create an unknown topic unless that is switched off.
     body
-        The message. '-' sends one message for each line of standard input.
+        Body of the message. '-' sends one message for each line of standard input.
     tag
         One tag for filtering at the broker.
     key
         A key for look-up. May be given more than once.
     property
-        NAME=VALUE. May be given more than once.
+        A property as NAME=VALUE. May be given more than once.
     file
         Send this file's bytes as one message.
     count
-        Send it that often.
+        Times that the message is sent.
     delay_level
         Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels. A higher one is refused.
     delay
-        Deliver so many seconds later, such as 0.5 or 86400. See 'orbitmq timer'.
+        Seconds after which it is delivered, such as 0.5 or 86400. See 'orbitmq timer'.
     ordering_key
         Messages of one key go to one queue, in order.
-    timeout_ms
-        For each message, all tries together.
+    timeout
+        Seconds for each message, all tries together.
     quiet
         Print nothing.
     """
@@ -111,7 +111,7 @@ def send(
         from orbitmq.cli.broker_watch import BrokerWatch
 
         watch = BrokerWatch(faults.fault_tolerance)
-    work = _Sending(topic, ordering_key, timeout_ms, common, faults, quiet, watch)
+    work = _Sending(topic, ordering_key, timeout, common, faults, quiet, watch)
     try:
         return run_async(work.run(_bodies(body, file, count), make))
     finally:
@@ -178,7 +178,7 @@ async def _read(fd: int) -> bytes:
 class _Sending:
     topic: str
     ordering_key: str | None
-    timeout_ms: int
+    timeout: float
     common: Common
     faults: Faults
     quiet: bool
@@ -204,7 +204,7 @@ class _Sending:
         most = 0 if self.ordering_key is not None else IN_FLIGHT - 1
         runtime = system_runtime()
         async with (
-            producer_for(self.faults, self.watch, GROUP, self.common, self.timeout_ms, runtime) as producer,
+            producer_for(self.faults, self.watch, GROUP, self.common, self.timeout, runtime) as producer,
             watched(self.watch, producer, self.topic, runtime),
         ):
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from orbitmq.cli.app import Common, make_app
-from orbitmq.cli.failures import UsageError
 from orbitmq.cli.spark_running import Spark, flag, named, run_job, show, span, teller
 from orbitmq.cli.times import Between, rate_per_s
 
@@ -31,7 +30,6 @@ def archive(
     *,
     format: Literal["parquet", "delta", "iceberg"] = "parquet",
     table: str = "",
-    until_now: Annotated[bool, flag()] = False,
     continuous: Annotated[bool, flag()] = False,
     trigger: str = "10 seconds",
     verify: Annotated[bool, flag()] = False,
@@ -50,27 +48,25 @@ def archive(
     Parameters
     ----------
     topics
-        Names, separated by commas.
+        Names of the topics, separated by commas.
     to
         The folder of the archive: a path or a URI such as s3://bucket/archive.
     format
         Also keep a table over the files: Delta (in the folder) or Iceberg.
     table
-        Of Iceberg: catalog.namespace.table.
-    until_now
-        End with what is there now: what happens anyway, said aloud.
+        The table of --format iceberg, as catalog.namespace.table.
     continuous
-        Go on until interrupted, instead of ending with what is there now.
+        Go on until Ctrl-C, instead of ending with what is there now.
     trigger
-        How often a continuous archive writes files.
+        Time between two writes of a --continuous archive, as Spark writes it.
     verify
         Tell whether the archive is complete, by the names of its files alone, without Spark and brokers.
     footers
         With --verify: also open each file.
     columns
-        Only these, separated by commas; those that place a message are always there.
+        Columns to keep, separated by commas; those that place a message are always there.
     properties
-        How the properties are kept.
+        Form in which the properties are kept.
     codec
         Compression of the Parquet files.
     skip_lost
@@ -80,8 +76,6 @@ def archive(
     dry_run
         Only tell what would be archived.
     """
-    if until_now and continuous:
-        raise UsageError("--until-now and --continuous: give one of them")
     from orbitmq.spark.jobs import archiving
 
     if verify:
@@ -134,19 +128,20 @@ def replay(
     to
         The topic to send to.
     topic
-        Of an archive of several topics, the one.
+        The topic to send of an archive of several topics.
     tags
-        Only these: 'a || b'.
+        Send only messages with one of these tags, as 'a || b'. Default: all messages.
     where
-        A SQL expression over the columns of the format rocketmq, and text, the body as text.
+        Send only messages for which this expression in Spark's SQL is true; its columns are those of the
+        format rocketmq, and text, the body as text.
     rate
-        Messages a second: 500 or 500/s. Without it as fast as it goes.
+        Messages a second, as 500 or 500/s. Default: as fast as it goes.
     resume
         Go on with this run, which was interrupted: what the topic has of it is not sent again.
     state
         A folder that driver and workers share: a task that Spark tries again then sends nothing twice.
     dry_run
-        Only count.
+        Only count the messages; nothing is sent.
     """
     from orbitmq.spark.jobs import replaying
 
@@ -192,13 +187,13 @@ def audit(
         File or folder of the senders with unique keys in a column message_id (Parquet, CSV, JSON lines), or
         text with one in each line.
     consumed
-        Such a file of the consumers.
+        A file or folder of the same form from the consumers.
     group
-        Instead of it: what lies before the offsets of this group counts as consumed.
+        Instead of --consumed: what lies before the offsets of this group counts as consumed.
     archive
-        The folder of an archive.
+        Folder of the archive that is compared.
     stored
-        Whether to read the topic itself.
+        Read the topic itself, too.
     """
     from orbitmq.spark.jobs import auditing
 

@@ -33,7 +33,7 @@ class Spark:
     Parameters
     ----------
     master
-        Of Spark: local[*], local[2], spark://host:7077, yarn, k8s://...
+        Where Spark runs: local[*], local[2], spark://host:7077, yarn, k8s://...
     """
 
     master: str = "local[*]"

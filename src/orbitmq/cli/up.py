@@ -49,17 +49,17 @@ def up(
     Parameters
     ----------
     brokers
-        How many broker groups, each with one master.
+        Number of broker groups, each with one master.
     replicas
-        How many brokers in each group: 2 is a master and a slave that copies its messages.
+        Number of brokers in each group: 2 is a master and a slave that copies its messages.
     port
         Port of the name server; 0 takes a free one.
     dir
         Folder of the data, kept. Without it a temporary folder is used and removed at the end.
     set
-        KEY=VALUE of broker.conf, for every broker. May be given more than once.
+        A setting of broker.conf as KEY=VALUE, for every broker. May be given more than once.
     json
-        Print one line of JSON when the cluster serves.
+        Print one JSON object on one line when the cluster serves.
     """
     from orbitmq.runtime.system import require_linux
 
