@@ -46,11 +46,11 @@ def costs() -> str:
 
 
 def summary() -> str:
-    """One paragraph: the number of faults and goals, and the missed goals."""
+    """The number of faults and goals, and the goals that were missed."""
     found = _entries(OURS)
     goals = [(entry, goal) for entry in found.values() for goal in entry["goals"]]
     missed = [
-        f"{BY_NAME[entry['fault']].title}: {goal['what']} {goal['measured']}, goal {goal['goal']}"
+        [BY_NAME[entry["fault"]].title, goal["what"], goal["measured"], goal["goal"]]
         for entry, goal in goals
         if goal["met"] != "yes"
     ]
@@ -62,10 +62,10 @@ def summary() -> str:
         f"{len(goals) - len(missed)} of {len(goals)} goals were met"
         + (f"; {len(unjudged)} runs had no goals yet." if unjudged else "."),
     ]
-    if missed:
-        lines.append("Missed: " + "; ".join(missed) + ".")
     for fault, count in lost:
         lines.append(f'Acknowledged messages lost with "{BY_NAME[fault].title}": {count}.')
+    if missed:
+        lines += ["", table(["missed with", "what", "measured", "goal"], missed)]
     return "\n".join(lines)
 
 
@@ -88,9 +88,13 @@ def clients() -> str:
     sides = [_entries(pair) for pair in PAIRS]
     rows = []
     for fault in sides[1]:
-        for place, goal in enumerate(sides[0][fault]["goals"]):
-            cells = [side[fault]["goals"][place]["measured"] for side in sides]
-            rows.append([f"{BY_NAME[fault].title}: {goal['what']}", *cells])
+        # Goals that were set after a side was recorded are left out.
+        measured = [{goal["what"]: goal["measured"] for goal in side[fault]["goals"]} for side in sides]
+        rows += [
+            [f"{BY_NAME[fault].title}: {what}", *(side[what] for side in measured)]
+            for what in measured[0]
+            if all(what in side for side in measured)
+        ]
     return table(["", *PAIRS], rows)
 
 
