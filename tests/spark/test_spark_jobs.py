@@ -367,7 +367,7 @@ def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
             if not left:
                 break
     letters = jobs.dead_letters(spark, "billing", servers)
-    report = dead_letter_tables.summarised(spark, letters, ["origin_topic", "reason"], "dead_since")
+    report = dead_letter_tables.summarised(spark, letters, ["origin_topic", "reason"])
     assert sorted(row[:3] for row in report.rows) == [("bills", "even", 6), ("bills", "odd", 6)]
     assert report.summary == "12 messages of 2 kinds"
     dry = jobs.redrive(spark, "billing", servers, sql="reason = 'odd'", request=RedriveRequest(dry_run=True))
