@@ -117,7 +117,7 @@ async def test_a_slave_keeps_what_its_master_had_not_delivered_of_a_second(
     store, written = broker.services.store, broker.part(TimerService).written
     second = store.entry(TOPIC, 0, 1)
     assert second is not None
-    told = Progress(mark(due_ms, second[0]), 5, store.end, cut=written.saved.cut)
+    told = Progress(mark(due_ms, second[0]), 5, store.end)
     broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
     assert written.saved == told
     await asyncio.sleep(15)  # it looks what it may forget

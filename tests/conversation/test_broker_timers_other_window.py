@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer, broker_config, records
+from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.test_broker_timers_precision import Peer, off_by
 from tests.conversation.test_replication_escape import stored
 from tests.conversation.test_replication_members import launch
 from tests.replicas import ESCAPING, MASTER, SLAVE, Watch
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.change_feed import TIMERS, Entry
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role
-from orbitmq.broker.timers.placing import cut_of
-from orbitmq.broker.timers.progress import (
-    FILE_BYTES,
-    MAX_AHEAD,
-    MAX_ALONE,
-    MIXED,
-    Cut,
-    Progress,
-    all_of,
-    check_of,
-    decode_file,
-    encode_file,
-    mark,
-)
-from orbitmq.broker.timers.service import TimerService
 from orbitmq.message.properties import encode_properties
+from orbitmq.message.record import iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, World
-from orbitmq.wire.bodies.topic import DataVersion
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.codes import RequestCode
 
 pytestmark = pytest.mark.behaviour("TW-17")
 # The shortest windows are 60 slots: 6 s and 12 s.
@@ -67,8 +50,7 @@ async def run(
 
     Args:
         port: another one for each run: a broker that has crashed listens on.
-        end: "stop", "crash", "lost" (it stops and its timer log is removed), or "earlier": it stops, and its
-            progress is as an earlier release writes it.
+        end: "stop", "crash", or "lost": it stops and its timer log is removed.
     """
     broker = Broker(runtime, window_config(precision_ms, port))
     await broker.start()
@@ -81,13 +63,6 @@ async def run(
     if end == "lost":
         for name in runtime.files.list_dir("/store/timerlog"):
             runtime.files.remove(f"/store/timerlog/{name}")
-    if end == "earlier":
-        path = "/store/config/timercheck"
-        found = decode_file(runtime.files.read_bytes(path))
-        assert found is not None
-        runtime.files.write_atomic(path, encode_file(found[0], replace(found[1], cut=None)) + bytes(2000))
-        for name in ("timerProgress.json", "timerProgress.json.bak"):
-            runtime.files.remove(f"/store/config/{name}")
 
 
 async def fill(peer: Peer) -> dict[bytes, int]:
@@ -98,7 +73,7 @@ async def fill(peer: Peer) -> dict[bytes, int]:
     return due
 
 
-@pytest.mark.parametrize("end", ["stop", "crash", "lost", "earlier"])
+@pytest.mark.parametrize("end", ["stop", "crash", "lost"])
 @pytest.mark.parametrize("pause_s", [7.7, 10.2, 13.1])
 @pytest.mark.parametrize(
     "precisions", [(LONG, SHORT), (SHORT, LONG), (LONG, SHORT, LONG), (SHORT, LONG, SHORT)]
@@ -190,92 +165,6 @@ async def comes_once_though_a_slave_acts(world: World, due: dict[bytes, int]) ->
     assert min(off_by(found + elsewhere, due)) >= 0
 
 
-@pytest.mark.broker(timer_precision_ms=SHORT, timer_roll_window_slots=60)
-@pytest.mark.parametrize("cut", [(12_000, 200), MIXED])
-async def test_a_slave_that_takes_over_delivers_once_what_its_master_had_not_cut(
-    broker: Broker, peer: BrokerPeer, cut: Cut
-) -> None:
-    """With its own window it would have stored them again before the time up to which its master was."""
-    await peer.send(b"first")
-    start = broker.runtime.clock.now_ms()
-    for seconds in ("5", "11.8", "30"):
-        properties = {"TIMER_DELIVER_MS": str(start + int(float(seconds) * 1000)), "UNIQ_KEY": seconds}
-        assert (await peer.send(seconds.encode(), properties=properties)).code == ResponseCode.SUCCESS
-    await asyncio.sleep(1)
-    await broker.change_role(Role.SLAVE)
-    written = broker.part(TimerService).written
-    told = Progress(all_of(start + 10_000), 3, broker.services.store.end, cut=cut)
-    broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
-    await asyncio.sleep(10)
-    assert written.saved == told
-    await broker.change_role(Role.MASTER)
-    for _ in range(3):
-        await asyncio.sleep(10)
-        # What it writes down is by its own window, so that it need not begin anew the next time.
-        assert written.saved.cut == cut_of(broker.services.config)
-        broker.part(TimerService).pending.rebuild(written.saved)
-    assert [record.body for record in records(await peer.pull())] == [b"first", b"11.8", b"30"]
-
-
-async def test_units_that_a_slave_made_with_other_settings_are_made_again(runtime: SimulatedRuntime) -> None:
-    """It gets those of its master and takes over: by its master's progress its own units were over."""
-    start = runtime.clock.now_ms()
-    for precision, port in ((SHORT, 10911), (LONG, 10921)):
-        broker = Broker(runtime, window_config(precision, port))
-        await broker.start()
-        async with Peer(runtime, f"127.0.0.1:{port}") as peer:
-            if precision == SHORT:
-                await peer.put(start + 11_800, "waits")
-                await asyncio.sleep(1)
-                await broker.change_role(Role.SLAVE)
-                await asyncio.sleep(1)
-                end = broker.services.store.end
-                told = Progress(all_of(start + 10_000), 1, end, cut=(60 * LONG, LONG))
-                broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
-            else:
-                saved = broker.part(TimerService).written.saved
-                assert (saved.done, saved.cut) == (all_of(start + 10_000), (60 * LONG, LONG))
-            await asyncio.sleep(1 if precision == SHORT else 20)
-            assert len(await peer.delivered()) == (precision == LONG)
-        await broker.stop()
-
-
-def test_where_waits_were_cut_is_kept_where_earlier_releases_do_not_look() -> None:
-    cut, alone = (172_800_000, 1000), frozenset({mark(9000, 7)})
-    progress = Progress(mark(5000, 64), 3, 200, ((100, mark(7000, 5)),), alone, cut)
-    check = check_of(progress, DataVersion(state_version=0, timestamp=1, counter=1))
-    data = encode_file(check, progress)
-    assert decode_file(data + bytes(FILE_BYTES - len(data))) == (check, progress)
-    assert Progress.from_plain(json.loads(json.dumps(progress.plain()))) == progress
-    plain = replace(progress, cut=None)
-    earlier = encode_file(check, plain)
-    assert data.startswith(earlier)
-    # An earlier release has written over the rest since, and left what is behind.
-    later_check = check_of(progress, DataVersion(state_version=0, timestamp=2, counter=2))
-    earlier = encode_file(later_check, plain)
-    assert decode_file(earlier + data[len(earlier) :]) == (later_check, plain)
-    most = replace(
-        progress,
-        ahead=tuple((number, mark(9000 + number, 0)) for number in range(MAX_AHEAD)),
-        alone=frozenset(mark(number, 0) for number in range(MAX_ALONE)),
-    )
-    assert len(encode_file(check, most)) <= FILE_BYTES
-
-
-def test_a_wait_is_cut_anew_behind_what_was_delivered_at_its_place() -> None:
-    """A clock that was set back by a day leaves marks of then, which say nothing of later messages."""
-    progress = Progress(mark(5000, 0), 3, 200, ((100, mark(9000, 0)),))
-    assert [progress.latest_at(place) for place in (99, 100, 200)] == [mark(9000, 0), mark(5000, 0), -1]
-
-
-def test_joined_progress_is_by_one_window_or_by_none() -> None:
-    short, long = Progress(mark(5000, 0), 3, 200, cut=(6000, 100)), (12_000, 200)
-    assert short.joined(Progress(mark(9000, 0), 4, 300, cut=long)).cut == long
-    assert Progress(mark(9000, 0), 4, 300, cut=long).joined(short).cut == long
-    assert short.joined(Progress(mark(9000, 0), 2, 100, cut=long)).cut == MIXED
-    assert short.joined(Progress(mark(9000, 0), 2, 100)).cut == short.cut
-
-
 def live_config(hours: int, port: int) -> BrokerConfig:
     """Its window is 12 s, or with ``fileReservedTime=0`` the shortest one, which is 6 s."""
     return replace(window_config(SHORT, port), timer_roll_window_slots=120, file_reserved_time_hours=hours)
@@ -317,4 +206,42 @@ async def test_all_come_once_and_in_time_though_the_window_changes_while_the_bro
         before = back if end != "none" else start
         assert max(off_by([each for each in found if due[each.body] > before + 100], due)) <= 20
         assert await peer.waiting() == "0"
+    await broker.stop()
+
+
+@pytest.mark.parametrize("role", [Role.MASTER, Role.SLAVE])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_log_file_is_kept_while_a_timer_in_it_waits(
+    runtime: SimulatedRuntime, role: Role, restarts: bool
+) -> None:
+    """``fileReservedTime`` was longer when the timer was stored, and so was the wait that it began."""
+    config = replace(live_config(72, 10911), mapped_file_size_commit_log=1 << 16)
+    broker = Broker(runtime, config)
+    await broker.start()
+    async with Peer(runtime, "127.0.0.1:10911") as peer:
+        due = peer.now() + 60_000
+        await peer.put(due, "waits")
+        for number in range(40):
+            await peer.sent(b"." * 8000, properties={"UNIQ_KEY": str(number)})
+        if not restarts:
+            await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=0\n")
+    if restarts:
+        await broker.stop()
+        broker = Broker(runtime, replace(config, file_reserved_time_hours=0, listen_port=10921))
+        await broker.start()
+    if role is Role.SLAVE:
+        await broker.change_role(role)
+    await asyncio.sleep(8)
+    store = broker.services.store
+    store.clean()
+    assert store.min_commit_log_offset == 0
+    if role is Role.SLAVE:
+        await broker.change_role(Role.MASTER)
+    await asyncio.sleep(60)
+    store.clean()
+    assert store.min_commit_log_offset > 0
+    high = store.max_offset("T", 0)
+    (last,) = iter_records(store.get("T", 0, high - 1, 1).body)
+    assert last.body == b"waits"
+    assert 0 <= last.store_timestamp - due <= 20
     await broker.stop()

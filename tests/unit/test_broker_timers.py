@@ -20,6 +20,7 @@ from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.hand_over import take_out
 from orbitmq.broker.timers.over import NEVER_MS, Over
+from orbitmq.broker.timers.placing import place_of
 from orbitmq.broker.timers.progress import (
     FILE_BYTES,
     Check,
@@ -43,6 +44,7 @@ from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.topic import DataVersion
 
 NOW = 1_700_000_000_123
+HOUR_MS = 3_600_000
 
 
 # -- the wheel -------------------------------------------------------------------------------------------
@@ -439,6 +441,37 @@ def test_a_long_wait_is_cut_as_apache_cuts_it(wait_h: int, rolled_h: int) -> Non
     assert roll_ms(now + wait_h * hour, NOW, 48 * hour, 1000) == now + rolled_h * hour
 
 
+@pytest.mark.behaviour("TW-17")
+@pytest.mark.parametrize(
+    ("written", "cut_ms"),
+    [
+        ("1700000600000", 1_700_000_600_000),
+        ("", NOW // 1000 * 1000 + 48 * HOUR_MS),  # of RocketMQ's broker
+        (
+            "1600000000000",
+            NOW // 1000 * 1000 + 48 * HOUR_MS,
+        ),  # of the wait before: RocketMQ's broker leaves it
+        ("soon", NOW // 1000 * 1000 + 48 * HOUR_MS),
+    ],
+)
+def test_a_record_says_where_its_wait_is_cut(written: str, cut_ms: int) -> None:
+    out_ms = NOW // 1000 * 1000 + 100 * HOUR_MS
+    properties = {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "TIMER_CUT_MS": written}
+    timer = forms.timer_of(Record("rmq_sys_wheel_timer", b"x", store_timestamp=NOW), properties)
+    assert timer is not None
+    assert timer.cut_ms == cut_ms
+    assert place_of(timer) == (units.DEFAULT | units.ROLL, cut_ms, cut_ms + 1)
+
+
+@pytest.mark.behaviour("TW-17")
+def test_a_wait_within_the_window_is_not_cut() -> None:
+    out_ms = NOW // 1000 * 1000 + 47 * HOUR_MS
+    properties = {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T"}
+    timer = forms.timer_of(Record("rmq_sys_wheel_timer", b"x", store_timestamp=NOW), properties)
+    assert timer is not None
+    assert place_of(timer) == (units.DEFAULT, out_ms, timer.due_ms)
+
+
 def test_the_window_follows_the_retention() -> None:
     assert BrokerConfig().timer_roll_window_ms == 48 * 3_600_000
     assert BrokerConfig(file_reserved_time_hours=3).timer_roll_window_ms == 2 * 3_600_000
@@ -524,7 +557,7 @@ def test_a_file_is_released_when_nothing_is_done_with_it_any_more(
 @pytest.mark.behaviour("TW-10")
 @pytest.mark.parametrize(("unread_ms", "over"), [(NEVER_MS, True), (5000, True), (4999, False)])
 def test_a_recall_counts_while_a_copy_that_nobody_looked_at_may_be_meant(unread_ms: int, over: bool) -> None:
-    """Seed 7363: its master had put that copy when it was cut off. The slave that acted passed the second."""
+    """Its master had put that copy when it was cut off. The slave that acted passed the second."""
     known = Over(Progress(done=all_of(6000), taken=3, before=100), unread_ms)
     assert known.would_have(units.DELETE, 4000, 4001, 50) == over
     assert known.would_have(units.DEFAULT, 4000, 4001, 50)

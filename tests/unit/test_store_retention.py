@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.store import StoreConfig
+from orbitmq.store.upkeep.held import HeldFiles
 from orbitmq.store.upkeep.retention import MAX_FILES_PER_PASS, Cleaning, decide
 
 HOUR_MS = 3_600_000
@@ -34,7 +35,7 @@ YOUNG = NOW - 71 * HOUR_MS
     ],
 )
 def test_one_pass(due: bool, used: float, finished: list[int], expected: Cleaning) -> None:
-    assert decide(CONFIG, NOW, due, used, finished) == expected
+    assert decide(CONFIG, NOW, due, used, finished, len(finished)) == expected
 
 
 @given(
@@ -42,12 +43,31 @@ def test_one_pass(due: bool, used: float, finished: list[int], expected: Cleanin
     used=st.floats(0, 1),
     ages=st.lists(st.integers(-HOUR_MS, 200 * HOUR_MS), max_size=40),
     reserved_hours=st.integers(0, 200),
+    held_from=st.integers(0, 41),
 )
-def test_what_is_kept(due: bool, used: float, ages: list[int], reserved_hours: int) -> None:
+def test_what_is_kept(due: bool, used: float, ages: list[int], reserved_hours: int, held_from: int) -> None:
     config = dataclasses.replace(CONFIG, file_reserved_ms=reserved_hours * HOUR_MS)
     finished = [NOW - age for age in ages]
-    plan = decide(config, NOW, due, used, finished)
+    plan = decide(config, NOW, due, used, finished, held_from)
     assert 0 <= plan.delete <= min(len(finished), MAX_FILES_PER_PASS)
     if used <= config.disk_force_clean_ratio:
         assert all(time + config.file_reserved_ms <= NOW for time in finished[: plan.delete])
+        assert plan.delete <= held_from
     assert plan.refuse_writes == (used > config.disk_full_ratio)
+
+
+def test_files_are_held_from_the_first_with_a_message_that_waits() -> None:
+    held = HeldFiles(100)
+    assert held.first is None
+    held.hold(250)
+    held.hold(299)
+    held.hold(700, 3)
+    assert held.first == 200
+    held.hold(250, -1)
+    assert held.first == 200
+    held.hold(299, -1)
+    assert held.first == 700
+    held.hold(701, -3)
+    assert held.first is None
+    held.are_known = False
+    assert held.first == 0

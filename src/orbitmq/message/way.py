@@ -27,6 +27,8 @@ OF_A_WAIT: Final = frozenset(
         names.TIMER_ENQUEUE_MS,
         names.TIMER_DEQUEUE_MS,
         names.TIMER_ROLL_TIMES,
+        names.TIMER_CUT_MS,
+        names.TIMER_CUT_BEFORE_MS,
         names.TIMER_DELAY_LEVEL,
     }
 )

@@ -31,6 +31,7 @@ from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.raw_append import RawAppend
 from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
+from orbitmq.store.upkeep.held import HeldFiles
 from orbitmq.store.writable import Acceptance
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class MessageStore:
         self._writer = Writer(
             config, self.queues, self.log, self.appender, self.acceptance, self.update_clock, self._now_ms
         )
+        self.held = HeldFiles(config.commit_log_file_bytes)
         self._upkeep = Upkeep(
             runtime,
             config,
@@ -105,6 +107,7 @@ class MessageStore:
             self.flusher,
             self.acceptance,
             update_clock=self.update_clock,
+            held=self.held,
         )
         self._raw = RawAppend(
             runtime,

@@ -44,7 +44,8 @@ class Delivery:
 
     Attributes:
         level: :data:`TIMER` or :data:`ROLLED` for a timer message.
-        out_ms, enqueued_ms: of a timer message, its slot and when it began to wait; 0: it does not say.
+        out_ms, enqueued_ms, cut_ms: of a timer message, its slot, when it began to wait, and where the wait
+            was cut if it was stored again; 0: it does not say.
         stored_ms: when it was delivered, by who did.
     """
 
@@ -53,6 +54,7 @@ class Delivery:
     identity: Identity
     out_ms: int = 0
     enqueued_ms: int = 0
+    cut_ms: int = 0
     stored_ms: int = 0
 
 
@@ -123,7 +125,11 @@ def _delivery(view: memoryview, at: int) -> Delivery | None:
         return None
     kind = ROLLED if rolled else level or TIMER
     identity = identity_of(record, topic, properties.get(property_names.UNIQ_KEY, ""))
-    times = _number(out_text), _number(properties.get(property_names.TIMER_ENQUEUE_MS, ""))
+    times = (
+        _number(out_text),
+        _number(properties.get(property_names.TIMER_ENQUEUE_MS, "")),
+        _number(properties.get(property_names.TIMER_CUT_BEFORE_MS, "")),
+    )
     return Delivery(kind, record.physical_offset, identity, *times, record.store_timestamp)
 
 

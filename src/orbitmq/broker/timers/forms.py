@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.room import fitted, fitted_copy
 from orbitmq.broker.messaging.stored import copied
-from orbitmq.broker.timers.units import latest_ms
+from orbitmq.broker.timers.units import MAX_AHEAD_SLOTS, latest_ms, roll_ms
 from orbitmq.message import property_names as names
 from orbitmq.message import reserved
 from orbitmq.message.numbers import INT32, whole_number
@@ -26,8 +26,13 @@ from orbitmq.store import NewMessage
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Room for what deliveries add: TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS.
+# Room for what deliveries add: TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS, TIMER_CUT_BEFORE_MS; and
+# TIMER_DEQUEUE_MS, which is left out where there is no room.
 _ADDED_BYTES = 128
+# RocketMQ's defaults. They say where a long wait is cut whose record does not.
+ROCKETMQ_WINDOW_MS = 2 * 86_400_000
+ROCKETMQ_PRECISION_MS = 1000
+_OF_A_CUT = frozenset({names.TIMER_CUT_MS, names.TIMER_CUT_BEFORE_MS})
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 RECALL_TAG = "_RECALL_TAG_"
 
@@ -43,6 +48,7 @@ class Timer:
         topic: the topic that it goes to.
         unique_id: its ``UNIQ_KEY``, empty without one.
         deletes: the :attr:`key` of the message that a recall takes back, ``None`` for a message.
+        cut_ms: the slot in which a long wait is cut, to be stored again; 0: it is not.
     """
 
     out_ms: int
@@ -50,6 +56,7 @@ class Timer:
     topic: str
     unique_id: str
     deletes: str | None = None
+    cut_ms: int = 0
 
     @property
     def key(self) -> str:
@@ -131,7 +138,9 @@ def timed(
     if deliver_ms - now_ms > config.timer_max_delay_s * 1000:
         raise _illegal(config, f"asked for {deliver_ms - now_ms}ms (timerMaxDelaySec)")
     changed = without(properties, OF_A_WAIT)
-    changed[names.TIMER_OUT_MS] = str(slot_ms(deliver_ms, config.timer_precision_ms))
+    out_ms = slot_ms(deliver_ms, config.timer_precision_ms)
+    changed[names.TIMER_OUT_MS] = str(out_ms)
+    _cut(changed, out_ms, now_ms, config)
     changed[names.REAL_TOPIC] = message.topic
     changed[names.REAL_QUEUE_ID] = str(message.queue_id)
     encoded = fitted(changed, MAX_PROPERTIES_BYTES - _ADDED_BYTES)
@@ -143,6 +152,27 @@ def timed(
             f"to, limit {MAX_PROPERTIES_BYTES - _ADDED_BYTES} bytes",
         )
     return replace(message, topic=reserved.TIMER_TOPIC, queue_id=0, properties=encoded)
+
+
+def _cut(properties: dict[str, str], out_ms: int, now_ms: int, config: BrokerConfig) -> None:
+    """Write into a message where its wait is cut: the settings may be others when that time comes."""
+    cut_ms = cut_of(out_ms, now_ms, config.timer_roll_window_ms, config.timer_precision_ms)
+    if cut_ms:
+        properties[names.TIMER_CUT_MS] = str(cut_ms)
+    else:
+        properties.pop(names.TIMER_CUT_MS, None)
+
+
+def cut_of(out_ms: int, since_ms: int, window_ms: int, precision_ms: int) -> int:
+    """The slot in which a wait that began at a time is cut; 0: it is not longer than the window."""
+    if out_ms - since_ms < window_ms:
+        return 0
+    return roll_ms(out_ms, since_ms, window_ms, precision_ms)
+
+
+def rocketmq_cut_ms(out_ms: int, since_ms: int) -> int:
+    """Where RocketMQ's broker cuts a wait with its default settings; 0: nowhere."""
+    return cut_of(out_ms, since_ms, ROCKETMQ_WINDOW_MS, ROCKETMQ_PRECISION_MS)
 
 
 def _illegal(config: BrokerConfig, problem: str) -> RemotingError:
@@ -172,36 +202,47 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     if deletes is not None:
         # With the topic or without it: TimerMessageStore.buildDeleteKey of 5.4, and that of 5.5.
         named = deletes if deletes.startswith(f"{topic}+") else f"{topic}+{deletes}"
-        return Timer(out_ms, out_ms + 1, topic, unique_id, named)
+        # A recall goes to its slot at once, as far as the wheel of Apache's reaches: two long waits at a time
+        # could end in the wrong order.
+        reach_ms = MAX_AHEAD_SLOTS * ROCKETMQ_PRECISION_MS
+        cut_ms = cut_of(out_ms, record.store_timestamp, reach_ms, ROCKETMQ_PRECISION_MS)
+        return Timer(out_ms, out_ms + 1, topic, unique_id, named, cut_ms)
+    asked = properties
     if names.TIMER_ROLL_TIMES in properties and names.TIMER_DELIVER_MS in properties:
-        properties = {names.TIMER_DELIVER_MS: properties[names.TIMER_DELIVER_MS]}
+        asked = {names.TIMER_DELIVER_MS: properties[names.TIMER_DELIVER_MS]}
     try:
-        wanted = asked_ms(properties, record.store_timestamp)
+        wanted = asked_ms(asked, record.store_timestamp)
     except (RemotingError, ValueError):
         wanted = latest_ms(out_ms)
     due_ms = min(max(wanted, out_ms + 1), latest_ms(out_ms))
-    return Timer(out_ms, due_ms, topic, unique_id)
+    text = properties.get(names.TIMER_CUT_MS, "")
+    if not _NUMBER.fullmatch(text) or not record.store_timestamp < (cut_ms := int(text)) < out_ms:
+        cut_ms = rocketmq_cut_ms(out_ms, record.store_timestamp)
+    return Timer(out_ms, due_ms, topic, unique_id, cut_ms=cut_ms)
 
 
 def delivered(
     record: Record, properties: Mapping[str, str], queue_id: int, enqueued_ms: int, now_ms: int
 ) -> NewMessage:
     """The message for its own topic; like Apache's it keeps REAL_TOPIC, REAL_QID and its TIMER properties."""
-    changed = dict(properties)
+    changed = without(properties, _OF_A_CUT)
     changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
     encoded = fitted_copy(record, changed)
     return copied(record, changed, properties[names.REAL_TOPIC], queue_id, encoded=encoded)
 
 
-def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> NewMessage:
+def rolled(
+    record: Record, properties: Mapping[str, str], timer: Timer, now_ms: int, config: BrokerConfig
+) -> NewMessage:
     """The message once more for the timer topic: what waits long moves to the young end of the log."""
     changed = dict(properties)
     times = whole_number(changed.get(names.TIMER_ROLL_TIMES, ""), INT32 - 1) or 0
-    timer = timer_of(record, properties)
-    if timer is not None and timer.deletes is None:
+    if timer.deletes is None:
         changed[names.TIMER_DELIVER_MS] = str(timer.due_ms)
-    changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
+        _cut(changed, timer.out_ms, now_ms, config)
+    changed[names.TIMER_CUT_BEFORE_MS] = str(timer.cut_ms)
+    changed[names.TIMER_ENQUEUE_MS] = str(record.store_timestamp)
     changed[names.TIMER_ROLL_TIMES] = str(times + 1)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
     return copied(record, changed, reserved.TIMER_TOPIC, 0, encoded=fitted_copy(record, changed))

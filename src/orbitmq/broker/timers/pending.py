@@ -6,7 +6,6 @@ import heapq
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 
 from orbitmq.broker.config import BrokerConfig
@@ -15,9 +14,8 @@ from orbitmq.broker.timers import forms, placing, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import without_delivered, write_wheel
 from orbitmq.broker.timers.over import Over
-from orbitmq.broker.timers.progress import MIXED, Progress, due_of, first_slot_left, mark
+from orbitmq.broker.timers.progress import Progress, due_of, first_slot_left, mark, place_of
 from orbitmq.broker.timers.recalled import Recalled
-from orbitmq.broker.timers.rolled_copies import RolledCopies
 from orbitmq.broker.timers.rolling import Rolling
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
 from orbitmq.broker.timers.trusted import TrustedLog
@@ -61,19 +59,13 @@ class PendingTimers:
     Attributes:
         position: the next offset of the timer topic's queue to look at.
         before: where the last message that was looked at ends in the commit log.
-        cut: the settings with which the known long waits were cut. The present settings may differ.
         waiting: how many messages wait, by the hash of their topic.
-        placed_again: the highest mark of a message that waits elsewhere than the settings say, -1: there is
-            none.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore, timer_log: TimerLog) -> None:
-        self._config = config
         self._store = store
         self._log = timer_log
         self._precision = config.timer_precision_ms
-        self.cut = placing.cut_of(config)
-        self._copies = RolledCopies(store)
         self._over = Over()
         self._trusted = TrustedLog(store)
         self._is_current = False
@@ -82,6 +74,7 @@ class PendingTimers:
         self.waiting: Counter[int] = Counter()
         self._recalled = Recalled()
         self._empty()
+        store.held.are_known = not config.timer_wheel_enable
 
     def _empty(self) -> None:
         self._wheel = Wheel()
@@ -93,12 +86,9 @@ class PendingTimers:
         # Messages that have a unit though they are looked at again.
         self._known: set[int] = set()
         self._rolling = Rolling()
-        # Whether there are units that were made with other settings.
-        self._cut_elsewhere = False
-        self._copies.forget()
-        self._copies.left_out = False
-        self.placed_again = -1
         self.waiting.clear()
+        self._store.held.forget()
+        self._store.held.are_known = False
 
     # -- the start -------------------------------------------------------------------------------------
 
@@ -122,21 +112,6 @@ class PendingTimers:
             self.leave()
             self._log.close()
 
-    @property
-    def is_outdated(self) -> bool:
-        """Whether long waits were cut with other settings than the present ones."""
-        return self.cut != placing.cut_of(self._config)
-
-    def cut_anew(self) -> None:
-        """Cut by the present settings from now on; messages cut by other settings are to be read again."""
-        if self.is_outdated:
-            self.leave()
-            self.cut = placing.cut_of(self._config)
-
-    def is_other_cut(self, progress: Progress) -> bool:
-        """Whether the marks of long waits are to be read with other settings than these."""
-        return progress.cut is not None and progress.cut != self.cut
-
     def adopt(self, progress: Progress) -> None:
         """Go on with what was read while another broker delivered.
 
@@ -145,10 +120,6 @@ class PendingTimers:
             BrokenChainError: the timer log is torn.
         """
         self._log.resume()
-        if self.is_other_cut(progress):
-            log.warning("long waits were cut with other settings: the timer log is made again")
-            self.rebuild(progress)
-            return
         self.forget(progress)
         before = self._over
         self._begin_from(progress)
@@ -170,8 +141,6 @@ class PendingTimers:
         Raises:
             OSError: the disk refused.
         """
-        # The copies may be behind a cut of the log, and what was left out for them has no unit.
-        anew = self._copies.left_out and self._trusted.is_cut
         self.leave()
         self._empty()
         self._begin_from(progress)
@@ -187,13 +156,10 @@ class PendingTimers:
             yield
         self.position = low = self._store.min_offset(TOPIC, 0)
         self.before = progress.before
-        if anew or self._cut_elsewhere or self.is_other_cut(progress):
-            log.warning("long waits were cut with other settings: the timer log is made again")
-            self.rebuild(replace(progress, cut=MIXED) if progress.cut is None else progress)
-        elif newest is not None and self._resume(newest, progress, foreign):
+        if newest is not None and self._resume(newest, progress, foreign):
             self.before = max(self.before, newest.physical + newest.record_bytes)
-        self._copies.begin(self.position)
         self._is_current = True
+        self._store.held.are_known = not self.behind
         if self.position > low or progress.taken:
             total = sum(number for _, _, number in self._wheel.slots())
             log.info("timers: %d wait, going on at %d", total, self.position)
@@ -204,14 +170,12 @@ class PendingTimers:
         Raises:
             OSError: the disk refused to link a unit to the one below it.
         """
-        progress, precision = self._over.progress, self._precision
+        progress, precision, file_bytes = self._over.progress, self._precision, self._store.held.file_bytes
         over_ms = due_of(progress.latest) + 1
-        add, counts = self._wheel.add, Counter[int]()
+        add, counts, files = self._wheel.add, Counter[int](), Counter[int]()
         for fields in found:
             _, named, magic, written_ms, delay_ms, physical, _, topic_hash, reserved_bytes = fields
             out_ms = written_ms + delay_ms
-            if magic & units.ROLL and units.hash_of(reserved_bytes) is not None:
-                self._look_at_cut(units.Unit(*fields))
             if out_ms >= over_ms or not self._over.has(units.Unit(*fields)):
                 if magic == units.DEFAULT:
                     below = add(out_ms // precision, position)
@@ -220,6 +184,7 @@ class PendingTimers:
                     count = -1 if magic & units.DELETE else 1
                     below = add(out_ms // precision, position, count)
                     self._count(topic_hash, magic, units.hash_of(reserved_bytes), count)
+                files[physical // file_bytes] += 1
                 if below != named:
                     # It was over, or the slots had another length then: one of today may hold several.
                     self._log.rewrite(position, units.Unit(*fields)._replace(below=below))
@@ -227,13 +192,8 @@ class PendingTimers:
                     self._known.add(physical)
             position += units.UNIT_BYTES
         self.waiting.update(counts)
-
-    def _look_at_cut(self, unit: units.Unit) -> None:
-        """The unit of a long wait may be older than the settings of now: a slave follows one with others."""
-        if self._cut_elsewhere or placing.is_cut_here(unit, self.cut):
-            return
-        record = record_at(self._store, unit.physical, quiet=True)
-        self._cut_elsewhere = placing.is_cut_elsewhere(unit, record, self.cut)
+        for file, number in files.items():
+            self._store.held.hold(file * file_bytes, number)
 
     def _begin_from(self, progress: Progress) -> None:
         """Note what was delivered before the start, and how old the first is that nobody has looked at."""
@@ -243,6 +203,7 @@ class PendingTimers:
     def _uncount(self, unit: units.Unit) -> None:
         """It waits no longer: another broker has delivered it."""
         self.waiting[unit.topic_hash] += 1 if unit.magic & units.DELETE else -1
+        self._store.held.hold(unit.physical, -1)
         if unit.magic & units.ROLL:
             self._rolling.drop(units.hash_of(unit.extra))
 
@@ -284,7 +245,6 @@ class PendingTimers:
         self._begin_from(progress)
         self.before = progress.before
         self.position = self._store.min_offset(TOPIC, 0)
-        self._copies.begin(self.position)
 
     # -- taking ----------------------------------------------------------------------------------------
 
@@ -300,9 +260,6 @@ class PendingTimers:
             OSError: the disk refused the timer log. What was looked at is known, in memory.
         """
         self._log.write()
-        if not self._copies.are_known:
-            self._copies.note()
-            return
         low = self._store.min_offset(TOPIC, 0)
         if self.position < low:
             log.error(
@@ -314,6 +271,7 @@ class PendingTimers:
             for record in iter_records(found.body):
                 self._take(record)
         self.position = max(self.position, found.next_offset)
+        self._store.held.are_known = not self.behind
         self._log.write()
 
     def _take(self, record: Record) -> None:
@@ -328,11 +286,7 @@ class PendingTimers:
         self._put(record, timer)
 
     def _put(self, record: Record, timer: Timer) -> None:
-        if self._copies.take(record, timer):
-            return
-        place = placing.place_of(record, timer, self.cut)
-        if place[0] & units.ROLL and self.is_other_cut(self._over.progress):
-            place = self._behind_marks(record, timer, place)
+        place = placing.place_of(timer)
         magic, out_ms, due_ms = place
         if self._over.would_have(magic, out_ms, due_ms, record.physical_offset):
             return
@@ -342,25 +296,15 @@ class PendingTimers:
         position = self._log.append(placing.unit_bytes(below, place, record, timer), out_ms)
         count = 1 if timer.deletes is None else -1
         self._count(forms.topic_hash(timer.topic), magic, forms.key_hash(timer.names), count)
+        self._store.held.hold(record.physical_offset)
         if not begun:
             self._wheel.add(slot, position, count)
             return
         self._tails[slot] = position
         if timer.deletes is not None and not magic & units.ROLL:
-            self._note_recall(timer, forms.topic_hash(timer.topic))
+            self._note_recall(timer, record.physical_offset, forms.topic_hash(timer.topic))
         else:
             heapq.heappush(self._heap, mark(due_ms, record.physical_offset))
-
-    def _behind_marks(
-        self, record: Record, timer: Timer, place: tuple[int, int, int]
-    ) -> tuple[int, int, int]:
-        """The place of a long wait that has no copy: that it counts as cut here says nothing."""
-        physical, delivered = record.physical_offset, self._over.progress
-        if delivered.delivered(mark(place[2], physical)):
-            after_ms = due_of(delivered.latest_at(physical))
-            place = placing.later(place, timer, after_ms, self._precision)
-            self.placed_again = max(self.placed_again, mark(place[2], physical))
-        return place
 
     # -- what is due -----------------------------------------------------------------------------------
 
@@ -379,7 +323,7 @@ class PendingTimers:
                 if self._over.has(unit):
                     continue
                 if unit.magic & units.DELETE and not unit.magic & units.ROLL:
-                    self._note_recall(self.timer_at(unit.physical), unit.topic_hash)
+                    self._note_recall(self.timer_at(unit.physical), unit.physical, unit.topic_hash)
                 else:
                     marks.append(self._mark_of(unit))
                 if len(marks) % LOAD_UNITS == LOAD_UNITS - 1:
@@ -409,9 +353,10 @@ class PendingTimers:
         record = record_at(self._store, physical, quiet=True)
         return None if record is None else forms.timer_of(record, forms.properties_of(record))
 
-    def _note_recall(self, recall: Timer | None, topic_hash: int) -> None:
+    def _note_recall(self, recall: Timer | None, physical: int, topic_hash: int) -> None:
         """The slot of a recall has begun: its message counts as waiting until it is looked at."""
         self.waiting[topic_hash] += 1
+        self._store.held.hold(physical, -1)
         if recall is not None:
             self._recalled.note(recall)
 
@@ -427,7 +372,8 @@ class PendingTimers:
             topic_hash: of the topic for which it counted as waiting.
             rolled: what it names, of one that had waited for less than its whole time.
         """
-        heapq.heappop(self._heap)
+        first = heapq.heappop(self._heap)
+        self._store.held.hold(place_of(first), -1)
         if topic_hash is not None:
             self.waiting[topic_hash] -= 1
         if rolled is not None:

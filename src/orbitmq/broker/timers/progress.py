@@ -11,15 +11,10 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from orbitmq.broker.timers.units import SECOND_MS
 from orbitmq.wire.bodies.topic import DataVersion
-
-# Where long waits are cut, which says what the marks of those mean: the window and the precision, in ms.
-Cut: TypeAlias = tuple[int, int]
-# By no settings alone: of a long wait the mark does not say whether it was cut.
-MIXED: Cut = (0, 0)
 
 # A mark is due time * 2**56 + place in the commit log.
 PLACE_BITS = 56
@@ -36,10 +31,6 @@ _HEAD = struct.Struct(">8sqqqqii")
 _AHEAD = struct.Struct(">qqq")
 _ALONE = struct.Struct(">qq")
 _MAGIC = b"orbittm2"
-# Behind the checksum of the rest, where earlier releases do not look. They leave an old one there: its own
-# checksum is over that of the rest, too.
-_CUT = struct.Struct(">4sqq")
-_CUT_MAGIC = b"cut1"
 _OURS_AT = 64
 
 
@@ -86,7 +77,6 @@ class Progress:
             which is above ``done``.
         alone: marks above ``done`` of single messages that are delivered: an acting master brought them to
             another group while that refused an earlier one.
-        cut: where long waits were cut that are done by these marks; ``None``: not known.
     """
 
     done: int = -1
@@ -94,7 +84,6 @@ class Progress:
     before: int = -1
     ahead: tuple[tuple[int, int], ...] = ()
     alone: frozenset[int] = frozenset()
-    cut: Cut | None = None
 
     def delivered(self, mark: int) -> bool:
         """Whether a message is known to be delivered."""
@@ -130,40 +119,28 @@ class Progress:
                 kept.insert(0, (before, up_to))
         *ahead, (before, done) = kept
         taken = max(one.taken for one in (self, other) if one.before == max(self.before, other.before))
-        joined = Progress(done, taken, before, tuple(ahead[-MAX_AHEAD:]), cut=self._joined_cut(other))
+        joined = Progress(done, taken, before, tuple(ahead[-MAX_AHEAD:]))
         alone = sorted(mark for mark in self.alone | other.alone if not joined.delivered(mark))
         return replace(joined, alone=frozenset(alone[:MAX_ALONE]))
-
-    def _joined_cut(self, other: Progress) -> Cut | None:
-        if self.cut == other.cut or self.cut is None or other.cut is None:
-            return self.cut or other.cut
-        if self.covers(other):
-            return self.cut
-        return other.cut if other.covers(self) else MIXED
 
     @property
     def latest(self) -> int:
         """The highest mark: behind it nothing is delivered."""
         return max([self.done, *(up_to for _, up_to in self.ahead), *self.alone])
 
-    def latest_at(self, place: int) -> int:
-        """The highest mark up to which messages at a place are delivered, but for single ones."""
-        pairs = ((self.before, self.done), *self.ahead)
-        return max((up_to for before, up_to in pairs if place < before), default=-1)
-
     def within(self, taken: int, before: int) -> Progress:
         """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
         known = self.before if self.before >= 0 else before
         ahead = tuple((min(place, before), up_to) for place, up_to in self.ahead)
         alone = frozenset(mark for mark in self.alone if place_of(mark) < before)
-        return Progress(self.done, min(self.taken, taken), min(known, before), ahead, alone, self.cut)
+        return Progress(self.done, min(self.taken, taken), min(known, before), ahead, alone)
 
     def advanced(self, done: int, taken: int, before: int) -> Progress:
         """Everything up to a higher mark is delivered, and more was looked at."""
         done = max(done, self.done)
         ahead = tuple(pair for pair in self.ahead if pair[1] > done) if self.ahead else ()
         alone = frozenset(mark for mark in self.alone if mark > done) if self.alone else self.alone
-        return Progress(done, taken, before, ahead, alone, self.cut)
+        return Progress(done, taken, before, ahead, alone)
 
     def taken_back(self, before_ms: int) -> Progress:
         """What was due later than this is not delivered, but for what is known one by one."""
@@ -189,8 +166,6 @@ class Progress:
             "before": self.before,
             "ahead": [[before, *_pair(up_to)] for before, up_to in self.ahead],
         }
-        if self.cut is not None:
-            plain["cut"] = list(self.cut)
         return plain | {"alone": list(map(_pair, sorted(self.alone)))} if self.alone else plain
 
     @classmethod
@@ -203,11 +178,7 @@ class Progress:
         due, place = value["done"]
         ahead = tuple((int(before), mark(int(at), int(on))) for before, at, on in value["ahead"])
         alone = frozenset(mark(int(at), int(on)) for at, on in value.get("alone", ()))
-        cut = None
-        if (told := value.get("cut")) is not None:
-            window_ms, precision_ms = told
-            cut = int(window_ms), int(precision_ms)
-        return cls(mark(int(due), int(place)), int(value["taken"]), int(value["before"]), ahead, alone, cut)
+        return cls(mark(int(due), int(place)), int(value["taken"]), int(value["before"]), ahead, alone)
 
 
 def _pair(value: int) -> tuple[int, int]:
@@ -275,11 +246,7 @@ def encode_file(check: Check, progress: Progress) -> bytes:
     ours += b"".join(_AHEAD.pack(before, *_pair(up_to)) for before, up_to in progress.ahead)
     ours += b"".join(_ALONE.pack(*_pair(mark)) for mark in sorted(progress.alone))
     crc = zlib.crc32(head + ours).to_bytes(4, "big")
-    data = head + bytes(_OURS_AT - len(head)) + ours + crc
-    if progress.cut is None:
-        return data
-    cut = _CUT.pack(_CUT_MAGIC, *progress.cut)
-    return data + cut + zlib.crc32(crc + cut).to_bytes(4, "big")
+    return head + bytes(_OURS_AT - len(head)) + ours + crc
 
 
 def decode_file(data: bytes) -> tuple[Check, Progress] | None:
@@ -314,13 +281,4 @@ def _decode_ours(data: bytes) -> Progress | None:
         for offset, on, where in (_AHEAD.unpack_from(data, at + n * _AHEAD.size) for n in range(count))
     )
     alone = frozenset(mark(on, where) for on, where in _ALONE.iter_unpack(data[alone_at:end]))
-    return Progress(mark(due, place), taken, before, ahead, alone, _decode_cut(data, end))
-
-
-def _decode_cut(data: bytes, crc_at: int) -> Cut | None:
-    at = crc_at + 4
-    end = at + _CUT.size
-    if len(data) < end + 4 or zlib.crc32(data[crc_at:end]).to_bytes(4, "big") != data[end : end + 4]:
-        return None
-    magic, window_ms, precision_ms = _CUT.unpack_from(data, at)
-    return (window_ms, precision_ms) if magic == _CUT_MAGIC else None
+    return Progress(mark(due, place), taken, before, ahead, alone)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
@@ -13,11 +12,10 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery
 from orbitmq.broker.events import LogCut
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
+from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.pending import TOPIC
-from orbitmq.broker.timers.placing import cut_of
-from orbitmq.broker.timers.progress import MIXED, Check, Progress, check_of, due_of
-from orbitmq.broker.timers.units import roll_ms
+from orbitmq.broker.timers.progress import Check, Progress, check_of, due_of
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.topic import DataVersion
@@ -34,7 +32,6 @@ class ProgressTable:
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, store: MessageStore, feed: ChangeFeed) -> None:
         self._clock = runtime.clock
-        self._config = config
         self._store = store
         self._feed = feed
         self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
@@ -130,10 +127,7 @@ class ProgressTable:
         if lost.level == TIMER:
             return lost.out_ms
         if lost.level == ROLLED and lost.enqueued_ms:
-            cut = self._known_cut(self.saved).cut
-            if cut is None or cut == MIXED:
-                return lost.enqueued_ms  # its wait began in this slot or an earlier one
-            return roll_ms(lost.out_ms, lost.enqueued_ms, *cut)
+            return lost.cut_ms or forms.rocketmq_cut_ms(lost.out_ms, lost.enqueued_ms)
         return 0
 
     def cut(self, _cut: LogCut) -> None:
@@ -163,17 +157,13 @@ class ProgressTable:
         """Another broker works, or worked while this one did not: what either has delivered is done."""
         if value is None:
             return
-        # Without a word about them the settings are these, as they were before anyone told.
-        own, told = (self._known_cut(one) for one in (self.saved, Progress.from_plain(value)))
+        own, told = self.saved, Progress.from_plain(value)
         if own.before >= 0 or told.before >= 0:
             # RocketMQ's broker tells no place of the log: it is found when there is something to compare.
             own, told = (self._within(one, self._store.end) for one in (own, told))
         self.saved = own.joined(told)
         self.told = True
         self._feed.changed(TIMERS, "progress", self.saved)
-
-    def _known_cut(self, progress: Progress) -> Progress:
-        return progress if progress.cut is not None else replace(progress, cut=cut_of(self._config))
 
     def _restore(self, _key: str, value: dict[str, Any]) -> None:
         """As it was in an earlier run: what was taken back, or is behind a cut of the log, stays so."""

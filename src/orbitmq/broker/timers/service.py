@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
@@ -20,7 +19,7 @@ from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.delivered import DeliveredTimers, Done
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
-from orbitmq.broker.timers.progress import MIXED, Progress, all_of, due_of, place_of
+from orbitmq.broker.timers.progress import Progress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.broker.timers.unsettled import Unsettled
@@ -216,9 +215,6 @@ class TimerService(Component):
         """Deliver for ever."""
         while True:
             self._wake.clear()
-            if self.pending.is_outdated:
-                # When the log is kept for a shorter time, a long wait could outlive its message.
-                self._begin_anew()
             if not self._ready:
                 await self._begin()
             try:
@@ -241,19 +237,13 @@ class TimerService(Component):
         self._unsettled.clear()
         self._snapshot = None
         self._last = -1
-        self.pending.cut_anew()
-        progress = self.written.load()
-        if self.pending.is_other_cut(progress):
-            # Until all that was cut then is cut anew; a start before that has to know.
-            progress = replace(progress, cut=MIXED)
-            self._try_to_save(lambda: self.written.write(progress))
-        self._progress = self.written.saved = progress
+        self._progress = self.written.saved = self.written.load()
         self.written.told = False
         await self._know_what_waits()
         if self._unknown:
             # Without a message that waits nothing can come twice, and the search would be a long one.
             waits = self.pending.next_ms() is not None or self.pending.behind
-            known = due_of(progress.done), progress.taken
+            known = due_of(self._progress.done), self._progress.taken
             self._already = await self._search.since(*known) if waits else Done()
             self._unknown = False
         self._store.watch(TOPIC, 0)
@@ -279,14 +269,8 @@ class TimerService(Component):
         """Take what has arrived by now, then deliver what is due."""
         if self.written.told:
             # A broker that acted tells a master that serves what it delivered: it must not be written over.
-            before, told = self._progress, self.written.saved
-            self._progress = before.joined(told)
+            self._progress = self._progress.joined(self.written.saved)
             self._snapshot, self.written.told = None, False
-            if self.pending.is_other_cut(self._progress) and not before.covers(told):
-                # It has other settings: what waits is read anew, as after a change of role.
-                self._ready, self._unknown = False, True
-                self._wake.set()
-                return
         if await self._take_arrived():
             now = self._clock.now_ms()
             await self._slowly(self.pending.load(now))
@@ -378,7 +362,7 @@ class TimerService(Component):
         try:
             now = self._clock.now_ms()
             if rolls:
-                message = forms.rolled(record, properties, record.store_timestamp, now)
+                message = forms.rolled(record, properties, timer, now, self._config)
             else:
                 message = self._delivered(record, properties, now)
             handed = self._outlet.hand(message, properties)
@@ -455,11 +439,7 @@ class TimerService(Component):
             return  # it came too late for its time: as long as it waits, it must not count as looked at
         if self._clock.now_ms() < due_of(self._progress.done):
             return  # the clock went back in this moment
-        done = self._progress.done
-        # Whatever other settings cut is cut anew now, or known by its copy.
-        is_anew = done >= pending.placed_again and not pending.behind
-        cut = pending.cut if is_anew else self._progress.cut
-        self._progress = replace(self._progress.advanced(done, pending.position, pending.before), cut=cut)
+        self._progress = self._progress.advanced(self._progress.done, pending.position, pending.before)
         if self._snapshot is None and self._progress != self.written.saved:
             self._snapshot = (self._unsettled.handed, self._log.end, self._progress)
             self._snapshot_at_ms = self._clock.now_ms()
@@ -508,7 +488,7 @@ class TimerService(Component):
             self._log.bring_to_device(self._log_synced)
             return
         around = self._unsettled.delivered(first, self.pending.position, self.pending.before)
-        progress = self.written.saved.joined(replace(around, cut=self._progress.cut))
+        progress = self.written.saved.joined(around)
         if progress != self.written.saved:
             self.written.write(progress)
 

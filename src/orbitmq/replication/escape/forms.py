@@ -34,6 +34,8 @@ _TIMES = frozenset(
         property_names.TIMER_ENQUEUE_MS,
         property_names.TIMER_DEQUEUE_MS,
         property_names.TIMER_ROLL_TIMES,
+        property_names.TIMER_CUT_MS,
+        property_names.TIMER_CUT_BEFORE_MS,
         property_names.TIMER_OUT_MS,
         property_names.TIMER_DELAY_LEVEL,
     }

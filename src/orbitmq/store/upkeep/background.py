@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from orbitmq.store.queues.positions import checksum as positions_checksum
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.recovery.checkpoint import Checkpoint, write_checkpoint
 from orbitmq.store.recovery.opening import Opened
+from orbitmq.store.upkeep.held import HeldFiles
 from orbitmq.store.upkeep.retention import decide
 from orbitmq.store.writable import Acceptance
 
@@ -72,6 +74,7 @@ class Upkeep:
         acceptance: Acceptance,
         *,
         update_clock: Callable[[], int],
+        held: HeldFiles,
     ) -> None:
         self._runtime = runtime
         self.config = config
@@ -82,6 +85,7 @@ class Upkeep:
         self._flusher = flusher
         self._acceptance = acceptance
         self._update_clock = update_clock
+        self._held = held
         self.index: MessageIndex | None = None
         self.safe_offset = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -347,17 +351,22 @@ class Upkeep:
         finished = self._finished_times()
         now = self._runtime.clock.now_ms()
         due = any_hour or self._runtime.clock.local_time(now).hour in self.config.delete_hours
-        plan = decide(self.config, now, due, used, finished)
+        plan = decide(self.config, now, due, used, finished, self._held_from())
         if plan.delete:
             self._delete_files(plan.delete)
             used, folder = self._disk_used()
-            plan = decide(self.config, now, due, used, [])
+            plan = decide(self.config, now, due, used, [], 0)
         if plan.refuse_writes:
             self._acceptance.refuse(
                 f"the disk of {folder} is {used:.0%} full, the limit is {self.config.disk_full_ratio:.0%}"
             )
         elif self._acceptance.refusal is not None and self._flusher.error is None and not self._stopping:
             self._try_again()
+
+    def _held_from(self) -> int:
+        """How many of the oldest files are not held."""
+        first, starts = self._held.first, self._files.starts()
+        return len(starts) if first is None else bisect_left(starts, first)
 
     def _disk_used(self) -> tuple[float, str]:
         """The used share of the fuller disk, where the log has one of its own, and a folder on it."""

@@ -19,7 +19,7 @@ class Cleaning:
 
 
 def decide(
-    config: StoreConfig, now_ms: int, due: bool, disk_used: float, finished_at_ms: list[int]
+    config: StoreConfig, now_ms: int, due: bool, disk_used: float, finished_at_ms: list[int], held_from: int
 ) -> Cleaning:
     """Plan one pass.
 
@@ -28,9 +28,10 @@ def decide(
         disk_used: used share of the disk.
         finished_at_ms: for each full file, oldest first, when its last message was stored. The file that is
             being written is not among them and never deleted.
+        held_from: the number of the first file that is kept, however old it is, while there is room.
     """
     expired = 0
-    for finished in finished_at_ms:
+    for finished in finished_at_ms[:held_from]:
         if finished + config.file_reserved_ms > now_ms:
             break
         expired += 1
