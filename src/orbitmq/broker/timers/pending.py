@@ -406,7 +406,9 @@ class PendingTimers:
             BrokenChainError: the timer log is torn.
         """
         over = first_slot_left(progress.done, self._precision)
-        while (slot := self._wheel.next_slot()) is not None and slot < over:
+        while (slot := self._wheel.next_slot()) is not None:
+            if slot >= over and not self._is_delivered(slot, progress):
+                break
             newest = self._log.read(self._wheel.last(slot))
             if newest is not None and newest.physical >= progress.before:
                 break  # it came too late for its time, and may wait
@@ -414,6 +416,14 @@ class PendingTimers:
                 if not self._over.has(unit):
                     self._uncount(unit)
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
+
+    def _is_delivered(self, slot: int, progress: Progress) -> bool:
+        """Whether a slot that is not over has only messages that are delivered."""
+        for searched, unit in enumerate(self._chain(self._wheel.last(slot))):
+            waits = unit.magic & units.DELETE or not progress.delivered(self._mark_of(unit))
+            if waits or searched >= SEARCH_UNITS:
+                return False
+        return True
 
     def _first_slot(self) -> int:
         slot = self._wheel.next_slot()
