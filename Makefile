@@ -62,7 +62,7 @@ $(SITE): pyproject.toml $(INSTALLED)
 
 docs: $(SITE)  ## the pages and the reference of the Python API as a site, in site/: a minute
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -q --strict
-	@echo "docs: open site/index.html, or: $(PY) -m http.server -d site"
+	@echo "docs: $(PY) -m http.server -d site   shows it, with search; or open site/index.html"
 
 java:  ## a Java runtime for Spark, installed when it is missing and that is allowed
 	@sh scripts/java.sh >/dev/null

@@ -49,8 +49,8 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     [
         ("orbitmq", ["Producer", "Consumer", "Message", "SendResult"]),
         ("errors", ["OrbitError", "SendError", "BrokerError"]),
-        ("sync", ["Producer", "Consumer"]),
-        ("admin", ["Admin"]),
+        ("sync", ["Producer", "Consumer", "send", "poll", "batches"]),
+        ("admin", ["Admin", "TopicAdmin", "Partial", "GroupSettings"]),
         ("testing", ["World", "RunningCluster"]),
     ],
 )
