@@ -111,9 +111,9 @@ interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Cen
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and a half hours (SHORT=1: twelve)
 	$(if $(SHORT),,@ORBITMQ_SEEDS=40 $(PY) -m pytest -q tests/simulation --ignore tests/simulation/test_pop_model.py)
 	$(if $(SHORT),,@ORBITMQ_SEEDS=134 $(PY) -m pytest -q tests/simulation/test_pop_model.py)
-	@$(PY) -m orbitmq simulate --seeds $(if $(SHORT),0-299,0-2999)
+	@$(PY) -m tools.simulation --seeds $(if $(SHORT),0-299,0-2999)
 	@echo "chaos: ten seeds of this day; a promise that one breaks is to be filed, and no verdict on this change"
-	-@$(PY) -m orbitmq simulate --seeds today:10
+	-@$(PY) -m tools.simulation --seeds today:10
 	@ORBITMQ_FAULTS_SHORT=$(SHORT) ORBITMQ_KILLS=$(if $(SHORT),4,1000) $(PY) -m pytest -q -m faults tests/faults
 	@echo "chaos: members and brokers that are killed while they work"
 	@ORBITMQ_KILL_SECONDS=$(if $(SHORT),12,120) ORBITMQ_REDRIVE=$(if $(SHORT),40000,1000000) \

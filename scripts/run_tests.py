@@ -130,7 +130,7 @@ def quick_runs(room: str) -> deque[Run]:
     first, second = halves("unit")
     runs = [
         Run("every other file of tests/unit", [*PYTEST, *first]),
-        Run("five seeds", [sys.executable, "-m", "orbitmq", "simulate", "--seeds", "0-4"]),
+        Run("five seeds", [sys.executable, "-m", "tools.simulation", "--seeds", "0-4"]),
         Run("the README's first example", [*PYTEST, f"{EXAMPLES}[README.md 1]"]),
     ]
     if room:

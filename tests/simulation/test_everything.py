@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 from tests.seeds import seeds
+from tools.simulation import site
+from tools.simulation.plan import GROUPS, Fault, Kind, Mode, Plan, make_plan
+from tools.simulation.run import Outcome, simulate
+from tools.simulation.traffic import ORDERED_GROUP
+from tools.simulation.watch import SPECIAL
 
 from orbitmq.broker.messaging.outlet import Handed, Outlet
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -26,11 +31,6 @@ from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.store import MessageStore, NewMessage, PutStatus
 from orbitmq.store.log import commit_log
 from orbitmq.store.upkeep.background import Upkeep
-from orbitmq.testing.simulation import site
-from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Mode, Plan, make_plan
-from orbitmq.testing.simulation.run import Outcome, simulate
-from orbitmq.testing.simulation.traffic import ORDERED_GROUP
-from orbitmq.testing.simulation.watch import SPECIAL
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.errors import RemotingError
 
@@ -52,7 +52,7 @@ LONG_CUT.append(Fault(3.1, 0.0, Kind.RESET, "consumers-1"))
 def shown(outcome: Outcome) -> str:
     """What a failing test prints: the seed's own words."""
     seed, broken = outcome.plan.seed, "; ".join(map(str, outcome.violations))
-    return f"orbitmq simulate --seed {seed}: {broken}"
+    return f"python -m tools.simulation --seed {seed}: {broken}"
 
 
 @pytest.mark.parametrize("seed", seeds(2))

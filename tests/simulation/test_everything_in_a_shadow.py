@@ -7,6 +7,10 @@ from dataclasses import replace
 
 import pytest
 from tests.simulation.test_everything import ASYNC, EXPIRING, SAFE, found
+from tools.simulation import site
+from tools.simulation.plan import Fault, Kind, Plan
+from tools.simulation.run import simulate
+from tools.simulation.traffic import REMADE
 
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.delay.levels import DelayLevels
@@ -23,10 +27,6 @@ from orbitmq.message.properties import encode_properties
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.message.sysflag import COMPRESSED
 from orbitmq.store import MessageStore, NewMessage
-from orbitmq.testing.simulation import site
-from orbitmq.testing.simulation.plan import Fault, Kind, Plan
-from orbitmq.testing.simulation.run import simulate
-from orbitmq.testing.simulation.traffic import REMADE
 
 # Long before the planted bug, at the same broker.
 LONG_AGO = Fault(0.5, 0.3, Kind.RESET, "broker-b")

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from tools.simulation.plan import Fault, Kind, Mode, Plan
+from tools.simulation.run import simulate
 
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.members.pre_online import PreOnline, Task
 from orbitmq.replication.members.siblings import Siblings
 from orbitmq.replication.members.view import Sightings
 from orbitmq.replication.replicas import EVERYTHING
-from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
-from orbitmq.testing.simulation.run import simulate
 
 SAFE = Mode(name_servers=1, quorum=False, sync_flush=True, replicas=3)
 QUORUM = replace(SAFE, quorum=True, sync_flush=False)

@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-
-from orbitmq.broker.role import Role, RoleState
-from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import PERM_WRITE, retry_topic
-from orbitmq.runtime.virtual_loop import VirtualClock
-from orbitmq.testing.simulation.again import transactions, twice
-from orbitmq.testing.simulation.checks import elsewhere, may_be_lost, not_handled, recalled
-from orbitmq.testing.simulation.expiry import has_expired, is_read, may_be_unread
-from orbitmq.testing.simulation.history import (
+from tools.simulation.again import transactions, twice
+from tools.simulation.checks import elsewhere, may_be_lost, not_handled, recalled
+from tools.simulation.expiry import has_expired, is_read, may_be_unread
+from tools.simulation.history import (
     Dealt,
     Delivered,
     History,
@@ -26,13 +21,18 @@ from orbitmq.testing.simulation.history import (
     Withheld,
     digest_of,
 )
-from orbitmq.testing.simulation.load import fails_first
-from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
-from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
-from orbitmq.testing.simulation.pops import dealt_too_soon, done_again, may_be_unknown
-from orbitmq.testing.simulation.reign import Reign
-from orbitmq.testing.simulation.traffic import FIFO_GROUP, SUBSCRIPTIONS
-from orbitmq.testing.simulation.watch import again, behind
+from tools.simulation.load import fails_first
+from tools.simulation.moves import deleted, gone_with_a_topic, moved, settings
+from tools.simulation.plan import Fault, Kind, Mode, Plan
+from tools.simulation.pops import dealt_too_soon, done_again, may_be_unknown
+from tools.simulation.reign import Reign
+from tools.simulation.traffic import FIFO_GROUP, SUBSCRIPTIONS
+from tools.simulation.watch import again, behind
+
+from orbitmq.broker.role import Role, RoleState
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import PERM_WRITE, retry_topic
+from orbitmq.runtime.virtual_loop import VirtualClock
 
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
 QUEUE = MessageQueue("plain", "broker-b", 0)

@@ -6,16 +6,16 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from tools.simulation.again import transactions, twice
+from tools.simulation.checks import may_be_lost
+from tools.simulation.forgotten import forgotten
+from tools.simulation.history import History, Sent, Stored, Takeover
+from tools.simulation.kept import may_forget
+from tools.simulation.plan import Fault, Kind, Mode, Plan
 
 from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.virtual_loop import VirtualClock
-from orbitmq.testing.simulation.again import transactions, twice
-from orbitmq.testing.simulation.checks import may_be_lost
-from orbitmq.testing.simulation.forgotten import forgotten
-from orbitmq.testing.simulation.history import History, Sent, Stored, Takeover
-from orbitmq.testing.simulation.kept import may_forget
-from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 
 MODE = Mode(name_servers=1, quorum=True, sync_flush=False, replicas=3)
 ONE, OTHER = "broker-b-1", "broker-b-2"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.testing.simulation.excuses import RULES, Count, Excuses, added, too_wide
+from tools.simulation.excuses import RULES, Count, Excuses, added, too_wide
 
 FINE = Count(1000, {"power": 1}, 1)
 

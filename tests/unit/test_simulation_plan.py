@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from orbitmq.testing.simulation.plan import (
+from tools.simulation.plan import (
     APART_MS,
     BROKERS,
     LONGEST_S,
@@ -19,7 +18,7 @@ from orbitmq.testing.simulation.plan import (
     Plan,
     make_plan,
 )
-from orbitmq.testing.simulation.shrink import smallest
+from tools.simulation.shrink import smallest
 
 THIRD = {"broker-a-2", "broker-b-2"}
 

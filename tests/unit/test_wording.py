@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import orbitmq
-from orbitmq.testing.simulation.plan import Kind
 from orbitmq.wording import counted
 
 
@@ -48,7 +47,6 @@ def test_commands_count_with_one_function() -> None:
         ("receive", ["13 digits"]),
         ("group reset", ["13 digits"]),
         ("dlq show", ["13 digits"]),
-        ("simulate", [kind.value for kind in Kind]),
         ("message get", ["needs none; a unique id needs it"]),
     ],
 )

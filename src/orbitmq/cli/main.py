@@ -28,10 +28,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "message": ("orbitmq.cli.message", "Show a stored message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
-    "simulate": (
-        "orbitmq.cli.simulate",
-        "Run brokers and clients in memory through faults, and check every promise.",
-    ),
     "archive": ("orbitmq.cli.archive", "Merge the small files of an archive; needs no Spark."),
     "spark": (
         "orbitmq.cli.spark_dead_letters",
@@ -52,7 +48,6 @@ Examples:
   orbitmq dlq list                                which groups have dead letters
   orbitmq message find greetings --key 4711
   orbitmq timer list                              what waits for its time
-  orbitmq simulate --seed 42 --trace              what a cluster does in faults
   orbitmq spark archive orders /data/archive      topics as Parquet, each message once
   orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
 

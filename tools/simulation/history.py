@@ -12,9 +12,9 @@ from orbitmq.errors import OrbitError
 from orbitmq.message import property_names
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Buffer, Clock
-from orbitmq.testing.simulation.excuses import Excuses
-from orbitmq.testing.simulation.plan import group_of
-from orbitmq.testing.simulation.traffic import REMADE
+from tools.simulation.excuses import Excuses
+from tools.simulation.plan import group_of
+from tools.simulation.traffic import REMADE
 
 # A run that says more than this is wrong already.
 MOST_LINES = 20_000

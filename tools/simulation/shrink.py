@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orbitmq.testing.simulation.plan import Plan
+from tools.simulation.plan import Plan
 
 
 def smallest(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:

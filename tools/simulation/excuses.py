@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from orbitmq.testing.simulation.plan import Fault
+from tools.simulation.plan import Fault
 
 # The limits count from this many seeds on: fewer seeds use some rules often and others never.
 ENOUGH_SEEDS = 300

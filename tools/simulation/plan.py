@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from orbitmq.runtime.simulated import seeded
-from orbitmq.testing.simulation.traffic import draw_absent
+from tools.simulation.traffic import draw_absent
 
 if TYPE_CHECKING:
     from random import Random
@@ -47,7 +47,7 @@ MOST_STEPS = 60
 
 
 class Kind(Enum):
-    """The kinds of faults; the values are the words of ``orbitmq simulate --faults``."""
+    """The kinds of faults; the values are the words of ``python -m tools.simulation --faults``."""
 
     KILL = "kill"  # a process ends at any await; what it wrote stays
     POWER = "power"  # a machine loses power: what was not synced goes, or comes torn

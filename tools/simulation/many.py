@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from orbitmq.runtime.parallel import in_processes
-from orbitmq.testing.simulation.excuses import Count
-from orbitmq.testing.simulation.plan import Kind, make_plan
-from orbitmq.testing.simulation.run import simulate
+from tools.simulation.excuses import Count
+from tools.simulation.parallel import in_processes
+from tools.simulation.plan import Kind, make_plan
+from tools.simulation.run import simulate
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orbitmq.broker.role import Role
-from orbitmq.testing.simulation.history import History
-from orbitmq.testing.simulation.plan import CLIENTS, NAME_SERVERS, Fault, Kind, Plan, group_of
+from tools.simulation.history import History
+from tools.simulation.plan import CLIENTS, NAME_SERVERS, Fault, Kind, Plan, group_of
 
 # A look of the watch, and what a log is written before it ends there.
 LOOK_S = 0.05

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from orbitmq.broker.change_feed import OFFSETS
 from orbitmq.broker.role import RoleState
-from orbitmq.testing.simulation.history import History
+from tools.simulation.history import History
 
 
 class Reign:

@@ -13,10 +13,10 @@ from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_READ, PERM_WRITE
-from orbitmq.testing.simulation.history import Changed, History, Moved, Remade, Withheld
-from orbitmq.testing.simulation.plan import GROUPS, LOAD_S, OPERATOR, Mode
-from orbitmq.testing.simulation.site import Site
-from orbitmq.testing.simulation.traffic import LATER, MOVED_GROUP, ORDERED, PLAIN, QUEUES, REMADE, TRADES
+from tools.simulation.history import Changed, History, Moved, Remade, Withheld
+from tools.simulation.plan import GROUPS, LOAD_S, OPERATOR, Mode
+from tools.simulation.site import Site
+from tools.simulation.traffic import LATER, MOVED_GROUP, ORDERED, PLAIN, QUEUES, REMADE, TRADES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import inf
 
-from orbitmq.testing.simulation.excuses import NO_FAULT, first
-from orbitmq.testing.simulation.history import Delivered, History, Moved, Remade, Sent, Stored
-from orbitmq.testing.simulation.load import CONSUMERS
-from orbitmq.testing.simulation.plan import NAME_SERVERS, SLOWEST_LINK_S, Kind, Plan
-from orbitmq.testing.simulation.pops import may_be_unknown
-from orbitmq.testing.simulation.traffic import MOVED_GROUP, PLAIN, REMADE
+from tools.simulation.excuses import NO_FAULT, first
+from tools.simulation.history import Delivered, History, Moved, Remade, Sent, Stored
+from tools.simulation.load import CONSUMERS
+from tools.simulation.plan import NAME_SERVERS, SLOWEST_LINK_S, Kind, Plan
+from tools.simulation.pops import may_be_unknown
+from tools.simulation.traffic import MOVED_GROUP, PLAIN, REMADE
 
 # Within this time a member of the group asks for its offset, and gets that of the reset.
 TAKEN_S = 3.0

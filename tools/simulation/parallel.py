@@ -1,4 +1,4 @@
-"""One function for many values, each in one of some processes. Only the command line uses this."""
+"""One function for many values, each in one of some processes."""
 
 from __future__ import annotations
 

@@ -9,16 +9,16 @@ from math import inf
 from typing import TypeAlias
 
 from orbitmq.message.reserved import retry_topic
-from orbitmq.testing.simulation.again import MOST_ASKED, transactions, twice
-from orbitmq.testing.simulation.expiry import has_expired, is_read, may_be_unread
-from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.kept import may_forget, unsynced_since_s
-from orbitmq.testing.simulation.load import dies, fails_first
-from orbitmq.testing.simulation.moves import deleted, gone_with_a_topic, moved, settings
-from orbitmq.testing.simulation.once import handled_again
-from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Fault, Kind, Plan
-from orbitmq.testing.simulation.pops import dealt_too_soon, done_again
-from orbitmq.testing.simulation.traffic import FIFO_GROUP, LATER, ORDERED_GROUP, REMADE, TOPICS, subscriptions
+from tools.simulation.again import MOST_ASKED, transactions, twice
+from tools.simulation.expiry import has_expired, is_read, may_be_unread
+from tools.simulation.history import Delivered, History, Sent, Stored
+from tools.simulation.kept import may_forget, unsynced_since_s
+from tools.simulation.load import dies, fails_first
+from tools.simulation.moves import deleted, gone_with_a_topic, moved, settings
+from tools.simulation.once import handled_again
+from tools.simulation.plan import FORGETS, GROUPS, Fault, Kind, Plan
+from tools.simulation.pops import dealt_too_soon, done_again
+from tools.simulation.traffic import FIFO_GROUP, LATER, ORDERED_GROUP, REMADE, TOPICS, subscriptions
 
 EARLY_S = 0.010
 # So long after a member got it, a message that was not handled has been stored once more.

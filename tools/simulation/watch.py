@@ -11,12 +11,12 @@ from typing import Any, Self
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import TAKES_MESSAGES, Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
-from orbitmq.testing.simulation.excuses import first
-from orbitmq.testing.simulation.history import History, PlannedError, Takeover
-from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
-from orbitmq.testing.simulation.reign import Reign
-from orbitmq.testing.simulation.site import Server, Site
-from orbitmq.testing.simulation.traffic import LASTING, MOVED_GROUP, ORDERED_GROUP, PUSH_GROUP, QUEUES, REMADE
+from tools.simulation.excuses import first
+from tools.simulation.history import History, PlannedError, Takeover
+from tools.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
+from tools.simulation.reign import Reign
+from tools.simulation.site import Server, Site
+from tools.simulation.traffic import LASTING, MOVED_GROUP, ORDERED_GROUP, PUSH_GROUP, QUEUES, REMADE
 
 LOOK_S = 0.02
 # Tables and buffers are looked at with each so many looks at the roles.

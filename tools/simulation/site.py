@@ -19,8 +19,8 @@ from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.seam import Clock, Runtime
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
-from orbitmq.testing.simulation.history import History
-from orbitmq.testing.simulation.plan import (
+from tools.simulation.history import History
+from tools.simulation.plan import (
     CLIENTS,
     GROUPS,
     NAME_SERVERS,

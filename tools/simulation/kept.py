@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from orbitmq.testing.simulation.history import History
-from orbitmq.testing.simulation.plan import FORGETS, NAME_SERVERS, Fault, Kind, Plan, group_of
+from tools.simulation.history import History
+from tools.simulation.plan import FORGETS, NAME_SERVERS, Fault, Kind, Plan, group_of
 
 # What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
 UNSYNCED_S = 2.0

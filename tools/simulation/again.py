@@ -15,11 +15,11 @@ from math import inf
 from typing import TypeAlias
 
 from orbitmq.broker.role import Role
-from orbitmq.testing.simulation.excuses import first
-from orbitmq.testing.simulation.forgotten import ANSWER_S, LOOK_S, REGISTERED_S, forgotten
-from orbitmq.testing.simulation.history import History, Sent, Stored
-from orbitmq.testing.simulation.load import PRODUCERS
-from orbitmq.testing.simulation.plan import (
+from tools.simulation.excuses import first
+from tools.simulation.forgotten import ANSWER_S, LOOK_S, REGISTERED_S, forgotten
+from tools.simulation.history import History, Sent, Stored
+from tools.simulation.load import PRODUCERS
+from tools.simulation.plan import (
     CLIENTS,
     GROUPS,
     ROLLS_S,
@@ -29,7 +29,7 @@ from orbitmq.testing.simulation.plan import (
     Plan,
     group_of,
 )
-from orbitmq.testing.simulation.traffic import LATER, TOPICS, TRADES
+from tools.simulation.traffic import LATER, TOPICS, TRADES
 
 MOST_ASKED = 15
 # A window is rounded to slots of the timer wheel, and a message is stored again some time after its end.

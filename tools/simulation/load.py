@@ -20,7 +20,8 @@ from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.runtime.seam import Runtime
-from orbitmq.testing.simulation.history import (
+from orbitmq.wire.pop_info import ExtraInfo
+from tools.simulation.history import (
     PROPERTY,
     Dealt,
     Delivered,
@@ -29,9 +30,9 @@ from orbitmq.testing.simulation.history import (
     Sent,
     digest_of,
 )
-from orbitmq.testing.simulation.plan import GROUPS, Mode, group_of
-from orbitmq.testing.simulation.site import LEVELS, Site
-from orbitmq.testing.simulation.traffic import (
+from tools.simulation.plan import GROUPS, Mode, group_of
+from tools.simulation.site import LEVELS, Site
+from tools.simulation.traffic import (
     FIFO_GROUP,
     LATER,
     MOVED_GROUP,
@@ -44,7 +45,6 @@ from orbitmq.testing.simulation.traffic import (
     TRADES,
     subscriptions,
 )
-from orbitmq.wire.pop_info import ExtraInfo
 
 if TYPE_CHECKING:
     from random import Random

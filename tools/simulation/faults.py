@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.virtual_loop import VirtualLoop
 from orbitmq.testing.machines import DISK_DELAY_S
-from orbitmq.testing.simulation.history import History
-from orbitmq.testing.simulation.load import Load
-from orbitmq.testing.simulation.plan import SLOWEST_LINK_S, Fault, Kind, Plan
-from orbitmq.testing.simulation.site import Site
+from tools.simulation.history import History
+from tools.simulation.load import Load
+from tools.simulation.plan import SLOWEST_LINK_S, Fault, Kind, Plan
+from tools.simulation.site import Site
 
 if TYPE_CHECKING:
     from random import Random

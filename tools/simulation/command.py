@@ -1,4 +1,4 @@
-"""``orbitmq simulate``: brokers, name servers and clients in memory, and faults that one number repeats."""
+"""``python -m tools.simulation``: brokers and clients in memory, and faults that one number repeats."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, CycloptsError, Parameter
 
-from orbitmq.cli.app import make_app
-from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, explain
 from orbitmq.cli.formats import date
 from orbitmq.cli.output import print_json
 from orbitmq.message.numbers import is_digits
 from orbitmq.runtime import system_runtime
-from orbitmq.testing.simulation.excuses import ENOUGH_SEEDS, Count, added, too_wide
-from orbitmq.testing.simulation.many import Verdict, run_seeds
-from orbitmq.testing.simulation.plan import Kind, Plan, make_plan
-from orbitmq.testing.simulation.run import Outcome, simulate
-from orbitmq.testing.simulation.shrink import smallest
 from orbitmq.wording import counted
+from tools.simulation.excuses import ENOUGH_SEEDS, Count, added, too_wide
+from tools.simulation.many import Verdict, run_seeds
+from tools.simulation.plan import Kind, Plan, make_plan
+from tools.simulation.run import Outcome, simulate
+from tools.simulation.shrink import smallest
 
 # How many failing seeds are shown one by one.
 MOST_SHOWN = 20
@@ -32,20 +31,40 @@ MOST_DIGITS = 18
 _KINDS = ", ".join(kind.value for kind in Kind)
 _FAULTS = f"Only these kinds of faults, separated by commas: {_KINDS}. Or: all, none."
 
-app = make_app(
-    "simulate",
-    "Run brokers, name servers and clients in memory through faults, and check every promise.\n\n"
+NAME = "python -m tools.simulation"
+EXAMPLES = f"""\
+Examples:
+  {NAME}                          a run of a seed by chance
+  {NAME} --seed 42 --trace        the same run each time, with all that happened
+  {NAME} --seeds 0-299            many, in parallel; exit code 1 when a promise is broken
+  {NAME} --seeds 0-299,today:10   and ten that are others each day
+  {NAME} --seeds 0-99 --faults power,cut
+"""
+
+app = App(
+    name=NAME,
+    help="Run brokers, name servers and clients in memory through faults, and check every promise.\n\n"
     "Two groups of two or three brokers with acting masters, one or two name servers, producers (plain, "
     "ordered, transactional), consumers (push, ordered, pop), delays and timers: the code that serves you, "
     "on a simulated network, disk and clock. The seed decides on everything, so a run repeats exactly.",
-    """
-orbitmq simulate                          a run of a seed by chance
-orbitmq simulate --seed 42 --trace        the same run each time, with all that happened
-orbitmq simulate --seeds 0-299            many, in parallel; exit code 1 when a promise is broken
-orbitmq simulate --seeds 0-299,today:10   and ten that are others each day
-orbitmq simulate --seeds 0-99 --faults power,cut
-""",
+    help_format="plaintext",
+    help_epilogue=EXAMPLES,
+    version_flags=[],
 )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line ``arguments``, by default that of the process; the exit code."""
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        print(f"{NAME}: {' '.join(str(error).split())} (see '{NAME} --help')", file=sys.stderr)
+        return EXIT_USAGE
+    except (UsageError, KeyboardInterrupt) as error:
+        line, code = explain(error)
+        print(f"{NAME}: {line}", file=sys.stderr)
+        return code
+    return result if isinstance(result, int) else EXIT_OK
 
 
 @app.default
@@ -272,7 +291,7 @@ class _Progress:
             print(f"  {count:>5}  {name}")
         if self.failed:
             seed = min(verdict.seed for verdict in self.failed)
-            print(f"'orbitmq simulate --seed {seed}' shows the smallest run of one that fails")
+            print(f"'{NAME} --seed {seed}' shows the smallest run of one that fails")
 
 
 def _ranges(seeds: Sequence[int]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orbitmq.testing.simulation.history import History, Sent
-from orbitmq.testing.simulation.load import dies, fails_first
-from orbitmq.testing.simulation.moves import gone_with_a_topic
-from orbitmq.testing.simulation.plan import Plan
-from orbitmq.testing.simulation.site import RESERVED_S
-from orbitmq.testing.simulation.traffic import MOVED_GROUP, ORDERED, REMADE, subscriptions
+from tools.simulation.history import History, Sent
+from tools.simulation.load import dies, fails_first
+from tools.simulation.moves import gone_with_a_topic
+from tools.simulation.plan import Plan
+from tools.simulation.site import RESERVED_S
+from tools.simulation.traffic import MOVED_GROUP, ORDERED, REMADE, subscriptions
 
 # Producers send for so long at least, so that what was sent during the faults expires.
 LEAST_LOAD_S = 20.0

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from orbitmq.testing.simulation.excuses import first
-from orbitmq.testing.simulation.history import Delivered, History
-from orbitmq.testing.simulation.load import CONSUMERS
-from orbitmq.testing.simulation.plan import NAME_SERVERS, Fault, Kind, Plan
-from orbitmq.testing.simulation.traffic import ORDERED_GROUP, PUSH_GROUP
+from tools.simulation.excuses import first
+from tools.simulation.history import Delivered, History
+from tools.simulation.load import CONSUMERS
+from tools.simulation.plan import NAME_SERVERS, Fault, Kind, Plan
+from tools.simulation.traffic import ORDERED_GROUP, PUSH_GROUP
 
 # A member commits what it has handled every five seconds, and when it gives a queue up. While two members
 # have the queue the last commit wins, for another five seconds.

@@ -38,16 +38,16 @@ from orbitmq.message.sysflag import COMPRESSED, compression_of
 from orbitmq.runtime.simulated import seeded, simulated_runtime
 from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 from orbitmq.store import MessageStore
-from orbitmq.testing.simulation import checks, expiry
-from orbitmq.testing.simulation.excuses import NO_FAULT, Count, first
-from orbitmq.testing.simulation.faults import Faults
-from orbitmq.testing.simulation.history import History, Line, Stored, Violation
-from orbitmq.testing.simulation.kept import UNSYNCED_S
-from orbitmq.testing.simulation.load import CONSUMERS, FILLED, PRODUCERS, Load
-from orbitmq.testing.simulation.operator import Operator
-from orbitmq.testing.simulation.plan import FORGETS, GROUPS, NAME_SERVERS, Plan, group_of
-from orbitmq.testing.simulation.site import Site
-from orbitmq.testing.simulation.traffic import (
+from tools.simulation import checks, expiry
+from tools.simulation.excuses import NO_FAULT, Count, first
+from tools.simulation.faults import Faults
+from tools.simulation.history import History, Line, Stored, Violation
+from tools.simulation.kept import UNSYNCED_S
+from tools.simulation.load import CONSUMERS, FILLED, PRODUCERS, Load
+from tools.simulation.operator import Operator
+from tools.simulation.plan import FORGETS, GROUPS, NAME_SERVERS, Plan, group_of
+from tools.simulation.site import Site
+from tools.simulation.traffic import (
     MOVED_GROUP,
     PULLING_GROUPS,
     QUEUES,
@@ -55,7 +55,7 @@ from orbitmq.testing.simulation.traffic import (
     SUBSCRIPTIONS,
     TOPICS,
 )
-from orbitmq.testing.simulation.watch import LogLines, Watch
+from tools.simulation.watch import LogLines, Watch
 
 START_LIMIT_S = 60.0
 # Producers send for so long at least, also when all faults are over.

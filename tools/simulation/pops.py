@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.testing.simulation.again import unanswered
-from orbitmq.testing.simulation.excuses import NO_FAULT
-from orbitmq.testing.simulation.forgotten import LOOK_S, forgotten
-from orbitmq.testing.simulation.history import Dealt, Delivered, History
-from orbitmq.testing.simulation.kept import UNSYNCED_S, may_forget
-from orbitmq.testing.simulation.load import CONSUMERS, POP_INVISIBLE_S
-from orbitmq.testing.simulation.plan import FORGETS, GROUPS, NAME_SERVERS, Fault, Kind, Plan
-from orbitmq.testing.simulation.traffic import FIFO_GROUP, MOVED_GROUP, REMADE
+from tools.simulation.again import unanswered
+from tools.simulation.excuses import NO_FAULT
+from tools.simulation.forgotten import LOOK_S, forgotten
+from tools.simulation.history import Dealt, Delivered, History
+from tools.simulation.kept import UNSYNCED_S, may_forget
+from tools.simulation.load import CONSUMERS, POP_INVISIBLE_S
+from tools.simulation.plan import FORGETS, GROUPS, NAME_SERVERS, Fault, Kind, Plan
+from tools.simulation.traffic import FIFO_GROUP, MOVED_GROUP, REMADE
 
 # Brokers count in whole milliseconds.
 BROKERS_MS_S = 0.001

@@ -1,4 +1,4 @@
-"""``orbitmq simulate``: what it prints, what it refuses, and how it shows a seed that fails."""
+"""``python -m tools.simulation``: what it prints, what it refuses, and how it shows a seed that fails."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tools.simulation import command
+from tools.simulation.command import main
+from tools.simulation.excuses import RULES, Count
+from tools.simulation.history import Violation
+from tools.simulation.many import Verdict
+from tools.simulation.plan import Kind, Plan
+from tools.simulation.run import Outcome
 
-from orbitmq.cli import simulate
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from orbitmq.cli.main import main
-from orbitmq.testing.simulation.excuses import RULES, Count
-from orbitmq.testing.simulation.history import Violation
-from orbitmq.testing.simulation.many import Verdict
-from orbitmq.testing.simulation.plan import Kind, Plan
-from orbitmq.testing.simulation.run import Outcome
 
 
 def test_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--seed", "3", "--faults", "reset"]) == EXIT_OK
+    assert main(["--seed", "3", "--faults", "reset"]) == EXIT_OK
     shown = capsys.readouterr().out
     assert shown.startswith("seed 3: ")
     assert "no broken promises" in shown
@@ -26,14 +26,14 @@ def test_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--seed", "3", "--faults", "none", "--trace"]) == EXIT_OK
+    assert main(["--seed", "3", "--faults", "none", "--trace"]) == EXIT_OK
     shown = capsys.readouterr().out
     assert "pre-online becomes master" in shown
     assert "all serve: " in shown
 
 
 def test_many_seeds_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["simulate", "--seeds", "0-1", "--faults", "reset", "--processes", "2", "--json"]
+    words = ["--seeds", "0-1", "--faults", "reset", "--processes", "2", "--json"]
     assert main(words) == EXIT_OK
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(line["seed"] for line in lines) == [0, 1]
@@ -52,8 +52,8 @@ def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
         lines = ((1.5, "CHECK", "nothing crashes: a connection"),)
         return Outcome(plan, violations, lines, 20.0, 9, 8, 7, {})
 
-    monkeypatch.setattr(simulate, "simulate", fails_by_resets)
-    assert main(["simulate", "--seed", "5", "--faults", "cut,reset"]) == EXIT_FAILED
+    monkeypatch.setattr(command, "simulate", fails_by_resets)
+    assert main(["--seed", "5", "--faults", "cut,reset"]) == EXIT_FAILED
     shown = capsys.readouterr().out.splitlines()
     assert len(runs[0].faults) > 2
     assert sum("(does not matter)" in line for line in shown) == len(runs[0].faults) - 1
@@ -69,8 +69,8 @@ def verdict(seed: int, hidden: int = 0, covered: int = 0) -> Verdict:
 def test_seeds_of_the_day_run_beside_the_fixed_ones(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulate, "run_seeds", lambda seeds, *_: map(verdict, seeds))
-    assert main(["simulate", "--seeds", "0-1,today:2"]) == EXIT_OK
+    monkeypatch.setattr(command, "run_seeds", lambda seeds, *_: map(verdict, seeds))
+    assert main(["--seeds", "0-1,today:2"]) == EXIT_OK
     fixed, _, todays = capsys.readouterr().out.partition(":")[0].removeprefix("seeds ").partition(",")
     assert fixed == "0-1"
     first, last = todays.split("-")
@@ -81,10 +81,10 @@ def test_seeds_of_the_day_run_beside_the_fixed_ones(
 
 
 def test_seeds_of_one_day_are_those_of_no_other() -> None:
-    one, next_day = (set(simulate.seeds_of_day(day * 86_400_000, 100)) for day in (20_000, 20_001))
+    one, next_day = (set(command.seeds_of_day(day * 86_400_000, 100)) for day in (20_000, 20_001))
     assert len(one) == 100
     assert not one & next_day
-    assert one == set(simulate.seeds_of_day(20_001 * 86_400_000 - 1, 100))
+    assert one == set(command.seeds_of_day(20_001 * 86_400_000 - 1, 100))
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_rule_that_covers_much_or_is_never_needed_fails(
 ) -> None:
     """The excuses of the checkers are printed; their limits are made for the seeds that CI runs."""
     monkeypatch.setattr(
-        simulate, "run_seeds", lambda seeds, *_: (verdict(seed, hidden, covered) for seed in seeds)
+        command, "run_seeds", lambda seeds, *_: (verdict(seed, hidden, covered) for seed in seeds)
     )
-    assert main(["simulate", "--seeds", f"1-{count}"]) == (EXIT_FAILED if says else EXIT_OK)
+    assert main(["--seeds", f"1-{count}"]) == (EXIT_FAILED if says else EXIT_OK)
     shown = capsys.readouterr()
     assert says in shown.err
     assert bool(shown.err) == bool(says)
@@ -135,5 +135,11 @@ def test_a_rule_that_covers_much_or_is_never_needed_fails(
     ],
 )
 def test_wrong_words(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", *words]) == EXIT_USAGE
+    assert main([*words]) == EXIT_USAGE
     assert says in capsys.readouterr().err
+
+
+def test_help_names_every_kind_of_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == EXIT_OK
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert [kind.value for kind in Kind if kind.value not in shown] == []

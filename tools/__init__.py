@@ -1,0 +1,1 @@
+"""Programs for those who work on OrbitMQ; they run in a checkout and are in no wheel."""
