@@ -10,7 +10,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.properties import properties_text
 from orbitmq.message.record import Record, iter_records
 from orbitmq.runtime.seam import Runtime, Segment
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

@@ -19,7 +19,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.message.tags import java_hash
-from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing.machine.simulated import run, simulated_runtime
 from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.command import Command, Serialization
 from orbitmq.wire.frame import FrameDecoder, encode_frame

@@ -10,7 +10,7 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.record import Record, encode_record
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.bodies.client import (
     GetConsumerListByGroupResponseBody,

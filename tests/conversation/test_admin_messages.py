@@ -24,8 +24,8 @@ from orbitmq.admin import Admin
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import MessageNotFoundError, TopicNotFoundError
 from orbitmq.message.ids import offset_message_id, parse_offset_message_id
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing import World
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config
 from orbitmq.broker.broker import Broker
 from orbitmq.errors import StartError
 from orbitmq.replication.state.codes import TableCodes
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import (

@@ -19,8 +19,8 @@ from orbitmq.broker.doors import Serving
 from orbitmq.broker.handlers.router import Router
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
-from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing.machine.simulated import run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, Serialization

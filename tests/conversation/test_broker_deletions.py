@@ -11,7 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import GROUPS, OFFSETS, TOPICS
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode

@@ -17,8 +17,8 @@ from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.metadata.pretty import file_text
 from orbitmq.broker.role import LEADING, Role
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode

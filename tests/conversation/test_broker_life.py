@@ -12,7 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role, RoleError
 from orbitmq.message.properties import properties_text
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

@@ -11,8 +11,8 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config, pull_reque
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.settings import properties_text
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers.pull import PullMessageResponse, QueryMessageRequest

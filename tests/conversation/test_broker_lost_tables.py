@@ -6,7 +6,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config
 
 from orbitmq.broker.broker import Broker
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 TABLE = "/store/config/topics.json"

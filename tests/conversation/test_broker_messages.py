@@ -14,8 +14,8 @@ from orbitmq.message import property_names
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties, properties_text
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.testing import SimulatedLoop
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.codes import RequestCode, ResponseCode

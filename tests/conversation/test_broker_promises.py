@@ -11,8 +11,8 @@ from tests.conversation.broker_peer import broker_config
 
 from orbitmq.broker.broker import Broker
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

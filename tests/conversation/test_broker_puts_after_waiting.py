@@ -15,8 +15,8 @@ from tests.conversation.test_writer_fences import bind
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing import SimulatedLoop
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

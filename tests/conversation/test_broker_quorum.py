@@ -16,8 +16,8 @@ from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.role import Role
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.replicas import Replicas
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing import SimulatedLoop
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -18,8 +18,8 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.events import LogCut
 from orbitmq.broker.role import Role
 from orbitmq.broker.transactions.service import Transactions
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing import SimulatedLoop
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.wire.codes import ResponseCode
 

@@ -15,7 +15,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Answer, Handlers
 from orbitmq.nameserver.kv import KvConfig
 from orbitmq.nameserver.routes import RouteTable
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.bodies.route import RegisterBrokerBody, TopicRouteData

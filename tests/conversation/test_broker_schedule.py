@@ -14,9 +14,9 @@ from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.errors import StartError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, SimulatedLoop
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.wire.headers.send import SendMessageResponse
 

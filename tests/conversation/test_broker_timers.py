@@ -14,8 +14,8 @@ from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing import Keep, SimulatedLoop
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.bodies.stats import TimerMetricsSerializeWrapper
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers.send import SendMessageResponse

@@ -16,8 +16,8 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 from orbitmq.broker.broker import Broker
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
-from orbitmq.runtime.memory_files import Keep, MemoryFiles
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.memory_files import Keep, MemoryFiles
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 KIB = 1024
 LOG_FILE = 256 * KIB

@@ -14,7 +14,7 @@ from orbitmq.broker.role import Role
 from orbitmq.broker.timers.pending import TOPIC
 from orbitmq.broker.timers.progress import Progress, all_of, mark
 from orbitmq.broker.timers.service import TimerService
-from orbitmq.runtime.memory_files import MemoryFiles
+from orbitmq.testing.machine.memory_files import MemoryFiles
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
 

@@ -20,9 +20,9 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, World
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.codes import RequestCode
 
 pytestmark = pytest.mark.behaviour("TW-17")

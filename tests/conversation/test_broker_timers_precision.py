@@ -18,9 +18,9 @@ from tests.replicas import ESCAPING, MASTER, SLAVE, Watch
 from orbitmq.broker.broker import Broker
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, World
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.codes import RequestCode
 
 pytestmark = pytest.mark.behaviour("TW-19")

@@ -16,9 +16,9 @@ from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, decode_record, iter_records
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import NewMessage
 from orbitmq.testing import SimulatedLoop
+from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

@@ -25,10 +25,10 @@ from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import PutStatus
 from orbitmq.testing import SimulatedLoop
 from orbitmq.testing import World as MemoryWorld
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 COMMIT, ROLLBACK, UNKNOWN = (
     TransactionState.COMMIT,

@@ -13,8 +13,8 @@ from orbitmq.cluster.layout import ClusterError, members
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing.machine.simulated import simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers.offset import UpdateConsumerOffsetRequest

@@ -9,7 +9,7 @@ from tests.conversation.broker_peer import HANGS_S, hang
 from tests.conversation.fast_path_streams import Frames, Wire, settings
 
 from orbitmq.broker.broker import Broker
-from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing.machine.simulated import run, simulated_runtime
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder
 

@@ -17,8 +17,8 @@ from orbitmq.errors import NameServerError, ValidationError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.seam import Listener
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing import World
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.addresses import AddressServer, DnsName
 
 URL = "http://web.example:8080/rocketmq/nsaddr"

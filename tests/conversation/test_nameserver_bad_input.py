@@ -13,7 +13,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.kv import KvConfig
 from orbitmq.nameserver.routes import RouteTable
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import simulated_runtime
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 

@@ -18,7 +18,7 @@ from orbitmq.nameserver.kv import KvConfig
 from orbitmq.nameserver.registration import SHORT_BYTES, read_long_registration, read_registration
 from orbitmq.nameserver.route_text import encode_route
 from orbitmq.nameserver.routes import RouteTable
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.wire.bodies.route import BrokerData, QueueData, RegisterBrokerBody, TopicRouteData
 from orbitmq.wire.bodies.topic import (
     DataVersion,

@@ -19,10 +19,10 @@ from tests.replicas import (
 )
 
 from orbitmq.replication.link.cutting import Cutting
-from orbitmq.runtime.memory_files import Keep
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import Flusher
 from orbitmq.testing import World
+from orbitmq.testing.machine.memory_files import Keep
 
 pytestmark = pytest.mark.orbitmq(
     replicas=2, settings={"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"}

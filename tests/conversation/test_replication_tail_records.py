@@ -10,8 +10,8 @@ from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, log_of, online, s
 from orbitmq import Message
 from orbitmq.broker.role import Role
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep
 from orbitmq.testing import World
+from orbitmq.testing.machine.memory_files import Keep
 
 LOSES = {"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"}
 FILE_BYTES = 4 << 20

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import (
     GetStatus,
     MessageStore,
@@ -19,6 +18,7 @@ from orbitmq.store import (
     StoreConfig,
     StoreError,
 )
+from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 
 HOUR_MS = 3_600_000
 FILE_BYTES = 16 * 1024

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from orbitmq.runtime.virtual_loop import VirtualLoop
+from orbitmq.testing.machine.virtual_loop import VirtualLoop
 
 
 class Turns:

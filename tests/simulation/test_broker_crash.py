@@ -14,8 +14,8 @@ from tests.seeds import seeds
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import RequestCode, ResponseCode

@@ -17,9 +17,9 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, iter_records
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime
-from orbitmq.runtime.virtual_loop import VirtualClock
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime
+from orbitmq.testing.machine.virtual_loop import VirtualClock
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError

@@ -14,8 +14,8 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.message import property_names
 from orbitmq.message.properties import properties_text
 from orbitmq.message.record import decode_record, iter_records
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies.client import HeartbeatData, ProducerData

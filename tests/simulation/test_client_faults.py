@@ -15,7 +15,7 @@ from tests.seeds import seeds
 
 from orbitmq import Message, Producer, SendResult
 from orbitmq.message.properties import parse_properties
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import RequestCode

@@ -11,8 +11,8 @@ from tests.seeds import seeds
 
 from orbitmq import Message, Producer, SendError
 from orbitmq.message.record import decode_record
-from orbitmq.runtime.memory_files import Keep
 from orbitmq.testing import World
+from orbitmq.testing.machine.memory_files import Keep
 
 FAULTS = 5
 

@@ -14,9 +14,9 @@ import pytest
 from tests.seeds import seeds
 
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep, MemorySegment
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, StoreConfig
+from orbitmq.testing.machine.memory_files import Keep, MemorySegment
+from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

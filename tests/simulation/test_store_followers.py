@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from tests.seeds import seeds
 
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.errors import LogDamagedError
 from orbitmq.store.log import following as module
 from orbitmq.store.ports import LogPiece
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

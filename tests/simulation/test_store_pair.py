@@ -12,9 +12,9 @@ import pytest
 from tests.seeds import seed_blocks
 
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import GetStatus, Made, MessageStore, NewMessage, StoreClosedError, StoreConfig, StoreError
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

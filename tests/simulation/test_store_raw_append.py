@@ -10,9 +10,9 @@ import pytest
 from tests.seeds import seeds
 
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, RawAppendError, StoreClosedError, StoreConfig
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 import pytest
 from tests.seeds import seeds
 
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
 from orbitmq.transport.server import RemotingServer, ServerConnection

@@ -9,8 +9,8 @@ from typing import Any
 import uvloop
 
 from orbitmq.runtime import Runtime, system_runtime
-from orbitmq.runtime.simulated import run as run_simulated
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import run as run_simulated
+from orbitmq.testing.machine.simulated import simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire.command import Command

@@ -48,7 +48,7 @@ def test_the_examples_of_the_documentation_run(pytester: pytest.Pytester) -> Non
 ASYNC_TESTS = """
     import asyncio
     import pytest
-    from orbitmq.runtime.virtual_loop import VirtualLoop
+    from orbitmq.testing.machine.virtual_loop import VirtualLoop
 
     def loop_name():
         return type(asyncio.get_running_loop()).__name__

@@ -13,8 +13,8 @@ from orbitmq.broker.config import BrokerConfig, ConfigError
 from orbitmq.errors import StartError
 from orbitmq.message.record import decode_record
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.runtime.system import SystemNetwork
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 
 HOSTS = [
     ("localhost", "localhost"),

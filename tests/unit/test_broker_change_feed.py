@@ -15,7 +15,7 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.testing.machine.simulated import VirtualClock
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig

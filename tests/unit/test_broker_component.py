@@ -9,7 +9,7 @@ import pytest
 
 from orbitmq.broker.component import Component, Lifecycle
 from orbitmq.broker.role import EVERY_ROLE, LEADING, Role
-from orbitmq.runtime.simulated import run
+from orbitmq.testing.machine.simulated import run
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

@@ -27,8 +27,8 @@ from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress, Place
 from orbitmq.broker.delay.search import deliveries_backwards
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, decode_record, encode_record
-from orbitmq.runtime.simulated import SimulatedRuntime, VirtualClock
 from orbitmq.store.ports import LogPiece
+from orbitmq.testing.machine.simulated import SimulatedRuntime, VirtualClock
 from orbitmq.wire import fastjson
 
 

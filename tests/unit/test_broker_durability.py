@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from orbitmq.broker.durability import RESPONSE_CODES, TICK_SECONDS, Durability, with_code
-from orbitmq.runtime.simulated import VirtualClock, VirtualLoop
 from orbitmq.store import PutStatus, StoreClosedError
+from orbitmq.testing.machine.simulated import VirtualClock, VirtualLoop
 from orbitmq.wire.command import Command, Serialization
 from orbitmq.wire.frame import FrameDecoder, encode_frame
 

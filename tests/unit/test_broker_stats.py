@@ -22,7 +22,7 @@ from orbitmq.broker.statistics import (
     Series,
     Stats,
 )
-from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.testing.machine.simulated import VirtualClock
 
 
 def test_a_series_grows_over_a_minute_an_hour_and_a_day() -> None:

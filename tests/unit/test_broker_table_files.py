@@ -19,9 +19,9 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import SLICE_ENTRIES, Persistence, TableError
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.runtime.memory_files import Keep, MemorySegment
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads
+from orbitmq.testing.machine.memory_files import Keep, MemorySegment
+from orbitmq.testing.machine.simulated import SimulatedRuntime, SimulatedThreads
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig

@@ -13,7 +13,7 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.pretty import body_text, pretty
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import simulated_runtime
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import MadeAt, TopicConfig

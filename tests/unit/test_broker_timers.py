@@ -39,7 +39,7 @@ from orbitmq.broker.timers.units import Unit, roll_ms
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.message.record import Record
 from orbitmq.runtime import system_runtime
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.topic import DataVersion
 

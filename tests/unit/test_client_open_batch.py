@@ -22,7 +22,7 @@ from orbitmq.client.producer.open_batch import (
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.ids import UniqueIds
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 HEAD = "7F000001" + "5E4B63947C6B" + "00112233"
 

@@ -23,8 +23,8 @@ from orbitmq.client.consumer.options import (
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.errors import ClientStateError
-from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 # What a user's completion offers. A name that is added or goes away is a decision, made here.
 SURFACE = {

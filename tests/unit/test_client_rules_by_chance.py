@@ -18,7 +18,7 @@ from orbitmq.client.core.routing import BrokerQueues, TopicRoute
 from orbitmq.client.producer.faults import PROFILES, FaultTable
 from orbitmq.client.producer.queue_choice import QueueChooser
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.testing.machine.simulated import VirtualClock
 
 ROUTES = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 4), max_size=4)
 

@@ -19,7 +19,7 @@ from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties, encode_properties, parse_properties
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.message.tags import java_hash, tags_code
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 NAMES = st.text(
     st.characters(exclude_categories=("Cs",), exclude_characters="\x01\x02"), min_size=1, max_size=9

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from orbitmq.nameserver.kv import KvConfig, KvError
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 PATH = "/home/namesrv/kvConfig.json"
 

@@ -17,7 +17,7 @@ from orbitmq.broker.pop.in_flight import Delivery, InFlight, PopQueue, of_runs, 
 from orbitmq.broker.pop.ordered import MAX_BATCH, Batch, OrderedPops
 from orbitmq.broker.pop.state import PopState
 from orbitmq.replication.state.outbox import everything
-from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.testing.machine.simulated import VirtualClock
 from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire import pop_info
 from orbitmq.wire.errors import HeaderError

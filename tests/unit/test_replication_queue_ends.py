@@ -11,7 +11,7 @@ from orbitmq.broker.change_feed import QUEUE_ENDS, TOPICS, ChangeFeed, Entry
 from orbitmq.replication.state.frames import Changes, decode_state
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, SendingLink, everything
 from orbitmq.replication.state.queue_ends import Ends, QueueEnds
-from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.testing.machine.simulated import VirtualClock
 from orbitmq.wire.bodies.topic import TopicConfig
 
 pytestmark = [pytest.mark.behaviour("PO-38"), pytest.mark.usefixtures("orbitmq_loop")]

@@ -19,8 +19,8 @@ from orbitmq.replication.link.sending import (
     Pace,
     Rest,
 )
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 
 class Steps(asyncio.Transport):

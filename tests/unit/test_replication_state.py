@@ -30,8 +30,8 @@ from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_st
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
 from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink, everything
-from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing.machine.simulated import VirtualClock
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody

@@ -13,8 +13,8 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.pop.state import PopState
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, everything
-from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing.machine.simulated import VirtualClock
 from orbitmq.wire.bodies.topic import TopicConfig
 
 # More than are sent before the other side has answered.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.runtime.memory_files import WRITE_BACK_BYTES, Keep, MemoryFiles
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.memory_files import WRITE_BACK_BYTES, Keep, MemoryFiles
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 
 def new_files(seed: int = 0) -> MemoryFiles:

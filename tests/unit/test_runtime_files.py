@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.runtime import Files, system_runtime
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 
 @pytest.fixture(params=["system", "memory"])

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from orbitmq.runtime.virtual_loop import SimulatedProcess, current_process
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing.machine.virtual_loop import SimulatedProcess, current_process
 from orbitmq.testing.machines import PowerMachine
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.testing import SimulatedLoop
+from orbitmq.testing.machine.simulated import run, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from orbitmq.runtime.seam import Threads
-from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.runtime.threads import SystemThreads
+from orbitmq.testing.machine.simulated import run, simulated_runtime
 
 
 def exhausted() -> object:

@@ -11,9 +11,9 @@ import pytest
 
 from orbitmq.message.ids import month_borders_ms
 from orbitmq.runtime import system_runtime
-from orbitmq.runtime.simulated import SimulatedRuntime, SimulationStuckError, run, simulated_runtime
 from orbitmq.runtime.system import SystemClock
-from orbitmq.runtime.virtual_loop import EPOCH_MS, VirtualClock
+from orbitmq.testing.machine.simulated import SimulatedRuntime, SimulationStuckError, run, simulated_runtime
+from orbitmq.testing.machine.virtual_loop import EPOCH_MS, VirtualClock
 
 
 class Collector(asyncio.Protocol):

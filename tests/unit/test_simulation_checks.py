@@ -32,7 +32,7 @@ from tools.simulation.watch import again, behind
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_WRITE, retry_topic
-from orbitmq.runtime.virtual_loop import VirtualClock
+from orbitmq.testing.machine.virtual_loop import VirtualClock
 
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
 QUEUE = MessageQueue("plain", "broker-b", 0)

@@ -15,7 +15,7 @@ from tools.simulation.plan import Fault, Kind, Mode, Plan
 
 from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.virtual_loop import VirtualClock
+from orbitmq.testing.machine.virtual_loop import VirtualClock
 
 MODE = Mode(name_servers=1, quorum=True, sync_flush=False, replicas=3)
 ONE, OTHER = "broker-b-1", "broker-b-2"

@@ -9,10 +9,10 @@ import pytest
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.client.core.damaged import messages_of
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.memory_files import MemoryFiles
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageFilter, MessageStore, NewMessage, StoreConfig
 from orbitmq.store.queues import mending
+from orbitmq.testing.machine.memory_files import MemoryFiles
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.wording import counted
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")

@@ -13,8 +13,8 @@ import pytest
 
 from orbitmq.runtime import system_runtime
 from orbitmq.runtime.seam import Segment
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 Done = Callable[[BaseException | None], object]
 

@@ -8,7 +8,7 @@ from tests.conversation.broker_peer import broker_config
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig, ConfigError
 from orbitmq.errors import StartError
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

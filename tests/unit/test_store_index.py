@@ -15,8 +15,6 @@ from orbitmq.message import sysflag
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, blank_record, encode_record
 from orbitmq.message.tags import java_hash
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.index import index
 from orbitmq.store.index import layout as scan
@@ -24,6 +22,8 @@ from orbitmq.store.index.file import IndexFile
 from orbitmq.store.index.scan import IndexBuilder, key_hash, select
 from orbitmq.store.log import following
 from orbitmq.testing import SimulatedLoop
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 
 SLOTS, ENTRIES = 10, 100
 HEADER = struct.Struct(">qqqqii")

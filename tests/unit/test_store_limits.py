@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import MessageStore, NewMessage, RecordTooLongError, StoreClosedError, StoreConfig
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.test_store_positions import ROOT, ends, fill, opened
 
-from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.store import Made
 from orbitmq.store.queues.positions import NAMES
+from orbitmq.testing.machine.simulated import simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from orbitmq.message.record import decode_record
-from orbitmq.runtime.memory_files import MemoryFiles
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.errors import StoreError
 from orbitmq.store.queues import layout
 from orbitmq.store.queues.positions import NAMES
 from orbitmq.store.recovery.checkpoint import read_checkpoint
+from orbitmq.testing.machine.memory_files import MemoryFiles
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

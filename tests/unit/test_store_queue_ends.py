@@ -9,10 +9,10 @@ import pytest
 from tests.unit.test_store_positions import ROOT, ends, fill, opened
 
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageStore
 from orbitmq.store.queues.positions import NAMES
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

@@ -11,9 +11,9 @@ import pytest
 
 from orbitmq.message.record import decode_record
 from orbitmq.message.tags import tags_code
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageFilter, MessageStore, NewMessage, StoreConfig
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 

@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from orbitmq.runtime.memory_files import MemorySegment
-from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, StoreConfig
 from orbitmq.store.log.commit_log import FEW_BYTES, ZEROS_BYTES
+from orbitmq.testing.machine.memory_files import MemorySegment
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 Writes = list[tuple[int, int, bool]]
 

@@ -10,8 +10,8 @@ from orbitmq.admin import Admin
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.client.core.name_servers import parse_source
 from orbitmq.errors import ValidationError
-from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.spark.option_values import addresses as spark_addresses
+from orbitmq.testing.machine.simulated import simulated_runtime
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.addresses import AddressError, joined, several, split

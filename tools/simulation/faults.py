@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.virtual_loop import VirtualLoop
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.virtual_loop import VirtualLoop
 from orbitmq.testing.machines import DISK_DELAY_S
 from tools.simulation.history import History
 from tools.simulation.load import Load

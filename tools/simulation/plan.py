@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from orbitmq.runtime.simulated import seeded
+from orbitmq.testing.machine.simulated import seeded
 from tools.simulation.traffic import draw_absent
 
 if TYPE_CHECKING:

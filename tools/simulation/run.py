@@ -35,9 +35,9 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import iter_records
 from orbitmq.message.reserved import dead_letter_topic, retry_topic
 from orbitmq.message.sysflag import COMPRESSED, compression_of
-from orbitmq.runtime.simulated import seeded, simulated_runtime
-from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 from orbitmq.store import MessageStore
+from orbitmq.testing.machine.simulated import seeded, simulated_runtime
+from orbitmq.testing.machine.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 from tools.simulation import checks, expiry
 from tools.simulation.excuses import NO_FAULT, Count, first
 from tools.simulation.faults import Faults

@@ -15,9 +15,9 @@ from orbitmq.cluster.layout import broker_settings, members, name_server_setting
 from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
-from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.seam import Clock, Runtime
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from tools.simulation.history import History
 from tools.simulation.plan import (

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import TAKES_MESSAGES, Role, RoleChanged
-from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
+from orbitmq.testing.machine.virtual_loop import VirtualLoop, current_process
 from tools.simulation.excuses import first
 from tools.simulation.history import History, PlannedError, Takeover
 from tools.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of

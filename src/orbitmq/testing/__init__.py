@@ -11,24 +11,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitmq.runtime.memory_files import Keep as Keep
-    from orbitmq.runtime.simulated import SimulatedRuntime as SimulatedRuntime
-    from orbitmq.runtime.simulated import run as run
-    from orbitmq.runtime.simulated import simulated_runtime as simulated_runtime
     from orbitmq.testing.cluster import RunningCluster as RunningCluster
     from orbitmq.testing.cluster import running_cluster as running_cluster
     from orbitmq.testing.loop import SimulatedLoop as SimulatedLoop
+    from orbitmq.testing.machine.memory_files import Keep as Keep
+    from orbitmq.testing.machine.simulated import SimulatedRuntime as SimulatedRuntime
+    from orbitmq.testing.machine.simulated import run as run
+    from orbitmq.testing.machine.simulated import simulated_runtime as simulated_runtime
     from orbitmq.testing.world import World as World
 
 _HOMES = {
-    "Keep": "orbitmq.runtime.memory_files",
+    "Keep": "orbitmq.testing.machine.memory_files",
     "RunningCluster": "orbitmq.testing.cluster",
     "SimulatedLoop": "orbitmq.testing.loop",
-    "SimulatedRuntime": "orbitmq.runtime.simulated",
+    "SimulatedRuntime": "orbitmq.testing.machine.simulated",
     "World": "orbitmq.testing.world",
-    "run": "orbitmq.runtime.simulated",
+    "run": "orbitmq.testing.machine.simulated",
     "running_cluster": "orbitmq.testing.cluster",
-    "simulated_runtime": "orbitmq.runtime.simulated",
+    "simulated_runtime": "orbitmq.testing.machine.simulated",
 }
 
 __all__ = [

@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, TypeVar
 
-from orbitmq.runtime.simulated import DEFAULT_LIMIT_S
-from orbitmq.runtime.virtual_loop import VirtualClock, VirtualLoop
+from orbitmq.testing.machine.simulated import DEFAULT_LIMIT_S
+from orbitmq.testing.machine.virtual_loop import VirtualClock, VirtualLoop
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from orbitmq.runtime.memory_files import Keep, MemoryFiles
-from orbitmq.runtime.memory_network import MemoryNetwork
 from orbitmq.runtime.seam import Clock, Runtime, Segment
-from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads
-from orbitmq.runtime.virtual_loop import SimulatedProcess
+from orbitmq.testing.machine.memory_files import Keep, MemoryFiles
+from orbitmq.testing.machine.memory_network import MemoryNetwork
+from orbitmq.testing.machine.simulated import SimulatedRuntime, SimulatedThreads
+from orbitmq.testing.machine.virtual_loop import SimulatedProcess
 
 if TYPE_CHECKING:
     import random

@@ -19,9 +19,9 @@ from orbitmq.client.producer.transactional import Check, TransactionProducer
 from orbitmq.cluster.layout import members
 from orbitmq.cluster.local import NAME_SERVER, LocalCluster, Machine
 from orbitmq.durations import Duration
-from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.seam import Clock
-from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machine.memory_files import Keep
+from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 
 CLIENTS = "clients"

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import Any
 
 from orbitmq.runtime.seam import Listener
-from orbitmq.runtime.virtual_loop import runs_now
+from orbitmq.testing.machine.virtual_loop import runs_now
 
 LOOPBACK = "127.0.0.1"
 _HERE = frozenset({"", "0.0.0.0", "::", "::1", "localhost", LOOPBACK})  # noqa: S104 - names, not a bind

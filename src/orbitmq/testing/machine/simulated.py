@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orbitmq.runtime.memory_files import MemoryFiles
-from orbitmq.runtime.memory_network import LOOPBACK, MemoryNetwork
 from orbitmq.runtime.seam import Clock, Runtime, Segment
 from orbitmq.runtime.tasks import as_exception
-from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
+from orbitmq.testing.machine.memory_files import MemoryFiles
+from orbitmq.testing.machine.memory_network import LOOPBACK, MemoryNetwork
+from orbitmq.testing.machine.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 
 T = TypeVar("T")
 
