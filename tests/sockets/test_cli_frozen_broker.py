@@ -142,7 +142,7 @@ def test_what_is_there_is_shown_and_the_rest_is_told(
     [
         (["topic", "status", "orders"], lambda told: len(told["queues"])),
         (["group", "list"], lambda told: len(told["groups"])),
-        (["group", "show", "billing"], lambda told: len(told["brokers"])),
+        (["group", "show", "billing"], lambda told: len(told["settings"])),
         (["group", "lag", "billing", "--topic", "orders"], lambda told: told["lag"] // 3),
         (["dlq", "list"], lambda told: told["groups"][0]["count"]),
         (["timer", "list"], lambda told: len(told["brokers"])),

@@ -33,7 +33,7 @@ def test_a_pytest_that_uses_no_fixture_loads_nothing_of_orbitmq() -> None:
         "print(sorted(name for name in sys.modules if name.startswith('orbitmq')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = ["orbitmq", "orbitmq._speed", "orbitmq.testing", "orbitmq.testing.plugin"]
+    loaded = ["orbitmq", "orbitmq._lazy", "orbitmq._speed", "orbitmq.testing", "orbitmq.testing.plugin"]
     assert done.stdout.strip() == str(loaded)
 
 

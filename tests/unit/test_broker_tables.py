@@ -208,9 +208,12 @@ def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
     assert topics.create_if_absent("T", 9).read_queue_nums == 2
     topics.mark_order_topics(["T", "unknown"])
     assert topics.delete("T")
-    assert not topics.delete("T")
     assert [key for key, _ in told] == ["topics:T"] * 3
     assert heard == ["T True", "T True", "T False"]
+    # Parts of the broker may still have what the table has not, so they hear of it again.
+    assert not topics.delete("T")
+    assert [key for key, _ in told] == ["topics:T"] * 3
+    assert heard[3:] == ["T False"]
     assert topics.version.counter == 3
 
 
