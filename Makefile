@@ -8,7 +8,6 @@ HOT := $(shell find src -name '*.pxd' 2>/dev/null)
 HOT := $(HOT) $(HOT:.pxd=.py)
 INSTALLED := $(VENV)/.orbitmq-installed
 BUILT := $(VENV)/.orbitmq-built
-SITE := $(VENV)/.orbitmq-docs
 # Tests of what is compiled; `make test` runs them a second time uncompiled.
 TWO_SPEEDS := $(wildcard $(foreach room,runtime message wire store broker fast_path client_open,tests/*/test_$(room)_*.py)) \
 	$(wildcard tests/unit/test_replication_*.py) tests/conversation/test_replication_link.py
@@ -55,12 +54,7 @@ wheel: $(INSTALLED)  ## a wheel in dist/, compiled or not at all: half a minute
 	@sh scripts/wheel.sh $(PY)
 	@ls dist/*.whl
 
-$(SITE): pyproject.toml $(INSTALLED)
-	@echo "docs: installing what builds the site, once"
-	@ORBITMQ_PURE=1 $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[docs]'
-	@touch $@
-
-docs: $(SITE)  ## the pages and the reference of the Python API as a site, in site/: a minute
+docs: $(INSTALLED)  ## the pages and the reference of the Python API as a site, in site/: a minute
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -q --strict
 	@echo "docs: $(PY) -m http.server -d site   shows it, with search; or open site/index.html"
 

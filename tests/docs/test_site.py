@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 from tests.docs.test_readme import ROOT, environment
 
-pytest.importorskip("mkdocs", reason="needs orbitmq[docs], which `make docs` installs")
-pytest.importorskip("material", reason="needs orbitmq[docs], which `make docs` installs")
-pytest.importorskip("mkdocstrings", reason="needs orbitmq[docs], which `make docs` installs")
 pytestmark = pytest.mark.slow
 
 # What a browser loads by itself; links to follow may lead anywhere.
