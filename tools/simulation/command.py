@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         print(f"{NAME}: {' '.join(str(error).split())} (see '{NAME} --help')", file=sys.stderr)
         return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader of the output has gone, as `head` does; Python would try to write the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
     except (UsageError, KeyboardInterrupt) as error:
         line, code = explain(error)
         print(f"{NAME}: {line}", file=sys.stderr)
