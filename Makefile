@@ -69,7 +69,7 @@ quick: $(BUILT)  ## lint, types, unit tests, five seeds, the README's first exam
 	@$(BIN)/mypy
 	@$(PY) scripts/run_tests.py --quick $(ROOM)
 
-test: $(BUILT)  ## all tests, the hot modules at both speeds: ten minutes (RECORD=1: record the seconds of each part)
+test: $(BUILT)  ## all tests, the hot modules at both speeds: eight minutes (RECORD=1: record the seconds of each part)
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    elif [ -n "$$ORBITMQ_CI" ]; then echo "test: no Java, and ORBITMQ_CI is set: nothing may be skipped"; exit 1; \
