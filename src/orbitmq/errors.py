@@ -48,7 +48,7 @@ __all__ = [
     "catalogue",
 ]
 
-# Errors of the rooms above this one, as far as a program meets them; loaded on first use.
+# Errors that other modules define and programs meet; each module is loaded on first use.
 _HOMES = {
     "ConnectError": "orbitmq.transport.errors",
     "ConnectionLostError": "orbitmq.transport.errors",

@@ -364,7 +364,7 @@ class BrokerConfig(Settings):
         for name, new in changes.items():
             setattr(self, name, new)
         if "namesrv_addr" in changes:
-            # They serve until another address server or name has answered.
+            # The known name servers serve until the new address server or DNS name has answered.
             self.found_name_servers = tuple(before)
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def command(work: Callable[Concatenate[Admin, P], Awaitable[View]]) -> Callable[..., int]:
-    """A command of the parameters of ``work`` and of :class:`~orbitmq.cli.app.Common`.
+    """Make a command that takes the parameters of ``work`` and those of :class:`~orbitmq.cli.app.Common`.
 
     Its first parameter, the open ``Admin``, is not one of the command line.
     """

@@ -473,7 +473,7 @@ class MemoryNetwork:
 
     @property
     def lookups(self) -> dict[str, list[str]]:
-        """All addresses of a name, for names that have none or several."""
+        """The addresses of each host name that the simulated DNS gives none or several."""
         return self._world.lookups
 
     async def resolve_all(self, host: str) -> list[str]:
