@@ -37,6 +37,12 @@ def _cores(key: str, side: str) -> str:
     return f"; {number(middle)} s"
 
 
+def _memory(key: str, side: str) -> str:
+    """The most that Spark's processes held, the median of the runs."""
+    runs = _runs(key, side)
+    return f"; {statistics.median(run['rss_mb'] for run in runs):,.0f} MB" if runs else ""
+
+
 def readme() -> str:
     """The front page's rows."""
     rows = [[what, *(_rates(key, side).removesuffix(" rows/s") for side in SIDES)] for what, key in FRONT]
@@ -44,9 +50,16 @@ def readme() -> str:
 
 
 def _case(case: Case) -> list[str]:
-    aims = [f"{case.rate:,} rows/s" if case.rate else "", f"{case.cores:g} s" if case.cores else ""]
+    aims = [
+        f"{case.rate:,} rows/s" if case.rate else "",
+        f"{case.cores:g} s" if case.cores else "",
+        f"{case.memory_mb:,} MB" if case.memory_mb else "",
+    ]
     when = record("spark")["entries"][case.key]["taken"][:10]
-    cells = [_rates(case.key, side) + _cores(case.key, side) for side in SIDES]
+    cells = [
+        _rates(case.key, side) + _cores(case.key, side) + (_memory(case.key, side) if case.memory_mb else "")
+        for side in SIDES
+    ]
     return [case.title, *cells, ", ".join(filter(None, aims)), when]
 
 
