@@ -35,9 +35,8 @@ def masked(text: str) -> list[str]:
     return sorted(line.strip() for line in text.splitlines() if line.strip())
 
 
-# Without timerReadBehind: in Apache's broker a second that is just over counts as behind. Without the totals at
-# midnight (msgGetTotalTodayMorning, msgPutTotalTodayMorning): they are 0 only in a run that midnight does not cut;
-# test_broker_inspection.py has them.
+# Without timerReadBehind: in Apache's broker a second that is just over counts as behind. Without
+# msgGetTotalTodayMorning and msgPutTotalTodayMorning: midnight within a run changes them.
 STATE_VALUES = frozenset(
     {
         "brokerActive",
