@@ -119,6 +119,8 @@ class Comparison:
             found: dict[str, list[Any]] = {side.title: [] for side in sides}
             failed: dict[str, str] = {}
             for side in sides:
+                if case.memory_mb:
+                    side.begin_anew()  # a session keeps the memory of the cases before
                 self._take(side, failed, partial(side.warm, case, rows, case.warmups))
             for turn in range(case.repeats):
                 for side in in_turn(sides, number + turn):

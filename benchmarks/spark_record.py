@@ -29,14 +29,15 @@ from benchmarks.verdict import Miss, times_worse
 
 OURS = "OrbitMQ"
 PROTOCOL = """\
-Spark {versions}, local[2], broker on the same CPUs, 8 queues, 16-byte keys, 3 properties. Medians of the runs
-(least-most), systems in turn, each case warmed until its CPU per row stopped falling. core-s/M: core-seconds
-of Spark and broker for a million rows. MB: most memory of Spark's processes. foreign: CPU of others during
-the worst run, of all processors; a run beside more than {limit} is repeated, twice at most. An aim in bold
-was missed. A run that read more or fewer rows than there are is refused (but for batch reads of Kafka, whose
-rows Spark does not count). "failed": Kafka's query ended with an error, twice. Sinks write {sink_rows:,} rows
-that Spark makes ({short_sink_rows:,} in a short run); memory for the page cache is touched before each run
-that writes. Our broker has ASYNC_FLUSH: Kafka's does not flush either."""
+Spark {versions}, local[2], broker on the same CPUs, 8 queues, 16-byte keys, 3 properties. Medians of the
+runs (least-most), systems in turn, each case warmed until its CPU per row stopped falling. core-s/M:
+core-seconds of Spark and broker for a million rows. MB: most memory of Spark's processes; a case with an
+aim for it has a session of its own, as a session keeps the memory of earlier cases. foreign: CPU of others
+during the worst run, of all processors; a run beside more than {limit} is repeated, twice at most. An aim
+in bold was missed. A run that read more or fewer rows than there are is refused (but for batch reads of
+Kafka, whose rows Spark does not count). "failed": Kafka's query ended with an error, twice. Sinks write
+{sink_rows:,} rows that Spark makes ({short_sink_rows:,} in a short run); memory for the page cache is
+touched before each run that writes. Our broker has ASYNC_FLUSH: Kafka's does not flush either."""
 DURABLE = "## SYNC_FLUSH, our broker's default: answered when it is on the disk"
 READER = "reader"
 

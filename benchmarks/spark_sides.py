@@ -149,7 +149,7 @@ class Side:
         self.spark = Spark(command, self.log)
 
     def begin_anew(self) -> None:
-        """Another Spark in place of the one that ended."""
+        """Start another Spark in place of this one, which is closed unless it has ended."""
         self.spark.close()
         self.spark = Spark(self.command, self.log)
 

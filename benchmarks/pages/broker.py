@@ -76,7 +76,7 @@ def _connections() -> list[str]:
 
 
 def readme() -> str:
-    """The front page's table."""
+    """README's table: OrbitMQ's broker beside Apache's."""
     popped = [_pop_us(side, idle=False) for side in ("OrbitMQ", "Apache 5.5.0")]
     rows = [
         _load("send 128 B, on disk before the answer: rate, broker CPU of one", "send 128 B, 16 x 16 SYNC"),
@@ -115,7 +115,7 @@ def loads() -> str:
 
 
 def processes() -> str:
-    """Start, memory, stop."""
+    """The table of a broker process: start, memory and stop."""
     rows = [
         _of_process("ready after start", lambda process: f"{number(process['ready_s'])} s"),
         _of_process("anonymous memory, idle and loaded", _memory),
@@ -157,7 +157,7 @@ def replicas() -> str:
 
 
 def timers() -> str:
-    """Timer messages."""
+    """The table of timer messages: how late they are, their memory, the start with them."""
     found = record("peer")["timers"]
 
     def row(what: str, shown: Callable[[dict[str, Any]], str]) -> list[str]:

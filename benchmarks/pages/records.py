@@ -15,7 +15,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 @functools.cache
 def record(name: str) -> dict[str, Any]:
-    """One record."""
+    """The content of one record, by its file's name."""
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
 

@@ -38,13 +38,13 @@ def _cores(key: str, side: str) -> str:
 
 
 def _memory(key: str, side: str) -> str:
-    """The most that Spark's processes held, the median of the runs."""
+    """Peak memory of Spark's processes, the median of the runs."""
     runs = _runs(key, side)
     return f"; {statistics.median(run['rss_mb'] for run in runs):,.0f} MB" if runs else ""
 
 
 def readme() -> str:
-    """The front page's rows."""
+    """The table of four cases that every reader looks for."""
     rows = [[what, *(_rates(key, side).removesuffix(" rows/s") for side in SIDES)] for what, key in FRONT]
     return table(["Spark, rows/s: median (least to most)", *SIDES], rows)
 
@@ -64,7 +64,7 @@ def _case(case: Case) -> list[str]:
 
 
 def cases() -> str:
-    """Every case of the record."""
+    """The tables of all cases of the record."""
     entries = record("spark")["entries"]
     parts = []
     for rows_of in (CASES, SMALL_CASES, DURABLE_CASES):

@@ -48,7 +48,7 @@ __all__ = [
     "catalogue",
 ]
 
-# Errors that other modules define and programs meet; each module is loaded on first use.
+# Errors that other modules define and that programs catch. The module of each is loaded on first use.
 _HOMES = {
     "ConnectError": "orbitmq.transport.errors",
     "ConnectionLostError": "orbitmq.transport.errors",

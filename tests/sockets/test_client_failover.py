@@ -24,8 +24,8 @@ class Traffic:
         self.sent: list[tuple[float, str, str]] = []
         self.failed: list[SendError] = []
         self.got: set[str] = set()
-        # By the broker, queue and offset that a message came from. A send that was tried at both brokers may
-        # be stored at both: its message then comes once from each.
+        # How often a message was handled, by the queue and offset that it was read from. A send that is tried
+        # at both brokers may be stored at both: its message is then read once from each.
         self.places: Counter[tuple[MessageQueue, int]] = Counter()
         self.stopped = False
 

@@ -221,7 +221,7 @@ def plan_of(frame: DataFrame) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.skipif(versions.HAS_FILTERS, reason="only older versions lack it")
+@pytest.mark.skipif(versions.HAS_FILTERS, reason="it shows what PySpark before 4.1 does")
 def test_filters_that_a_version_lacks_are_refused(spark: SparkSession, cluster: Cluster) -> None:
     cluster.send("unfiltered", range(10))
     assert table(spark, cluster, "unfiltered").where("tags = 'red'").count() == 5
@@ -338,7 +338,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, cluster: Cluster, tm
     assert batches == [list(range(500, 550))]
 
 
-@pytest.mark.skipif(versions.HAS_READ_LIMITS, reason="only older versions end after the first batch")
+@pytest.mark.skipif(versions.HAS_READ_LIMITS, reason="it shows what PySpark before 4.2 does")
 def test_a_limited_run_of_an_older_spark_is_started_again(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

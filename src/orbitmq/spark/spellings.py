@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from orbitmq.spark import option_values
 
 READING, WRITING = "reading", "writing"
-# Option names of Spark's Kafka source in lower case, and the option here that means the same.
+# Options of Spark's Kafka source, in lower case, each with the option of OrbitMQ that means the same.
 _SAME_AS_KAFKA: Mapping[str, str] = {
     "subscribe": "topic",
     "subscribepattern": "topicPattern",

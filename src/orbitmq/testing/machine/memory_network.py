@@ -473,7 +473,7 @@ class MemoryNetwork:
 
     @property
     def lookups(self) -> dict[str, list[str]]:
-        """The addresses of each host name that the simulated DNS gives none or several."""
+        """Host names for which the simulated DNS has no address or several, each with its addresses."""
         return self._world.lookups
 
     async def resolve_all(self, host: str) -> list[str]:
