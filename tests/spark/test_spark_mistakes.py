@@ -15,6 +15,7 @@ pytest.importorskip("pyarrow")
 
 from tests.spark.test_spark_format import FILE_MANAGER, Cluster, activate
 
+import orbitmq
 from orbitmq.errors import OrbitError
 from orbitmq.spark import jobs
 from orbitmq.transport.blocking import BlockingConnection
@@ -29,6 +30,7 @@ pytestmark = [
 ]
 
 NOBODY = "127.0.0.1:1"
+PACKAGE = Path(orbitmq.__file__).parent
 
 
 def create(cluster: Cluster, topic: str, perm: int) -> None:
@@ -191,7 +193,7 @@ def test_a_read_that_cannot_be_begins_no_task(
     def told(**options: str) -> str:
         text, jobs, _ = failed(spark, lambda: read(**options))
         assert not jobs
-        assert text.count("/orbitmq/") <= 1, "no trace of our own"
+        assert text.count(f"{PACKAGE}/") <= 1, "no trace of our own"
         return sentence(text)
 
     assert told(topic="nowhere") == unknown(cluster)
