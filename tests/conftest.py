@@ -24,8 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(importlib.import_module("orbitmq.testing.plugin"), "orbitmq")
 
 
-# A feature that a version of PySpark lacks may be skipped: another version runs that test.
-OF_OTHER_VERSIONS = ("Spark asks", "Spark offers", "only older versions")
+# What a version of PySpark lacks, or does no longer, may be skipped: `make test-spark` runs it with another one.
+OF_OTHER_VERSIONS = ("another version of PySpark",)
 # `make test-spark` installs these for the newest PySpark, and sets ORBITMQ_TEST_SPARK.
 OF_TEST_SPARK = (
     "moto",

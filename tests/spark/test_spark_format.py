@@ -47,8 +47,12 @@ FILE_MANAGER = (
 )
 # How often to start a limited run until nothing is left.
 ONE_RUN = 1 if versions.HAS_READ_LIMITS else 2
-needs_limits = pytest.mark.skipif(not versions.HAS_READ_LIMITS, reason="Spark asks for no limits before 4.2")
-needs_filters = pytest.mark.skipif(not versions.HAS_FILTERS, reason="Spark offers no filters before 4.1")
+needs_limits = pytest.mark.skipif(
+    not versions.HAS_READ_LIMITS, reason="another version of PySpark: 4.2 or later"
+)
+needs_filters = pytest.mark.skipif(
+    not versions.HAS_FILTERS, reason="another version of PySpark: 4.1 or later"
+)
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -221,7 +225,7 @@ def plan_of(frame: DataFrame) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.skipif(versions.HAS_FILTERS, reason="it shows what PySpark before 4.1 does")
+@pytest.mark.skipif(versions.HAS_FILTERS, reason="another version of PySpark: before 4.1")
 def test_filters_that_a_version_lacks_are_refused(spark: SparkSession, cluster: Cluster) -> None:
     cluster.send("unfiltered", range(10))
     assert table(spark, cluster, "unfiltered").where("tags = 'red'").count() == 5
@@ -338,7 +342,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, cluster: Cluster, tm
     assert batches == [list(range(500, 550))]
 
 
-@pytest.mark.skipif(versions.HAS_READ_LIMITS, reason="it shows what PySpark before 4.2 does")
+@pytest.mark.skipif(versions.HAS_READ_LIMITS, reason="another version of PySpark: before 4.2")
 def test_a_limited_run_of_an_older_spark_is_started_again(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

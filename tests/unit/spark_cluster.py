@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 from orbitmq.spark import versions
 
 if not versions.HAS_READ_LIMITS:
-    pytest.skip("PySpark before 4.2 has no ReadAllAvailable", allow_module_level=True)
+    pytest.skip("another version of PySpark: 4.2 or later", allow_module_level=True)
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
