@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(importlib.import_module("orbitmq.testing.plugin"), "orbitmq")
 
 
-# What a version of PySpark lacks, or does no longer, may be skipped: `make test-spark` runs it with another one.
+# What a version of PySpark lacks, or does no longer, may be skipped: `make test-spark` runs it with another.
 OF_OTHER_VERSIONS = ("another version of PySpark",)
 # `make test-spark` installs these for the newest PySpark, and sets ORBITMQ_TEST_SPARK.
 OF_TEST_SPARK = (
