@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.errors import ClientStateError
+from orbitmq.runtime.line import Line
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.connection import Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.errors import (
@@ -44,61 +45,6 @@ class ClientConnection(Connection):
         self._client.lost(self)
 
 
-class Permits:
-    """Counts what is in flight; who finds none left waits in line, until its deadline."""
-
-    __slots__ = ("_free", "_waiting")
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._waiting: dict[asyncio.Future[None], None] = {}
-
-    def take(self) -> bool:
-        """Take one if one is free and nobody waits for it."""
-        if self._free and not self._waiting:
-            self._free -= 1
-            return True
-        return False
-
-    async def wait(self, deadline: float, address: str) -> None:
-        """Take one, waiting for it until ``deadline`` (time of the event loop).
-
-        Raises:
-            TooManyRequestsError: no time left to wait (AS-01).
-            RequestTimeoutError: none became free in time (AS-01).
-        """
-        loop = asyncio.get_running_loop()
-        if deadline <= loop.time():
-            raise TooManyRequestsError(f"too many requests in flight, none sent to {address}", address)
-        admitted: asyncio.Future[None] = loop.create_future()
-        self._waiting[admitted] = None
-
-        def expire() -> None:
-            if not admitted.done():
-                text = f"too many requests in flight, waited in vain to send to {address}"
-                admitted.set_exception(RequestTimeoutError(text, address))
-
-        timer = loop.call_at(deadline, expire)
-        try:
-            await admitted
-        except asyncio.CancelledError:
-            if admitted.done() and not admitted.cancelled() and admitted.exception() is None:
-                self.release()
-            raise
-        finally:
-            timer.cancel()
-            self._waiting.pop(admitted, None)
-
-    def release(self) -> None:
-        """Give one place back: to the request that has waited for it longest."""
-        for admitted in self._waiting:
-            if not admitted.done():
-                admitted.set_result(None)
-                del self._waiting[admitted]
-                return
-        self._free += 1
-
-
 class RemotingClient:
     """Sends requests to any number of servers.
 
@@ -129,8 +75,8 @@ class RemotingClient:
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
-        self._async_permits = Permits(max_async)
-        self._oneway_permits = Permits(max_oneway)
+        self._requests = Line(max_async)
+        self._oneways = Line(max_oneway)
         self._on_lost = on_lost
         self._closed = False
         # Chosen by use_here() or the first request; connections belong to it.
@@ -152,9 +98,9 @@ class RemotingClient:
         if loop is not self._loop:
             self.use_here()
         deadline = loop.time() + timeout_ms / 1000
-        permits = self._async_permits
-        if not permits.take():
-            await permits.wait(deadline, address)
+        line = self._requests
+        if not line.take():
+            await _admitted(line, deadline, address)
         try:
             connection = self._connections.get(address)
             if connection is None or connection.closed or connection.write_paused:
@@ -167,7 +113,7 @@ class RemotingClient:
             finally:
                 connection.forget(opaque)
         finally:
-            permits.release()
+            line.leave()
 
     async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
         """Send a request that gets no answer. Returns when it is handed to the connection.
@@ -180,16 +126,16 @@ class RemotingClient:
         if loop is not self._loop:
             self.use_here()
         deadline = loop.time() + timeout_ms / 1000
-        permits = self._oneway_permits
-        if not permits.take():
-            await permits.wait(deadline, address)
+        line = self._oneways
+        if not line.take():
+            await _admitted(line, deadline, address)
         try:
             connection = self._connections.get(address)
             if connection is None or connection.closed or connection.write_paused:
                 connection = await self._ready(address, deadline)
             connection.oneway(command)
         finally:
-            permits.release()
+            line.leave()
 
     def use_here(self) -> None:
         """Bind the client to this event loop.
@@ -306,3 +252,19 @@ class RemotingClient:
             raise ConnectError(f"{address} closed the connection at once", address)
         self._connections[address] = connection
         return connection
+
+
+async def _admitted(line: Line, deadline: float, address: str) -> None:
+    """Wait in ``line`` until ``deadline`` (time of the event loop).
+
+    Raises:
+        TooManyRequestsError: no time left to wait (AS-01).
+        RequestTimeoutError: none of the requests in flight ended in time (AS-01).
+    """
+    if deadline <= asyncio.get_running_loop().time():
+        raise TooManyRequestsError(f"too many requests in flight, none sent to {address}", address)
+    try:
+        await line.enter(deadline=deadline)
+    except TimeoutError:
+        text = f"too many requests in flight, waited in vain to send to {address}"
+        raise RequestTimeoutError(text, address) from None

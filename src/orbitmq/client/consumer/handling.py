@@ -14,6 +14,7 @@ from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict, is_open, settle
+from orbitmq.runtime.line import Line
 from orbitmq.runtime.seam import Threads
 from orbitmq.runtime.tasks import failed_itself
 from orbitmq.wording import counted
@@ -201,8 +202,8 @@ async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
             await asyncio.sleep(0)
 
 
-async def handle_leased(lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
-    """Give one received message to the handler, and tell ``free`` when that has ended."""
+async def handle_leased(lease: Lease, call: Call, free: Line) -> None:
+    """Give one received message to the handler, and leave ``free`` when that has ended."""
     message = lease.message
     try:
         result = await call(message)
@@ -218,7 +219,7 @@ async def handle_leased(lease: Lease, call: Call, free: asyncio.Semaphore) -> No
         if is_open(message):
             settle(message, ACK)
     finally:
-        free.release()
+        free.leave()
 
 
 async def one_by_one(

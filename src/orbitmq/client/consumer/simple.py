@@ -33,6 +33,7 @@ from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, retry_verdict, settle
+from orbitmq.runtime.line import Line
 from orbitmq.runtime.tasks import Background, every, failed_itself, outcome
 
 log = logging.getLogger("orbitmq.client")
@@ -345,25 +346,25 @@ class SimpleConsumer(InBlock):
             self._serving = False
 
     async def _serve(self, call: Call, handling: asyncio.TaskGroup) -> None:
-        free = asyncio.Semaphore(self._settings.concurrency)
+        free = Line(self._settings.concurrency)
         while self._life.running:
             leases = await self._receive_again()
             try:
                 while leases:
-                    await free.acquire()
+                    await free.enter()
                     self._begin(handling, leases.pop(0), call, free)
             finally:
                 # Cancelled: nobody handles these messages any more, so their invisible time must not be
                 # renewed.
                 give_back(leases)
 
-    def _begin(self, handling: asyncio.TaskGroup, lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
+    def _begin(self, handling: asyncio.TaskGroup, lease: Lease, call: Call, free: Line) -> None:
         if self._life.running:
             task = handling.create_task(handle_leased(lease, call, free))
             self._handling[task] = None
             task.add_done_callback(self._handling.pop)
         else:
-            free.release()
+            free.leave()
             give_back([lease])
 
     async def _receive_again(self) -> list[Lease]:
