@@ -351,6 +351,21 @@ async def test_a_queue_whose_listener_is_behind_is_not_pulled(world: Any) -> Non
         await until(world, lambda: seen == 300)
 
 
+async def test_a_full_queue_is_pulled_again_as_soon_as_there_is_room(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    for number in range(100):
+        world.brokers["a"].store("t", b"%d" % number)
+    seen: list[bytes] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    limits = FlowLimits(messages=1)
+    async with running(consumer_of(world, limits=limits, pull_batch_size=1), listener):
+        await until(world, lambda: seen)
+        assert await until(world, lambda: len(seen) == 100) < 1
+
+
 @pytest.mark.behaviour("CR-13")
 async def test_iterating_acks_the_message_before(world: Any) -> None:
     world.topics["t"] = {"a": 1}

@@ -233,7 +233,7 @@ async def test_in_order_a_moved_queue_is_not_unlocked_before_the_handler_of_befo
         consumer.unsubscribe("t")
         await clock.sleep(15)
         (unlocked_s,) = broker.times(RequestCode.UNLOCK_BATCH_MQ)
-        assert 0 < unlocked_s - handler.ended_s < 0.1
+        assert 0 <= unlocked_s - handler.ended_s < 0.1
     assert len(handler.seen) == 11
     assert broker.offsets["cg", "t", 0] == 5
 

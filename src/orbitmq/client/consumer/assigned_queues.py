@@ -17,6 +17,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.tasks import Background
+from orbitmq.runtime.waiters import Waiters
 
 log = logging.getLogger("orbitmq.client")
 
@@ -26,8 +27,6 @@ log = logging.getLogger("orbitmq.client")
 DRAIN_S = 0.15
 # A locked queue waits longer: the other member cannot begin before it is unlocked (LK-08).
 ORDERED_DRAIN_S = 20.0
-# How often it is looked whether a handler has let go of a queue that was moved.
-LET_GO_CHECK_S = 0.05
 
 
 class AssignedQueues:
@@ -188,16 +187,17 @@ class AssignedQueues:
 
     # -- one queue ---------------------------------------------------------------------------------------
 
-    def _open(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+    def _open(self, queue: MessageQueue, offset: int, changes: Waiters | None = None) -> ProcessQueue:
         """Progress on the queue is that of a new process queue from now on."""
         total = self._intake.total_for(queue.topic)
-        process_queue = ProcessQueue(queue, offset, total, self._delivery.settled)
+        process_queue = ProcessQueue(queue, offset, total, self._delivery.settled, changes)
         self._offsets.follow(queue, process_queue)
         return process_queue
 
     def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
         """Go on elsewhere in the queue: what is held and in flight of it counts no longer."""
-        new = self._open(old.queue, offset)
+        # What is in flight of before the move counts as in flight of the new one.
+        new = self._open(old.queue, offset, old.changes)
         new.made_at = old.made_at
         self._offsets.update(old.queue, offset, increase_only=False)
         if self._delivery.ordered and old.at_work:
@@ -212,12 +212,10 @@ class AssignedQueues:
     async def _when_let_go(self, old: ProcessQueue, new: ProcessQueue) -> None:
         """Give out what was pulled after a move, once the handlers of before it have ended.
 
-        One that never ends holds its queue up for the consume timeout: longer nobody may have a message.
+        One that never ends holds its queue up for the consume timeout: the longest that a
+        handler may have a message.
         """
-        clock = self._client.runtime.clock
-        until = clock.monotonic() + self._consume_timeout_s
-        while old.at_work and not old.released and clock.monotonic() < until:
-            await clock.sleep(LET_GO_CHECK_S)
+        await old.changes.until(lambda: not old.at_work or old.released, self._consume_timeout_s)
         old.drop(released=True)
         new.before = None
         self._delivery.release(new)
@@ -230,8 +228,7 @@ class AssignedQueues:
             self._options,
             self._limits,
             process_queue,
-            self._intake.total,
-            lambda: self._intake.wanted(queue.topic),
+            self._intake,
             self._delivery.arrived,
             self._offsets,
             self._anew,
@@ -249,11 +246,10 @@ class AssignedQueues:
         return puller.process_queue
 
     async def _hand_over(self, process_queue: ProcessQueue) -> None:
-        queue, clock = process_queue.queue, self._client.runtime.clock
-        until = clock.monotonic() + (DRAIN_S if self._locks is None else ORDERED_DRAIN_S)
+        queue = process_queue.queue
         try:
-            while process_queue.in_flight and clock.monotonic() < until:
-                await clock.sleep(0.005)
+            drain_s = DRAIN_S if self._locks is None else ORDERED_DRAIN_S
+            await process_queue.changes.until(lambda: not process_queue.in_flight, drain_s)
             process_queue.drop(released=True)
             await self._offsets.commit_unasked([queue])
             route = self._client.route(queue.topic)

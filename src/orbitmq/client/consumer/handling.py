@@ -275,7 +275,7 @@ def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: Receive
     """The loop was left: what is open may be settled later; what is settled is carried out now."""
     process_queue.loose.add(message.queue_offset)
     if is_open(message):
-        process_queue.left.add(message.queue_offset)
+        process_queue.leave_open(message.queue_offset)
     else:
         delivery.settle_now(process_queue, message)
 

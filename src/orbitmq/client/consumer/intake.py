@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.core.broker_calls import Filter
+from orbitmq.runtime.waiters import Waiters
 
 
 class Intake:
@@ -16,12 +17,14 @@ class Intake:
 
     Attributes:
         total: what all queues hold, without those of paused topics.
+        pauses: told when topics are paused or go on.
     """
 
     def __init__(self, filters: Mapping[str, Filter]) -> None:
         self._filters = filters
         self._paused: Collection[str] | None = ()
         self.total = TotalSize()
+        self.pauses = Waiters()
 
     def topics(self) -> Iterable[str]:
         """The topics that are subscribed to."""
@@ -37,6 +40,7 @@ class Intake:
     def pause(self, topics: Collection[str] | None) -> None:
         """Want nothing of these topics, or nothing at all with None; ``()`` ends every pause."""
         self._paused = topics
+        self.pauses.changed()
 
     def count(self, process_queues: Iterable[ProcessQueue], topic: str) -> None:
         """Count what these queues hold of a topic, now and later.

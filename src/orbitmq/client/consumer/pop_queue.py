@@ -7,6 +7,7 @@ from orbitmq.client.consumer.process_queue import OnSettled, ProcessQueue, Total
 from orbitmq.client.consumer.redelivery import DEAD_LETTER_LEVEL
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict, give
+from orbitmq.runtime.waiters import Waiters
 
 
 class PopQueue(ProcessQueue):
@@ -15,6 +16,7 @@ class PopQueue(ProcessQueue):
     It takes its messages back itself, since the broker that has them waits for their receipts.
 
     Args:
+        changes: shared by all queues of one pop loop.
         most_redeliveries: a message that fails after so many becomes a dead letter; None leaves that to the
             group's setting at the broker.
         ordered: the broker deals out nothing more of the queue until all of it is done or over. A message
@@ -29,11 +31,12 @@ class PopQueue(ProcessQueue):
         queue: MessageQueue,
         total: TotalSize,
         on_settled: OnSettled,
+        changes: Waiters,
         most_redeliveries: int | None,
         *,
         ordered: bool = False,
     ) -> None:
-        super().__init__(queue, 0, total, on_settled)
+        super().__init__(queue, 0, total, on_settled, changes)
         self.redelivery = self
         self._most_redeliveries = most_redeliveries
         self._ordered = ordered

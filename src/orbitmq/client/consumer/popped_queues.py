@@ -13,7 +13,7 @@ from orbitmq.client.consumer.intake import Intake
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Leases
 from orbitmq.client.consumer.pop_queue import PopQueue
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.consumer.puller import FULL_PAUSE_S, FlowLimits
+from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
@@ -21,6 +21,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import ACK, settle
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.runtime.waiters import Waiters
 
 log = logging.getLogger("orbitmq.client")
 
@@ -102,6 +103,8 @@ class PoppedQueues:
         if popper is None or popper.task is None:
             return
         popper.ended = True
+        for waiters in (popper.changes, self._intake.pauses, self._intake.total.fell):
+            waiters.changed()  # it waits for one of them, unless it pops
         self._leaving.append(popper)
         # A pop that waits at the broker is not cancelled: what it brought would be invisible to everybody.
         await asyncio.wait({popper.task}, timeout=DRAIN_S)
@@ -152,16 +155,33 @@ class PoppedQueues:
 
     # -- for the pop loops -------------------------------------------------------------------------------
 
-    def wanted(self, popper: Popper) -> Filter | None:
-        """The filter for the next pop; None when there shall be none now: paused, or the flow limits hold."""
-        limits = self._limits
-        if (
-            popper.unfinished >= limits.popped
-            or sum(queue.unfinished_bytes for queue in popper.queues.values()) >= limits.size_bytes
-            or self._intake.total.size_bytes >= limits.total_bytes
-        ):
-            return None
-        return self._intake.wanted(popper.place.topic)
+    async def wanted(self, popper: Popper) -> Filter | None:
+        """The filter for the next pop, once the topic is not paused and the flow limits leave room.
+
+        None when the place was dropped meanwhile.
+        """
+        intake, topic = self._intake, popper.place.topic
+
+        def has_room() -> bool:
+            return popper.ended or (
+                popper.unfinished < self._limits.popped
+                and sum(queue.unfinished_bytes for queue in popper.queues.values()) < self._limits.size_bytes
+            )
+
+        def total_has_room() -> bool:
+            return popper.ended or intake.total.size_bytes < self._limits.total_bytes
+
+        while not popper.ended:
+            wanted = intake.wanted(topic)
+            if wanted is None:
+                await intake.pauses.until(lambda: popper.ended or intake.wanted(topic) is not None)
+            elif not has_room():
+                await popper.changes.until(has_room)
+            elif not total_has_room():
+                await intake.total.fell.until(total_has_room)
+            else:
+                return wanted
+        return None
 
     def next_attempt(self) -> int:
         """The number of a pop that repeats no other."""
@@ -197,7 +217,9 @@ class PoppedQueues:
             if queue is None:
                 total = self._intake.total_for(popper.place.topic)
                 most, ordered = self._most_redeliveries, self._options.ordered
-                queue = PopQueue(stored, total, self._delivery.settled, most, ordered=ordered)
+                queue = PopQueue(
+                    stored, total, self._delivery.settled, popper.changes, most, ordered=ordered
+                )
                 popper.queues[stored] = queue
             lease = self._leases.open(message, receipt, self._invisible_s, math.inf)
             if not wanted.has_text_of(message):
@@ -216,6 +238,7 @@ class Popper:
     Attributes:
         place: what is popped.
         queues: what was popped, by the queue where it is stored: retry topics have queues of their own.
+        changes: told when messages end.
         ended: no further pop.
         task: the loop.
     """
@@ -231,6 +254,7 @@ class Popper:
         self._failures = Failures(client, "pop", place)
         self.place = place
         self.queues: dict[MessageQueue, PopQueue] = {}
+        self.changes = Waiters()
         self.ended = False
         self.task: asyncio.Task[None] | None = None
 
@@ -247,11 +271,7 @@ class Popper:
     async def run(self) -> None:
         """Pop until the place is dropped."""
         attempt = self._owner.next_attempt()
-        while not self.ended:
-            wanted = self._owner.wanted(self)
-            if wanted is None:
-                await self._clock.sleep(FULL_PAUSE_S)
-                continue
+        while (wanted := await self._owner.wanted(self)) is not None:
             asked = self._clock.monotonic()
             try:
                 taken = await self._owner.pop(self.place, wanted, attempt)

@@ -9,18 +9,30 @@ from orbitmq.client.consumer.redelivery import RedeliveryPolicy
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled, Verdict
+from orbitmq.runtime.waiters import Waiters
 
 # What becomes of a message that the user settled, decided by the consumer's delivery.
 OnSettled = Callable[["ProcessQueue", ReceivedMessage, Verdict], Settled]
 
 
 class TotalSize:
-    """Bytes of bodies that a consumer holds, of all its queues together."""
+    """Bytes of bodies that a consumer holds, of all its queues together.
 
-    __slots__ = ("size_bytes",)
+    Attributes:
+        fell: told when they become fewer.
+    """
+
+    __slots__ = ("fell", "size_bytes")
 
     def __init__(self) -> None:
         self.size_bytes = 0
+        self.fell = Waiters()
+
+    def take_off(self, size_bytes: int) -> None:
+        """So many bytes are held no longer."""
+        self.size_bytes -= size_bytes
+        if self.fell.waiting:
+            self.fell.changed()
 
 
 class ProcessQueue:
@@ -35,6 +47,7 @@ class ProcessQueue:
     Args:
         total: the size of all queues of the consumer, changed along with this one's.
         on_settled: decides about messages that the user settled.
+        changes: told when messages end, or the user's code lets go of some; one of its own by default.
 
     Attributes:
         queue: the queue.
@@ -62,6 +75,7 @@ class ProcessQueue:
         "before",
         "begun",
         "busy",
+        "changes",
         "dropped",
         "last_pull_ms",
         "last_stored_ms",
@@ -85,8 +99,10 @@ class ProcessQueue:
         next_offset: int,
         total: TotalSize | None = None,
         on_settled: OnSettled | None = None,
+        changes: Waiters | None = None,
     ) -> None:
         self.queue = queue
+        self.changes = Waiters() if changes is None else changes
         self.next_offset = next_offset
         self.dropped = False
         self.released = False
@@ -177,7 +193,9 @@ class ProcessQueue:
         except MessageFormatError:
             size = message.body_bytes
         self.unfinished_bytes -= size
-        self._total.size_bytes -= size
+        self._total.take_off(size)
+        if self.changes.waiting:
+            self.changes.changed()
         return True
 
     def put_aside(self, offset: int) -> None:
@@ -185,6 +203,12 @@ class ProcessQueue:
         self.begun.pop(offset, None)
         self.loose.discard(offset)
         self.left.discard(offset)
+        self.changes.changed()
+
+    def leave_open(self, offset: int) -> None:
+        """The loop that had the message was left: it may be settled later, and no code works on it now."""
+        self.left.add(offset)
+        self.changes.changed()
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
         """The user settled a message of this queue; on any thread."""
@@ -214,7 +238,7 @@ class ProcessQueue:
 
     def count_in(self, total: TotalSize) -> None:
         """Count what is held, now and later, in another total: that of a paused topic holds up no other."""
-        self._total.size_bytes -= self.unfinished_bytes
+        self._total.take_off(self.unfinished_bytes)
         self._total = total
         total.size_bytes += self.unfinished_bytes
 
@@ -230,6 +254,7 @@ class ProcessQueue:
             if self.before is not None:
                 self.before.drop(released=True)
         self.count_in(TotalSize())
+        self.changes.changed()
 
     def _first(self) -> int:
         return next(iter(self._pending)) if self._in_order else min(self._pending)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orbitmq.client.consumer.failures import Failures
+from orbitmq.client.consumer.intake import Intake
 from orbitmq.client.consumer.offsets import Offsets
-from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
+from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus, QueueOffset
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.ranges import check_number
@@ -18,7 +19,6 @@ from orbitmq.wire.codes import ResponseCode
 
 log = logging.getLogger("orbitmq.client")
 
-FULL_PAUSE_S = 0.05
 # A pull that took so long has waited at the broker.
 IDLE_PULL_MS = 900
 
@@ -53,8 +53,7 @@ class QueuePuller:
 
     Args:
         process_queue: where pulled messages wait until they are finished.
-        total: what all queues of the consumer hold.
-        wanted: gives the filter of the queue's topic, which may change; None while the topic is paused.
+        intake: what is wanted of the queue's topic now, and what all queues of the consumer hold.
         deliver: called with the process queue and the new messages of a pull.
         offsets: kept up to date while nothing is unfinished; may be committed along with a pull.
         anew: gives up what a process queue holds, and gives the one that goes on at this offset instead.
@@ -67,8 +66,7 @@ class QueuePuller:
         options: PullOptions,
         limits: FlowLimits,
         process_queue: ProcessQueue,
-        total: TotalSize,
-        wanted: Callable[[], Filter | None],
+        intake: Intake,
         deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         offsets: Offsets,
         anew: Callable[[ProcessQueue, int], ProcessQueue],
@@ -78,8 +76,7 @@ class QueuePuller:
         self._options = options
         self._limits = limits
         self.process_queue = process_queue
-        self._total = total
-        self._wanted = wanted
+        self._intake = intake
         self._deliver = deliver
         self._offsets = offsets
         self._anew = anew
@@ -93,10 +90,7 @@ class QueuePuller:
     async def run(self) -> None:
         """Pull until the queue is dropped."""
         while not self.process_queue.dropped:
-            wanted = self._wanted()
-            if wanted is None or self._full():
-                await self._client.runtime.clock.sleep(FULL_PAUSE_S)
-                continue
+            wanted = await self._wanted()
             asked_ms, asked_id = self._client.now_ms(), self._broker_id
             try:
                 if self._topic_gone:
@@ -125,14 +119,30 @@ class QueuePuller:
                 else:
                     await self._rest(asked_id)
 
-    def _full(self) -> bool:
+    async def _wanted(self) -> Filter:
+        """The filter for the next pull, once the topic is not paused and there is room for what it brings."""
+        intake, queue = self._intake, self.process_queue
+        while True:
+            wanted = intake.wanted(queue.queue.topic)
+            if wanted is None:
+                await intake.pauses.until(lambda: intake.wanted(queue.queue.topic) is not None)
+            elif not self._has_room():
+                await queue.changes.until(self._has_room)
+            elif not self._total_has_room():
+                await intake.total.fell.until(self._total_has_room)
+            else:
+                return wanted
+
+    def _has_room(self) -> bool:
         process_queue, limits = self.process_queue, self._limits
         return (
-            len(process_queue) >= limits.messages
-            or process_queue.unfinished_bytes >= limits.size_bytes
-            or self._total.size_bytes >= limits.total_bytes
-            or process_queue.span >= limits.span
+            len(process_queue) < limits.messages
+            and process_queue.unfinished_bytes < limits.size_bytes
+            and process_queue.span < limits.span
         )
+
+    def _total_has_room(self) -> bool:
+        return self._intake.total.size_bytes < self._limits.total_bytes
 
     def _take(self, pulled: Pulled) -> None:
         process_queue = self.process_queue
