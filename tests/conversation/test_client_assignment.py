@@ -134,3 +134,53 @@ async def test_a_pattern_looks_inside_the_namespace_only(orbitmq_world: World) -
         await world.sleep(60)
     await running
     assert got == [b"inside"]
+
+
+@pytest.mark.behaviour("SH-07")
+async def test_a_simple_consumer_receives_from_the_topics_that_match(orbitmq_world: World) -> None:
+    world, pattern = orbitmq_world, re.compile("orders-.*")
+    async with world.producer() as producer, world.simple_consumer(invisible_for=60) as consumer:
+        consumer.subscribe(pattern)
+        assert await consumer.receive(wait=1) == []
+        with pytest.raises(ValidationError, match="names no tag"):
+            consumer.subscribe(re.compile("x"), "||")
+        for topic in ("orders-a", "orders", "orders-b"):
+            await producer.send(Message(topic, b"x"))
+        got: set[str] = set()
+        async with asyncio.timeout(120):
+            while len(got) < 2:
+                for message in await consumer.receive(wait=5):
+                    got.add(message.topic)
+                    await consumer.ack(message)
+        assert got == {"orders-a", "orders-b"}
+        consumer.unsubscribe(pattern)
+        with pytest.raises(ValidationError, match="subscribe to a topic"):
+            await consumer.receive(wait=0)
+
+
+@pytest.mark.behaviour("SH-07")
+@pytest.mark.parametrize("batch", [None, 4])
+async def test_a_handler_of_a_pattern_leaves_named_topics_to_theirs(
+    orbitmq_world: World, batch: int | None
+) -> None:
+    world, got = orbitmq_world, set[tuple[str, str]]()
+
+    def noting(name: str) -> Any:
+        async def handle(found: Any) -> None:
+            got.update((name, message.topic) for message in (found if batch else [found]))
+
+        return handle
+
+    async with world.producer() as producer:
+        for topic in ("orders-a", "orders-b"):
+            await producer.send(Message(topic, b"x"))
+        async with world.consumer("group") as consumer:
+            consumer.on(re.compile("orders-.*"))(noting("pattern"))
+            consumer.on(re.compile("orders-a"))(noting("second pattern"))
+            consumer.on("orders-b")(noting("name"))
+            running = asyncio.create_task(consumer.run(batch=batch))
+            await world.until(lambda: len(got) == 2, 60)
+            await producer.send(Message("orders-c", b"x"))
+            await world.until(lambda: ("pattern", "orders-c") in got, 60)
+        await running
+    assert got == {("pattern", "orders-a"), ("name", "orders-b"), ("pattern", "orders-c")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, TypeVar, Unpack
 
@@ -12,6 +13,7 @@ from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.handling import (
     Call,
     Listener,
+    TopicHandlers,
     UserCode,
     by_topic,
     by_topic_in_batches,
@@ -124,9 +126,8 @@ class Consumer(GroupConsumer):
         )
         super().__init__(group, settings, mode)
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
-        # The handlers of `on`, by topic, the same made async while `run` uses them, and what `run` calls now.
-        self._handlers: dict[str, Listener] = {}
-        self._calls: dict[str, Call] = {}
+        self._handlers = TopicHandlers(self._user_code.as_async)
+        # What `run` calls now.
         self._call: Call | None = None
         self._batch: int | None = None
 
@@ -136,7 +137,9 @@ class Consumer(GroupConsumer):
         )
         self._user_code.close()
 
-    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
+    def on(
+        self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None
+    ) -> Callable[[H], H]:
         """Subscribe to ``topic``, and let the function below handle its messages, also those that come again.
 
         Works while :meth:`run` is under way, too::
@@ -146,16 +149,21 @@ class Consumer(GroupConsumer):
 
             await consumer.run()
 
+        Args:
+            topic, tags, sql: as for :meth:`subscribe`. A topic that has a handler by its name goes to that
+                one, and not to the handler of a pattern.
+
         Raises:
             ValidationError: as :meth:`subscribe`.
         """
-        name = self._namespace.short(self._membership.full_topic(topic))
-        self._membership.wanted(tags, sql)  # a wrong topic or tag raises here, at the caller
+        # A wrong topic or tag raises here, at the caller.
+        handled = topic
+        if not isinstance(topic, re.Pattern):
+            handled = self._namespace.short(self._membership.full_topic(topic))
+        self._membership.wanted(tags, sql)
 
         def register(handler: H) -> H:
-            self._handlers[name] = handler
-            if self._calls:
-                self._calls[name] = self._user_code.as_async(handler)
+            self._handlers.add(handled, handler)
             # Subscribe last: a message may come at once.
             self.subscribe(topic, tags, sql=sql)
             return handler
@@ -220,8 +228,7 @@ class Consumer(GroupConsumer):
         if handler is not None:
             call = self._user_code.as_async(handler)
         elif self._handlers:
-            self._calls = {topic: self._user_code.as_async(one) for topic, one in self._handlers.items()}
-            call = by_topic_in_batches(self._calls) if batch is not None else by_topic(self._calls)
+            call = by_topic_in_batches(self._handlers) if batch is not None else by_topic(self._handlers)
         else:
             raise ClientStateError("run() has no handler: give it one, or register some with on()")
         return around_listener(self._settings.middleware, call)

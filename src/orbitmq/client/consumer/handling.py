@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from typing import Any
 
 from orbitmq.client.consumer.delivery import Delivery, Held
@@ -97,7 +98,46 @@ def runs_already(group: str) -> str:
     )
 
 
-def by_topic(handlers: Mapping[str, Call]) -> Call:
+class TopicHandlers:
+    """The handlers of :meth:`Consumer.on`. Of the patterns that match a topic, the first one counts.
+
+    Args:
+        as_async: makes an async function of a handler, when its first message comes.
+    """
+
+    def __init__(self, as_async: Callable[[Listener], Call]) -> None:
+        self._as_async = as_async
+        self._named: dict[str, Listener] = {}
+        self._patterns: dict[re.Pattern[str], Listener] = {}
+        self._calls: dict[str, Call] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._named or self._patterns)
+
+    def add(self, topic: str | re.Pattern[str], handler: Listener) -> None:
+        """Handle the messages of this topic, or of those whose whole name matches and that have no handler
+        of their own."""
+        if isinstance(topic, re.Pattern):
+            self._patterns[topic] = handler
+        else:
+            self._named[topic] = handler
+        self._calls.clear()
+
+    def get(self, topic: str) -> Call | None:
+        """The handler of a topic; None when there is none."""
+        call = self._calls.get(topic)
+        if call is None and (handler := self._find(topic)) is not None:
+            call = self._calls[topic] = self._as_async(handler)
+        return call
+
+    def _find(self, topic: str) -> Listener | None:
+        if topic in self._named:
+            return self._named[topic]
+        matching = (one for pattern, one in self._patterns.items() if pattern.fullmatch(topic))
+        return next(matching, None)
+
+
+def by_topic(handlers: TopicHandlers) -> Call:
     """Calls the handler of a message's topic. One that has no handler any more comes again."""
 
     async def call(message: ReceivedMessage) -> object:
@@ -109,7 +149,7 @@ def by_topic(handlers: Mapping[str, Call]) -> Call:
     return call
 
 
-def by_topic_in_batches(handlers: Mapping[str, Call]) -> Call:
+def by_topic_in_batches(handlers: TopicHandlers) -> Call:
     """The same for lists, which are divided by topic. A failure concerns the messages of its topic."""
 
     async def call(batch: list[ReceivedMessage]) -> None:

@@ -12,6 +12,7 @@ from orbitmq.client.consumer.filter_checks import FilterChecks
 from orbitmq.client.consumer.leases import Lease, Leases, give_back
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.notices import Notices, Place
+from orbitmq.client.consumer.topic_patterns import TopicPatterns
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
 from orbitmq.client.life import Life
@@ -63,6 +64,7 @@ class Receiving:
         leases: Leases,
         life: Life,
         filters: Mapping[str, Filter],
+        patterns: TopicPatterns,
         checks: FilterChecks,
     ) -> None:
         self._client = membership.client
@@ -73,6 +75,7 @@ class Receiving:
         self._leases = leases
         self._life = life
         self._filters = filters
+        self._patterns = patterns
         self._checks = checks
         self._notices = Notices(self._clock, pops, options)
         self._late: dict[_Pop, None] = {}
@@ -96,7 +99,7 @@ class Receiving:
     ) -> list[Lease]:
         """See :meth:`SimpleConsumer.receive`; messages are renewed for ``renew_s``."""
         self._life.check_here()
-        if not self._filters:
+        if not (self._filters or self._patterns):
             raise ValidationError("subscribe to a topic before receiving")
         await self._checks.ended()
         deadline = self._clock.monotonic() + wait_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Unpack
 
@@ -22,6 +23,7 @@ from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import SimpleKeywords, SimpleOptions
 from orbitmq.client.consumer.receiving import PAUSE_S, Receiving
 from orbitmq.client.consumer.shutdown import closing_on_signals
+from orbitmq.client.consumer.topic_patterns import LOOK_EVERY_S, TopicPatterns
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
 from orbitmq.client.keywords import options_of, shows_keywords
@@ -97,13 +99,23 @@ class SimpleConsumer(InBlock):
         self._clock = self._client.runtime.clock
         self._filters: dict[str, Filter] = {}
         self._filter_checks = FilterChecks(membership)
+        self._patterns = TopicPatterns(
+            membership, self._filters.keys(), lambda topic, tags, sql: self.subscribe(topic, tags, sql=sql)
+        )
         self._background = Background(f"consumer {group}")
         self._life = Life(f"consumer {group!r}")
         pops = PopCalls(self._client, membership.calls)
         self._leases = Leases(self._client, membership.calls, pops, group, self._background)
         asked = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
         self._asking = Receiving(
-            membership, pops, asked, self._leases, self._life, self._filters, self._filter_checks
+            membership,
+            pops,
+            asked,
+            self._leases,
+            self._life,
+            self._filters,
+            self._patterns,
+            self._filter_checks,
         )
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         # Whether `run` is under way.
@@ -137,6 +149,7 @@ class SimpleConsumer(InBlock):
             await self.close()
             raise
         self._background.spawn(every(self._clock, RENEW_EVERY_S, self._leases.renew), "renewal")
+        self._background.spawn(every(self._clock, LOOK_EVERY_S, self._patterns.look, first_s=0), "topics")
 
     async def close(self) -> None:
         """Let running handler calls end and acknowledgements reach their brokers, then leave.
@@ -161,10 +174,12 @@ class SimpleConsumer(InBlock):
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Checked:
+    def subscribe(self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None) -> Checked:
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:
+            topic: a name, or ``re.compile(...)`` for all topics whose whole name matches, also those that are
+                made later: they are looked for every 30 s. System topics never match.
             tags: ``*`` for all, else ``a || b``.
             sql: an SQL92 expression over properties instead of tags. The topic's brokers are asked whether
                 they can filter by it: await what this call returns to hear a refusal here; else
@@ -175,14 +190,23 @@ class SimpleConsumer(InBlock):
             BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or this one is
                 broken (code 23, with the place of the mistake).
         """
+        if isinstance(topic, re.Pattern):
+            self._patterns.add(topic, tags, sql)
+            if self._life.running:
+                self._background.spawn(self._patterns.look(), "topics")
+            return Checked()
         topic = self._membership.full_topic(topic)
         self._filters[topic] = wanted = self._membership.wanted(tags, sql)
         self._asking.forget(topic)
         self._client.watch(topic)
         return self._filter_checks.begin(topic, wanted) if self._life.running else Checked()
 
-    def unsubscribe(self, topic: str) -> None:
-        """Stop receiving the messages of ``topic``."""
+    def unsubscribe(self, topic: str | re.Pattern[str]) -> None:
+        """Stop receiving the messages of ``topic``, or of the topics that a pattern has found."""
+        if isinstance(topic, re.Pattern):
+            for found in self._patterns.remove(topic):
+                self.unsubscribe(found)
+            return
         topic = self._membership.full_topic(topic)
         self._filter_checks.forget(topic)
         self._asking.forget(topic)
@@ -199,7 +223,7 @@ class SimpleConsumer(InBlock):
             max_messages: 1 to 32.
             invisible_for: for how long they are this consumer's; by default the consumer's own time. It is
                 not renewed by itself, see :meth:`change_invisible`.
-            wait: seconds, or a timedelta: how long to wait when there are none.
+            wait: seconds, or a timedelta: how long to wait when there are none, or no topic matches yet.
 
         Raises:
             ValidationError: a number is out of its limits, or nothing is subscribed to.

@@ -42,6 +42,9 @@ class TopicPatterns:
         # By pattern, the topics that it was the first to match.
         self._found: dict[re.Pattern[str], set[str]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._wanted)
+
     def add(self, pattern: re.Pattern[str], tags: str, sql: str | None) -> None:
         """Look for topics that match from the next :meth:`look` on.
 
