@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.client.consumer.consumer import Consumer as Consumer
     from orbitmq.client.consumer.pull import PullConsumer as PullConsumer
     from orbitmq.client.consumer.puller import FlowLimits as FlowLimits
+    from orbitmq.client.consumer.reader import Reader as Reader
     from orbitmq.client.consumer.simple import SimpleConsumer as SimpleConsumer
     from orbitmq.client.core.instance import ClientInstance as ClientInstance
     from orbitmq.client.hooks import ConsumeContext as ConsumeContext
@@ -90,6 +91,7 @@ _HOMES = {
     "OrbitError": "orbitmq.errors",
     "Producer": "orbitmq.client.producer.producer",
     "PullConsumer": "orbitmq.client.consumer.pull",
+    "Reader": "orbitmq.client.consumer.reader",
     "ReceivedMessage": "orbitmq.message.model",
     "ReplyTimeoutError": "orbitmq.errors",
     "Selector": "orbitmq.client.producer.queue_choice",

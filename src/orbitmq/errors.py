@@ -33,6 +33,7 @@ __all__ = [
     "MessageFormatError",
     "MessageNotFoundError",
     "NameServerError",
+    "NotAllReadError",
     "NotStoredSafelyError",
     "OrbitError",
     "ReplyTimeoutError",
@@ -182,6 +183,21 @@ class ReplyTimeoutError(OrbitError, TimeoutError):
     def __init__(self, topic: str, text: str) -> None:
         super().__init__(text)
         self.topic = topic
+
+
+class NotAllReadError(OrbitError):
+    """Some brokers did not answer while a topic was read; the messages of the others have come.
+
+    Attributes:
+        topic: the topic that was read.
+        left_out: by broker, why some of its messages are missing.
+    """
+
+    def __init__(self, topic: str, left_out: Mapping[str, Exception]) -> None:
+        missing = "; ".join(f"{broker}: {error}" for broker, error in left_out.items())
+        super().__init__(f"messages of topic {topic!r} are missing: {missing}")
+        self.topic = topic
+        self.left_out = left_out
 
 
 class NotStoredSafelyError(OrbitError):

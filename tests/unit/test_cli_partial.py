@@ -16,11 +16,12 @@ from orbitmq.cli import bench
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
 from orbitmq.cli.partial import done, of_all, tell_not_done, tell_not_shown, without
 from orbitmq.cli.view import View
+from orbitmq.errors import NotAllReadError
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
-    from orbitmq.cli.peek import Peek
+    from orbitmq.client.consumer.reader import Reader
 
 NOBODY: list[tuple[BrokerInfo, int]] = []
 A = BrokerInfo("c", "broker-a", 0, "h:1")
@@ -126,10 +127,9 @@ def test_what_needs_all_brokers_is_not_begun_without_one() -> None:
 class HalfRead:
     """Some of a topic, of which one broker gave not all."""
 
-    lost = ("broker-b",)
-
-    async def messages(self, *_: object, **__: object) -> AsyncIterator[list[int]]:
+    async def batches(self) -> AsyncIterator[list[int]]:
         yield [1, 2, 3]
+        raise NotAllReadError("T", {"broker-b": ConnectError("it stopped", "h:2")})
 
 
 @pytest.mark.behaviour("MO-24")
@@ -137,8 +137,8 @@ def test_a_bench_that_could_not_read_all_back_has_failed(monkeypatch: pytest.Mon
     """It was exit code 0, with fewer messages."""
 
     async def read(*_: object) -> list[bench.Result]:
-        peek = cast("Peek", HalfRead())
-        return [await bench._receive(peek, "T", {}, system_runtime().clock)]
+        reader = cast("Reader", HalfRead())
+        return [await bench._receive(reader, system_runtime().clock)]
 
     monkeypatch.setattr(bench, "_bench", read)
     assert bench.bench() == EXIT_FAILED

@@ -66,6 +66,12 @@ CALLS: dict[str, list[Callable[[Any], Awaitable[Any]]]] = {
         lambda c: drained(c.messages()),
         lambda c: c.close(),
     ],
+    "Reader": [
+        lambda c: drained(c.messages()),
+        lambda c: drained(c.batches()),
+        lambda c: c.offsets(),
+        lambda c: c.close(),
+    ],
     "AssignedConsumer": [
         lambda c: c.poll(timeout=0.1),
         lambda c: c.queues("t"),

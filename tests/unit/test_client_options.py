@@ -19,6 +19,8 @@ from orbitmq.client.consumer.options import (
     ConsumerOptions,
     PullConsumerOptions,
     PullKeywords,
+    ReaderKeywords,
+    ReaderOptions,
 )
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
@@ -38,6 +40,7 @@ SURFACE = {
     "seek_to_end start subscribe unsubscribe",
     "AssignedConsumer": "assign assignment close commit committed group max_offset min_offset offset_by_time "
     "poll position queues seek seek_to_begin seek_to_end start",
+    "Reader": "batches close messages offsets start topic",
 }
 CLASSES = sorted(SURFACE)
 
@@ -67,6 +70,7 @@ def made(kind: type[Any], **options: Any) -> Any:
         (ConsumerKeywords, ConsumerOptions),
         (AssignedKeywords, AssignedOptions),
         (PullKeywords, PullConsumerOptions),
+        (ReaderKeywords, ReaderOptions),
     ],
 )
 def test_the_keywords_are_the_fields_of_the_options(keywords: Any, options: Any) -> None:
@@ -114,7 +118,7 @@ def test_every_public_method_is_documented_and_typed(name: str) -> None:
                 assert parameter.annotation not in ("Any", Any), f"{method}: {parameter}"
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer", "PullConsumer", "AssignedConsumer"])
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "PullConsumer", "AssignedConsumer", "Reader"])
 def test_every_option_is_explained(name: str) -> None:
     kind = getattr(orbitmq, name)
     text = inspect.getdoc(kind) or ""

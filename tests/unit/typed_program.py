@@ -21,6 +21,7 @@ from orbitmq import (
     MessageQueue,
     Producer,
     PullConsumer,
+    Reader,
     ReceivedMessage,
     SendContext,
     SendError,
@@ -115,6 +116,11 @@ async def consume() -> None:
             print(outcome)
     async with AssignedConsumer("reader") as reader:
         reader.assign(await reader.queues("orders"))
+    async with Reader("orders", start=datetime(2026, 1, 1, tzinfo=UTC), follow=True) as looking:
+        async for each in looking:
+            print(each.message_id)
+        offsets: dict[MessageQueue, int] = await looking.offsets(ConsumeFrom.LAST)
+        print(offsets)
 
 
 def blocking() -> None:
@@ -143,6 +149,9 @@ def blocking() -> None:
         print([simple.ack(each) for each in simple.receive(wait=1)])
     with sync.AssignedConsumer("reader") as reader:
         reader.assign(reader.queues("orders"))
+    with sync.Reader("orders") as looking:
+        for batch in looking.batches():
+            print(len(batch))
 
 
 async def in_a_test(orbitmq_world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +18,8 @@ from orbitmq.message.model import Message
 
 if TYPE_CHECKING:
     from orbitmq.cli.broker_watch import BrokerWatch
-    from orbitmq.cli.peek import Peek, Span
+    from orbitmq.client.consumer.reader import Reader
     from orbitmq.client.producer.producer import Producer
-    from orbitmq.message.model import MessageQueue
     from orbitmq.runtime.seam import Clock
 
 GROUP = "orbitmq-bench"
@@ -181,35 +180,40 @@ def _as_json(result: Result) -> dict[str, object]:
 async def _bench(load: Load, faults: Faults, watch: BrokerWatch | None, common: Common) -> list[Result]:
     from orbitmq.admin import Admin
     from orbitmq.cli.broker_watch import producer_for, watched
-    from orbitmq.cli.peek import Peek, Span
+    from orbitmq.client.consumer.reader import Reader
+    from orbitmq.runtime.system import system_runtime
 
     topic = load.topic
     async with Admin(common.addresses) as admin:
         if topic not in await admin.topics.list():
             await admin.topics.create(topic)
-    async with Peek(common.addresses) as peek:
-        clock = peek.runtime.clock
-        async with producer_for(faults, watch, GROUP, common, load.timeout, peek.runtime) as producer:
-            await producer.send(Message(topic, b"warm-up"))
-            ends = await peek.spans(topic, "last", follow=True)
-            sender = _Sender(producer, clock, load, goes_on=watch is not None)
-            async with watched(watch, producer, topic, peek.runtime):
-                results = [await sender.run()]
-        if load.receive:
-            spans = await peek.spans(topic, "first", follow=False)
-            read = {queue: Span(ends[queue].begin, span.end) for queue, span in spans.items()}
-            results.append(await _receive(peek, topic, read, clock))
+    runtime = system_runtime()
+    async with producer_for(faults, watch, GROUP, common, load.timeout, runtime) as producer:
+        await producer.send(Message(topic, b"warm-up"))
+        async with Reader(topic, name_servers=common.addresses, runtime=runtime) as reader:
+            ends = await reader.offsets()
+        sender = _Sender(producer, runtime.clock, load, goes_on=watch is not None)
+        async with watched(watch, producer, topic, runtime):
+            results = [await sender.run()]
+    if load.receive:
+        async with Reader(topic, start=ends, name_servers=common.addresses, runtime=runtime) as reader:
+            results.append(await _receive(reader, runtime.clock))
     return results
 
 
-async def _receive(peek: Peek, topic: str, spans: Mapping[MessageQueue, Span], clock: Clock) -> Result:
-    from orbitmq.client.core.broker_calls import Filter
+async def _receive(reader: Reader, clock: Clock) -> Result:
+    from orbitmq.cli.reading import tell_left_out
+    from orbitmq.errors import NotAllReadError
 
     begin = clock.monotonic()
-    count = 0
-    async for piece in peek.messages(topic, spans, Filter(), follow=False):
-        count += len(piece)
-    return Result("receive", count, clock.monotonic() - begin, lost=peek.lost)
+    count, lost = 0, list[str]()
+    try:
+        async for batch in reader.batches():
+            count += len(batch)
+    except NotAllReadError as error:
+        tell_left_out(error)
+        lost += error.left_out
+    return Result("receive", count, clock.monotonic() - begin, lost=lost)
 
 
 class _Sender:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, Count, make_app, run_async
 from orbitmq.cli.command import command
-from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.failures import UsageError
 from orbitmq.cli.formats import as_json, date
 from orbitmq.cli.output import print_json, print_table
 from orbitmq.cli.partial import done
@@ -146,24 +146,17 @@ def export(
 
 async def _each(group: str, letters: Letters, take: Callable[[ReceivedMessage], bool], common: Common) -> int:
     """Give dead letters to ``take`` until it has enough, and says so with ``False``; the exit code."""
-    from contextlib import aclosing
-
-    from orbitmq.cli.peek import Peek
-    from orbitmq.client.consumer.membership import sql_filter, tag_filter
+    from orbitmq.cli.reading import read, reader_of
     from orbitmq.message.reserved import dead_letter_topic
 
     sql, begin = letters.sql, letters.begin
     start: int | str = begin if begin == "first" else time_ms(begin, "--from", "first, ")
     before_ms = sys.maxsize if letters.end is None else time_ms(letters.end, "--to")
-    async with Peek(common.addresses) as peek:
-        now = peek.runtime.clock.now_ms()
-        wanted = tag_filter("*", now) if sql is None else sql_filter(sql, now)
-        messages = peek.messages(dead_letter_topic(group), start, wanted, follow=False)
-        async with aclosing(messages) as pieces:
-            async for piece in pieces:
-                if not all(take(message) for message in piece if message.store_timestamp_ms < before_ms):
-                    break
-    return EXIT_FAILED if peek.lost else EXIT_OK
+
+    def take_all(batch: list[ReceivedMessage]) -> bool:
+        return all(take(message) for message in batch if message.store_timestamp_ms < before_ms)
+
+    return await read(reader_of(dead_letter_topic(group), start, common, sql=sql), take_all)
 
 
 def _plain(message: ReceivedMessage) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, make_app, run_async
-from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.formats import HELP, Format, FormatError, as_json
 from orbitmq.cli.output import print_json
 from orbitmq.cli.times import time_ms
@@ -117,24 +117,18 @@ async def _look(
     printer: _Printer,
     common: Common,
 ) -> int:
-    from contextlib import aclosing
+    from orbitmq.cli.reading import read, reader_of
 
-    from orbitmq.cli.peek import Peek
-    from orbitmq.client.consumer.membership import sql_filter, tag_filter
+    def take(batch: list[ReceivedMessage]) -> bool:
+        for message in batch:
+            printer.print(message)
+            if printer.count == count:
+                break
+        sys.stdout.flush()
+        return printer.count != count
 
-    async with Peek(common.addresses) as peek:
-        tags, sql = wanted
-        now = peek.runtime.clock.now_ms()
-        filter = tag_filter(tags, now) if sql is None else sql_filter(sql, now)
-        async with aclosing(peek.messages(topic, begin, filter, follow=follow)) as pieces:
-            async for piece in pieces:
-                for message in piece:
-                    printer.print(message)
-                    if printer.count == count:
-                        sys.stdout.flush()
-                        return EXIT_OK
-                sys.stdout.flush()
-    return EXIT_FAILED if peek.lost else EXIT_OK
+    tags, sql = wanted
+    return await read(reader_of(topic, begin, common, tags=tags, sql=sql, follow=follow), take)
 
 
 async def _consume(

@@ -12,7 +12,7 @@ Every client starts one background thread. All methods may be called from any th
 that runs on that thread. A plain handler runs in another one, and may close it.
 """
 
-from orbitmq.sync.consumers import AssignedConsumer, Consumer, PullConsumer, SimpleConsumer
+from orbitmq.sync.consumers import AssignedConsumer, Consumer, PullConsumer, Reader, SimpleConsumer
 from orbitmq.sync.producer import Producer, TransactionProducer
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Consumer",
     "Producer",
     "PullConsumer",
+    "Reader",
     "SimpleConsumer",
     "TransactionProducer",
 ]

@@ -10,21 +10,22 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from orbitmq.client.consumer import assigned, consumer, pull, simple
+from orbitmq.client.consumer import assigned, consumer, pull, reader, simple
 from orbitmq.client.consumer.handling import Listener, is_async
 from orbitmq.client.producer import producer
 from orbitmq.errors import ClientStateError
 from orbitmq.runtime.loop_thread import LoopThread
 from orbitmq.runtime.program_end import close_at_end
 
-C = TypeVar(
-    "C",
-    bound=producer.Producer
+Grouped = (
+    producer.Producer
     | consumer.Consumer
     | assigned.AssignedConsumer
     | pull.PullConsumer
-    | simple.SimpleConsumer,
+    | simple.SimpleConsumer
 )
+C = TypeVar("C", bound=Grouped | reader.Reader)
+G = TypeVar("G", bound=Grouped)
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -122,8 +123,10 @@ class BlockingClient(Generic[C]):
         self._not_at_end: Callable[[], object] = _nothing
 
     @property
-    def group(self) -> str:
-        return self._core.group
+    def _name(self) -> str:
+        """How errors and the thread call the client."""
+        core = self._core
+        return core.topic if isinstance(core, reader.Reader) else core.group
 
     def start(self) -> None:
         """Start the background thread and the client.
@@ -131,7 +134,7 @@ class BlockingClient(Generic[C]):
         Raises:
             ClientStateError: it was started before.
         """
-        loop = LoopThread(f"orbitmq-{self.group}")
+        loop = LoopThread(f"orbitmq-{self._name}")
         try:
             loop.wait(self._core.start())
         except BaseException:
@@ -140,7 +143,7 @@ class BlockingClient(Generic[C]):
         self._loop = loop
         # The thread ends with the program: without this the last submitted messages, acknowledgements and
         # commits would be lost.
-        self._not_at_end = close_at_end(f"client {self.group!r}", self._begin_to_close)
+        self._not_at_end = close_at_end(f"client {self._name!r}", self._begin_to_close)
 
     def _begin_to_close(self) -> concurrent.futures.Future[None] | None:
         loop = self._loop
@@ -162,7 +165,7 @@ class BlockingClient(Generic[C]):
             return
         if loop.here:
             raise ClientStateError(
-                f"close() of {self.group!r} waits, and cannot be called on the client's own thread"
+                f"close() of {self._name!r} waits, and cannot be called on the client's own thread"
             )
         if _handles.get() is self:
             loop.submit(self._core.close())
@@ -203,7 +206,7 @@ class BlockingClient(Generic[C]):
 
     def _running(self) -> LoopThread:
         if self._loop is None:
-            raise ClientStateError(f"client {self.group!r} is not running; use 'with' or start()")
+            raise ClientStateError(f"client {self._name!r} is not running; use 'with' or start()")
         return self._loop
 
     def _each(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -218,3 +221,11 @@ class BlockingClient(Generic[C]):
         finally:
             if self._loop is loop and loop.open:
                 loop.wait(source.aclose())
+
+
+class GroupClient(BlockingClient[G]):
+    """A client that belongs to a group."""
+
+    @property
+    def group(self) -> str:
+        return self._core.group

@@ -6,11 +6,19 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from orbitmq.client.consumer import assigned, consumer, pull, simple
+from orbitmq.client.consumer import assigned, consumer, pull, reader, simple
 from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.consumer.shutdown import first_signal_calls
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.sync.blocking import BlockingClient, blocking, iterating, made_as, on_loop, parameters_of
+from orbitmq.sync.blocking import (
+    BlockingClient,
+    GroupClient,
+    blocking,
+    iterating,
+    made_as,
+    on_loop,
+    parameters_of,
+)
 
 H = TypeVar("H", bound=Callable[..., Any])
 Subscriber = consumer.Consumer | pull.PullConsumer | simple.SimpleConsumer
@@ -18,7 +26,7 @@ S = TypeVar("S", bound=Subscriber)
 M = TypeVar("M", bound=consumer.Consumer | pull.PullConsumer)
 
 
-class _Subscriber(BlockingClient[S]):
+class _Subscriber(GroupClient[S]):
     """A consumer that names topics."""
 
     @parameters_of(consumer.Consumer.subscribe)
@@ -169,7 +177,7 @@ class PullConsumer(_Member[pull.PullConsumer]):
     committed = blocking(pull.PullConsumer.committed)
 
 
-class AssignedConsumer(BlockingClient[assigned.AssignedConsumer]):
+class AssignedConsumer(GroupClient[assigned.AssignedConsumer]):
     """Reads the queues it is told to read; see :class:`orbitmq.AssignedConsumer`.
 
     Takes the same arguments, and raises the same errors.
@@ -192,3 +200,27 @@ class AssignedConsumer(BlockingClient[assigned.AssignedConsumer]):
     min_offset = blocking(assigned.AssignedConsumer.min_offset)
     max_offset = blocking(assigned.AssignedConsumer.max_offset)
     offset_by_time = blocking(assigned.AssignedConsumer.offset_by_time)
+
+
+class Reader(BlockingClient[reader.Reader]):
+    """Reads a topic without a group; see :class:`orbitmq.Reader`.
+
+    Takes the same arguments, and raises the same errors.
+    """
+
+    @made_as(reader.Reader)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(reader.Reader(*args, **options))
+        self.topic = self._core.topic
+
+    @property
+    def left_out(self) -> dict[str, Exception]:
+        """Of the last iteration that ended: by broker, why some of its messages are missing."""
+        return self._core.left_out
+
+    messages = iterating(reader.Reader.messages)
+    batches = iterating(reader.Reader.batches)
+    offsets = blocking(reader.Reader.offsets)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self.messages()

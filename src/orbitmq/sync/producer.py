@@ -12,12 +12,12 @@ from orbitmq.client.producer import producer, transactional
 from orbitmq.client.producer.taken import taken
 from orbitmq.client.producer.transactional import Transaction
 from orbitmq.message.model import Message
-from orbitmq.sync.blocking import BlockingClient, blocking, made_as, on_loop, parameters_of
+from orbitmq.sync.blocking import GroupClient, blocking, made_as, on_loop, parameters_of
 
 C = TypeVar("C", bound=producer.Producer)
 
 
-class _Producer(BlockingClient[C]):
+class _Producer(GroupClient[C]):
     """What producers with and without transactions share."""
 
     send = blocking(producer.Producer.send)

@@ -10,7 +10,13 @@ from orbitmq.admin.client import TIMEOUT_S
 from orbitmq.broker.broker import Broker
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.consumer.consumer import Consumer
-from orbitmq.client.consumer.options import AssignedKeywords, ConsumerKeywords, SimpleKeywords
+from orbitmq.client.consumer.options import (
+    AssignedKeywords,
+    ConsumerKeywords,
+    ReaderKeywords,
+    SimpleKeywords,
+)
+from orbitmq.client.consumer.reader import Reader
 from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.producer.options import ProducerKeywords
@@ -185,6 +191,12 @@ class World:
         options.setdefault("name_servers", self.name_server)
         options.setdefault("runtime", self.runtime)
         return SimpleConsumer(group, **options)
+
+    def reader(self, topic: str, **options: Unpack[ReaderKeywords]) -> Reader:
+        """A reader of a topic without a group."""
+        options.setdefault("name_servers", self.name_server)
+        options.setdefault("runtime", self.runtime)
+        return Reader(topic, **options)
 
     def admin(self, *, timeout: Duration = TIMEOUT_S) -> Admin:
         """The operations library for this cluster; ``timeout`` is the limit of each request, in seconds."""

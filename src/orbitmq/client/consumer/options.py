@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 from orbitmq.client.consumer.allocation import Allocation, ByBroker, average
 from orbitmq.client.consumer.assignment_watch import QueuesChanged
@@ -14,9 +14,10 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import ConsumeHook, ConsumeMiddleware
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_kind, check_options
-from orbitmq.client.validation import check_topic
-from orbitmq.durations import Duration, datetime
+from orbitmq.client.validation import check_offset, check_queue, check_topic
+from orbitmq.durations import Duration, datetime, instant_ms
 from orbitmq.errors import ValidationError
+from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Runtime
 
 
@@ -205,3 +206,70 @@ class SimpleOptions(MemberOptions):
         if self.consume_from is ConsumeFrom.TIMESTAMP:
             raise ValidationError("a pop begins at the oldest or at the newest message: FIRST or LAST")
         check_options(self)
+
+
+# Where a reader begins: at the first or last message, at a time, or at the offset of each queue.
+Start: TypeAlias = ConsumeFrom | datetime | Mapping[MessageQueue, int]
+# Called with a broker's name and why it does not answer, or None when it answers again.
+BrokerChanged: TypeAlias = Callable[[str, Exception | None], object]
+
+
+class ReaderKeywords(TypedDict, total=False):
+    """The keywords of :class:`~orbitmq.client.consumer.reader.Reader`, which says what they mean."""
+
+    start: Start
+    tags: str
+    sql: str | None
+    follow: bool
+    on_broker: BrokerChanged | None
+    name_servers: str | None
+    client_id: str | None
+    namespace: str
+    namespace_v2: str
+    client: ClientInstance | None
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    """:class:`ReaderKeywords` with their defaults, checked.
+
+    Raises:
+        ValidationError: an option is out of its range; the text names it and the range.
+    """
+
+    start: Start = ConsumeFrom.FIRST
+    tags: str = "*"
+    sql: str | None = None
+    follow: bool = False
+    on_broker: BrokerChanged | None = None
+    name_servers: str | None = None
+    client_id: str | None = None
+    namespace: str = ""
+    namespace_v2: str = ""
+    client: ClientInstance | None = None
+    runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        _check_reader_start(self.start)
+        if self.on_broker is not None and not callable(self.on_broker):
+            raise ValidationError(
+                f"on_broker must be a function of a name and an error, got {self.on_broker!r:.80}"
+            )
+
+
+def _check_reader_start(start: object) -> None:
+    if isinstance(start, Mapping):
+        if not start:
+            raise ValidationError("start names no queue")
+        for queue, offset in start.items():
+            check_queue(queue)
+            check_offset(offset)
+    elif isinstance(start, datetime):
+        instant_ms("start", start)
+    elif start not in (ConsumeFrom.FIRST, ConsumeFrom.LAST):
+        raise ValidationError(
+            "start must be ConsumeFrom.FIRST, ConsumeFrom.LAST, a datetime with a time zone, or a mapping of "
+            f"queues to offsets, got {start!r:.80}"
+        )

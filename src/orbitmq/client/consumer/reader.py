@@ -1,0 +1,304 @@
+"""Reading a topic without a consumer group: no group's progress is touched, nothing is registered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import TypeVar, Unpack
+
+from orbitmq.client.consumer.membership import Membership
+from orbitmq.client.consumer.options import MemberOptions, ReaderKeywords, ReaderOptions, Start
+from orbitmq.client.consumer.ready import ReadyLine
+from orbitmq.client.core.broker_calls import PullOptions, PullStatus
+from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.life import InBlock, Life, State
+from orbitmq.client.model import ConsumeFrom
+from orbitmq.durations import since_1970_ms
+from orbitmq.errors import (
+    BrokerError,
+    ClientStateError,
+    NameServerError,
+    NotAllReadError,
+    TopicNotFoundError,
+)
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.reserved import TOOLS_GROUP
+from orbitmq.runtime.line import Line
+from orbitmq.runtime.tasks import Background
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import ResponseCode
+
+log = logging.getLogger("orbitmq.client")
+
+T = TypeVar("T")
+
+PULL_MESSAGES = 1024
+SUSPEND_MS = 15_000
+# Lists of messages that wait for the loop that reads them; the pulls wait when there are more.
+WAITING_PULLS = 16
+RETRY_S = 1.0
+FAILURES = (TransportError, NameServerError, TopicNotFoundError, BrokerError)
+# A broker that starts, stops or is a slave that does not serve yet: another answer comes by itself.
+NOT_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """One queue is read to its end, or cannot be."""
+
+    broker: str
+    error: Exception | None = None
+
+
+class Reader(InBlock):
+    """Reads the messages of a topic, in order within each queue. It belongs to no group and commits nothing.
+
+    ::
+
+        async with Reader("orders", name_servers="127.0.0.1:9876") as reader:
+            async for message in reader:
+                ...
+
+    It ends where the queues end when the iteration begins, or with ``follow=True`` never. A queue that the
+    topic gets later is not read.
+
+    Args:
+        topic: also a dead letter topic, ``%DLQ%group``.
+        start: :attr:`ConsumeFrom.FIRST` or :attr:`ConsumeFrom.LAST`; a datetime with a time zone: at the
+            first message stored then or later; or a mapping of queues to offsets, as :meth:`offsets` gives:
+            then only these queues are read.
+        tags: ``*`` for all messages, else ``a || b``.
+        sql: an SQL92 expression over properties instead of tags.
+        follow: go on with the messages that are still to come.
+        on_broker: called with a broker's name and an error when the broker does not answer, and with its name
+            and None when it answers again; by default that is logged.
+        name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
+            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client. Made of host, process and a random number by
+            default.
+        namespace: the topic is meant inside this namespace.
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        client: share the connections of another client instance.
+        runtime: the machine; the real one by default.
+
+    Attributes:
+        topic: the topic that is read.
+    """
+
+    @shows_keywords(ReaderOptions)
+    def __init__(self, topic: str, **options: Unpack[ReaderKeywords]) -> None:
+        settings = self._settings = options_of(ReaderOptions, options)
+        self._membership = membership = Membership(
+            TOOLS_GROUP,  # every broker has it, so that reading makes no new group
+            MemberOptions(
+                name_servers=settings.name_servers,
+                client_id=settings.client_id,
+                namespace=settings.namespace,
+                namespace_v2=settings.namespace_v2,
+                client=settings.client,
+                runtime=settings.runtime,
+            ),
+        )
+        self.topic = topic
+        self._full_topic = membership.full_topic(topic)
+        self._wanted = membership.wanted(settings.tags, settings.sql)
+        self._client, self._calls = membership.client, membership.calls
+        self._clock = self._client.runtime.clock
+        self._life = Life(f"reader of {topic!r}")
+        self._background = Background(f"reader of {topic}")
+        # One for each iteration under way.
+        self._iterations: set[ReadyLine[Sequence[ReceivedMessage] | _Ended]] = set()
+        self._silent: set[str] = set()
+        # When a broker was last said to be lost, or back: monotonic seconds.
+        self._said_at: dict[str, float] = {}
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the client. Nothing is connected before the first message is asked for.
+
+        Raises:
+            ClientStateError: it was started before, or its client is closed or works in another event loop.
+        """
+        self._life.move(State.RUNNING)
+        try:
+            await self._client.start()
+        except ClientStateError:
+            self._life.move(State.CLOSED)
+            raise
+
+    async def close(self) -> None:
+        """End all iterations and close the connections."""
+        await self._life.end(self._leave)
+
+    async def _leave(self) -> None:
+        await self._background.stop()
+        for pieces in self._iterations:
+            pieces.close()
+        await self._client.close()
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        return self.messages()
+
+    async def messages(self) -> AsyncGenerator[ReceivedMessage, None]:
+        """The messages one by one, until the end or until the reader closes; see :meth:`batches`."""
+        batches = self.batches()
+        try:
+            async for batch in batches:
+                for message in batch:
+                    yield message
+        finally:
+            await batches.aclose()
+
+    async def batches(self) -> AsyncGenerator[Sequence[ReceivedMessage], None]:
+        """Lists of messages, each of one queue. A further iteration begins at ``start`` again.
+
+        With ``follow`` a broker that does not answer is asked again. Without, the error comes when the
+        messages of the other brokers have been given.
+
+        Raises:
+            TopicNotFoundError: no broker has the topic.
+            NotAllReadError: some brokers refused or did not answer; the messages of the others have come.
+            OrbitError: no queue could be read; of the first.
+            ClientStateError: the reader is not running.
+        """
+        self._life.check_here()
+        queues = await self._queues()
+        self._life.check_here()  # it may have been closed meanwhile
+        pieces: ReadyLine[Sequence[ReceivedMessage] | _Ended] = ReadyLine()
+        room = Line(WAITING_PULLS)
+        self._iterations.add(pieces)
+        tasks = [self._background.spawn(self._read(queue, pieces, room), f"pull {queue}") for queue in queues]
+        unread, failed = len(tasks), list[_Ended]()
+        try:
+            while unread and not pieces.closed:
+                piece = pieces.pop()
+                if piece is None:
+                    await pieces.wait()
+                elif isinstance(piece, _Ended):
+                    unread -= 1
+                    if piece.error is not None:
+                        if self._settings.follow or not isinstance(piece.error, FAILURES):
+                            raise piece.error
+                        failed.append(piece)
+                else:
+                    room.leave()
+                    yield piece
+        finally:
+            self._iterations.discard(pieces)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        errors = {ended.broker: ended.error for ended in failed if ended.error is not None}
+        if pieces.closed or not errors:
+            return
+        if len(failed) == len(tasks):
+            raise next(iter(errors.values()))
+        raise NotAllReadError(self.topic, dict(sorted(errors.items())))
+
+    async def offsets(self, start: Start = ConsumeFrom.LAST) -> dict[MessageQueue, int]:
+        """The offset of each queue at a place; a reader may ``start`` at these offsets later.
+
+        Raises:
+            TopicNotFoundError: no broker has the topic.
+            OrbitError: a broker refused or did not answer.
+            ClientStateError: the reader is not running.
+        """
+        self._life.check_here()
+        start = ReaderOptions(start=start).start  # checked
+        if isinstance(start, Mapping):
+            return dict(start)
+        route = await self._client.find_route(self._full_topic, for_send=False)
+        found = await asyncio.gather(*(self._offset(queue, start) for queue in route.subscribe))
+        return dict(zip(route.subscribe, found, strict=True))
+
+    # -- one queue -------------------------------------------------------------------------------------
+
+    async def _queues(self) -> list[MessageQueue]:
+        if isinstance(self._settings.start, Mapping):
+            return list(self._settings.start)
+        return list((await self._client.find_route(self._full_topic, for_send=False)).subscribe)
+
+    async def _offset(self, queue: MessageQueue, start: Start) -> int:
+        if isinstance(start, Mapping):
+            return start[queue]
+        if start is ConsumeFrom.LAST:
+            return (await self._calls.max_offset(queue)).offset
+        if isinstance(start, ConsumeFrom):
+            return (await self._calls.min_offset(queue)).offset
+        return (await self._calls.offset_by_time(queue, since_1970_ms(start))).offset
+
+    async def _read(
+        self, queue: MessageQueue, pieces: ReadyLine[Sequence[ReceivedMessage] | _Ended], room: Line
+    ) -> None:
+        try:
+            await self._pull_all(queue, pieces, room)
+        except Exception as error:  # handed to the iteration
+            pieces.put(_Ended(queue.broker_name, error))
+        else:
+            pieces.put(_Ended(queue.broker_name))
+
+    async def _pull_all(
+        self, queue: MessageQueue, pieces: ReadyLine[Sequence[ReceivedMessage] | _Ended], room: Line
+    ) -> None:
+        follow, broker = self._settings.follow, queue.broker_name
+        end = inf
+        if not follow:
+            end = (await self._asked(broker, partial(self._calls.max_offset, queue))).offset
+        offset = await self._asked(broker, partial(self._offset, queue, self._settings.start))
+        options = PullOptions(TOOLS_GROUP, PULL_MESSAGES, SUSPEND_MS if follow else 0)
+        while offset < end:
+            pull = partial(self._calls.pull, options, queue, offset, self._wanted, with_filter=True)
+            pulled = await self._asked(broker, pull)
+            found = [message for message in pulled.messages if message.queue_offset < end]
+            if found:
+                for message in found:
+                    message.topic = self._membership.namespace.short(message.topic)
+                await room.enter()
+                pieces.put(found)
+            if pulled.status is PullStatus.NO_NEW and not follow:
+                return  # fewer than promised: what was left has been deleted meanwhile
+            offset = pulled.next_offset
+
+    async def _asked(self, broker: str, call: Callable[[], Awaitable[T]]) -> T:
+        """What ``call`` gives; with ``follow`` it is repeated until it gives something."""
+        while True:
+            asked_at = self._clock.monotonic()
+            try:
+                answer = await call()
+            except FAILURES as error:
+                if not self._settings.follow or (
+                    isinstance(error, BrokerError) and error.code not in NOT_NOW
+                ):
+                    raise
+                self._say(broker, asked_at, error)
+                await self._clock.sleep(RETRY_S)
+            else:
+                self._say(broker, asked_at)
+                return answer
+
+    def _say(self, broker: str, asked_at: float, error: Exception | None = None) -> None:
+        """One call when a broker is lost or back, however many queues it has and tries it takes.
+
+        What was asked before the last such call says nothing new: of its queues some answer while it stops.
+        """
+        known = (broker in self._silent) == (error is not None)
+        if known or asked_at < self._said_at.get(broker, -inf):
+            return
+        self._said_at[broker] = self._clock.monotonic()
+        if error is None:
+            self._silent.remove(broker)
+        else:
+            self._silent.add(broker)
+        if self._settings.on_broker is not None:
+            self._settings.on_broker(broker, error)
+        elif error is None:
+            log.info("%s answers again", broker)
+        else:
+            log.warning("%s does not answer, the reader of %s tries again: %s", broker, self.topic, error)
