@@ -10,8 +10,6 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from orbitmq.errors import ValidationError
-
 INT32: Final = 2**31 - 1
 INT64: Final = 2**63 - 1
 
@@ -60,15 +58,3 @@ def instant_ms(text: str) -> int:
     if made < 1:
         raise ValueError("is before 1970")
     return made
-
-
-def check_time_ms(name: str, value: object) -> None:
-    """Refuse a number that is not milliseconds since the epoch: seconds have 10 digits, microseconds 16.
-
-    Raises:
-        ValidationError: not a whole number, or neither 0 nor of 13 digits.
-    """
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or (value != 0 and len(str(value)) != MS_DIGITS):
-        shown = str(value)[:40] if whole else repr(value)[:40]
-        raise ValidationError(f"{name} must be milliseconds since the epoch, {MS_DIGITS} digits, got {shown}")

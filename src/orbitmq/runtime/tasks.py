@@ -149,3 +149,10 @@ def as_exception(error: BaseException, function: Callable[..., object]) -> Excep
     wrapped = RuntimeError(f"{name} raised {error!r} in its thread; {advice}")
     wrapped.__cause__ = error
     return wrapped
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether calling it gives a coroutine; of an object with ``__call__``, that method decides."""
+    if inspect.iscoroutinefunction(function):
+        return True
+    return inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

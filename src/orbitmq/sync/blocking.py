@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from orbitmq.client.consumer import assigned, consumer, pull, reader, simple
-from orbitmq.client.consumer.handling import Listener, is_async
+from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.producer import producer
 from orbitmq.errors import ClientStateError
 from orbitmq.runtime.loop_thread import LoopThread
 from orbitmq.runtime.program_end import close_at_end
+from orbitmq.runtime.tasks import is_async
 
 Grouped = (
     producer.Producer

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
-from orbitmq.client.consumer.handling import is_async
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.runtime.seam import Threads
+from orbitmq.runtime.tasks import is_async
 
 log = logging.getLogger("orbitmq.client")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, TypeVar, Unpack
@@ -34,8 +33,6 @@ from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
-
-log = logging.getLogger("orbitmq.client")
 
 H = TypeVar("H", bound=Callable[..., Any])
 

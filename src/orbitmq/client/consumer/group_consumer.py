@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from contextlib import suppress
 
@@ -36,8 +35,6 @@ from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
-
-log = logging.getLogger("orbitmq.client")
 
 COMMIT_EVERY_S = 5.0
 

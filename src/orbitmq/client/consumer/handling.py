@@ -17,7 +17,7 @@ from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict, is_open, settle
 from orbitmq.runtime.line import Line
 from orbitmq.runtime.seam import Threads
-from orbitmq.runtime.tasks import failed_itself
+from orbitmq.runtime.tasks import failed_itself, is_async
 from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
@@ -28,13 +28,6 @@ Call = Callable[[Any], Awaitable[object]]
 Prepared = Callable[[], Awaitable[object]]
 
 _YIELD_EVERY = 64
-
-
-def is_async(listener: Listener) -> bool:
-    """Whether calling it gives a coroutine; of an object with ``__call__``, that method decides."""
-    if inspect.iscoroutinefunction(listener):
-        return True
-    return inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
 
 
 def in_threads(listener: Listener, threads: Threads) -> Call:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
 from orbitmq.client.core.damaged import whole_messages
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.errors import BrokerError
 from orbitmq.message import property_names
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.transport.peer_clock import LATE_MS
@@ -163,7 +163,7 @@ class PopCalls:
             extra_info=receipt.info.encode(),
             offset=receipt.offset,
         )
-        address = self._master(receipt.info.broker_name)
+        address = self._calls.leader_of(receipt.info.broker_name)
         await self._client.invoke(address, header.command(), SETTLE_TIMEOUT_MS)
 
     async def acknowledge_many(
@@ -183,7 +183,7 @@ class PopCalls:
             acks=[_batch(group, topic, info, offsets) for (topic, info), offsets in acks.items()],
         )
         command = headers.BatchAckMessageRequest().command(body.encode())
-        answer = await self._client.invoke(self._master(broker_name), command, SETTLE_TIMEOUT_MS)
+        answer = await self._client.invoke(self._calls.leader_of(broker_name), command, SETTLE_TIMEOUT_MS)
         deliveries = list(acks)
         missed = pop_info.decode_missed(answer.ext.get(pop_info.MISSED, ""))
         places = {(*deliveries[number], offset) for number in missed for offset in missed[number]}
@@ -208,7 +208,7 @@ class PopCalls:
             offset=receipt.offset,
             invisible_time=invisible_ms,
         )
-        address = self._master(info.broker_name)
+        address = self._calls.leader_of(info.broker_name)
         answer = await self._client.invoke(address, header.command(), SETTLE_TIMEOUT_MS)
         fields = headers.ChangeMessageInvisibletimeResponse.from_ext(answer.ext)
         changed = info._replace(
@@ -218,12 +218,6 @@ class PopCalls:
             revive_queue_id=fields.revive_qid,
         )
         return replace(receipt, info=changed)
-
-    def _master(self, broker_name: str) -> str:
-        address = self._client.master_of(broker_name)
-        if address is None:
-            raise TopicNotFoundError("", f"no master of broker {broker_name!r} is known")
-        return address
 
 
 class _Taken:

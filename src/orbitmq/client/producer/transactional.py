@@ -27,6 +27,7 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import decode_record, to_received
+from orbitmq.runtime.tasks import is_async
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -208,9 +209,7 @@ class TransactionProducer(Producer):
         await self._end(message.topic, sent, TransactionState.UNKNOWN, text)
 
     async def _call(self, function: Callable[[Any], Any], message: Message) -> TransactionState:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine
-        ):
+        if is_async(function):
             result = await function(message)
         else:
             result = await self._client.runtime.threads.run(function, message)
