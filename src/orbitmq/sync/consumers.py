@@ -213,11 +213,6 @@ class Reader(BlockingClient[reader.Reader]):
         super().__init__(reader.Reader(*args, **options))
         self.topic = self._core.topic
 
-    @property
-    def left_out(self) -> dict[str, Exception]:
-        """Of the last iteration that ended: by broker, why some of its messages are missing."""
-        return self._core.left_out
-
     messages = iterating(reader.Reader.messages)
     batches = iterating(reader.Reader.batches)
     offsets = blocking(reader.Reader.offsets)

@@ -217,9 +217,7 @@ class PoppedQueues:
             if queue is None:
                 total = self._intake.total_for(popper.place.topic)
                 most, ordered = self._most_redeliveries, self._options.ordered
-                queue = PopQueue(
-                    stored, total, self._delivery.settled, popper.changes, most, ordered=ordered
-                )
+                queue = PopQueue(stored, total, self._delivery.settled, popper.changes, most, ordered=ordered)
                 popper.queues[stored] = queue
             lease = self._leases.open(message, receipt, self._invisible_s, math.inf)
             if not wanted.has_text_of(message):
