@@ -1,4 +1,4 @@
-"""What docs/high-availability.md tells an operator to type replaces a broker, with its own configuration."""
+"""What the pages about high availability tell an operator to type replaces a broker, with their own files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from orbitmq.runtime.ports import free_ports
 from orbitmq.sync import Producer, PullConsumer
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "high-availability.md").read_text(encoding="utf-8")
+PAGES = ("high-availability.md", "ha-operations.md")
+TEXT = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
+LARGEST = 12 * 1024
 LIMIT_S = 30
-# Small files and quick looks; everything else is the page's.
+# Small files and quick looks; everything else is of the pages.
 SMALL = "mappedFileSizeCommitLog=4194304\n"
 NAME_SERVER = "127.0.0.9"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def columns(block: str) -> tuple[str, str]:
@@ -144,3 +146,8 @@ def test_the_pages_steps_replace_a_master_and_a_slave(machines: Machines, tmp_pa
         while sent and time.monotonic() < deadline:
             sent -= {message.message_id for message in consumer.poll(timeout=1)}
     assert not sent, "not all messages came through both replacements"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_short(page: str) -> None:
+    assert len((ROOT / "docs" / page).read_bytes()) <= LARGEST
