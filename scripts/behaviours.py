@@ -1,7 +1,7 @@
-"""Whether each numbered behaviour of docs/behaviours.md has a test; prints what is wrong.
+"""Whether each numbered behaviour of docs/behaviours has a test; prints what is wrong.
 
-A test names the behaviours it shows with ``@pytest.mark.behaviour("RT-07")``. Each number of the document
-needs a test, and each number that a test names must be in the document.
+A test names the behaviours it shows with ``@pytest.mark.behaviour("RT-07")``. Each number of the pages
+needs a test, each number that a test names must be on a page, and a row has at most 200 characters.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "behaviours"
 ROW = re.compile(r"^\| ([A-Z]{2}-\d\d) \| (.+?) \|$")
+LONGEST = 200
 
 
-def listed(path: Path = ROOT / "docs" / "behaviours.md") -> dict[str, str]:
-    """Number to statement, in the order of the document."""
-    rows = (ROW.match(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return {row[1]: row[2] for row in rows if row}
+def rows(folder: Path = FOLDER) -> Iterator[tuple[str, str]]:
+    """Number and statement of each row, page by page, in the order of the pages."""
+    for page in sorted(folder.glob("*.md")):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if row := ROW.match(line):
+                yield row[1], row[2]
+
+
+def listed(folder: Path = FOLDER) -> dict[str, str]:
+    """Number to statement."""
+    return dict(rows(folder))
 
 
 def marks(source: str) -> Iterator[str]:
@@ -44,15 +53,20 @@ def marked(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
 
 
 def errors(statements: dict[str, str], with_test: dict[str, list[str]]) -> list[str]:
-    """What does not agree between the document and the marks."""
+    """What does not agree between the pages and the marks, and rows that are too long."""
     found = [
-        f"{number} is not in docs/behaviours.md ({', '.join(with_test[number])})"
+        f"{number} is not in docs/behaviours ({', '.join(with_test[number])})"
         for number in sorted(set(with_test) - set(statements))
     ]
-    return found + [
+    found += [
         f"{number} has no test: {statement}"
         for number, statement in statements.items()
         if number not in with_test
+    ]
+    return found + [
+        f"{number} has {len(statement)} characters, at most {LONGEST} are allowed"
+        for number, statement in statements.items()
+        if len(statement) > LONGEST
     ]
 
 

@@ -1,6 +1,7 @@
 """The list of numbered behaviours and the marks of the tests agree."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,7 @@ SPEC.loader.exec_module(behaviours)
 
 
 def test_every_number_is_listed_once_in_order() -> None:
-    text = (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
-    numbers = [row[1] for row in map(behaviours.ROW.match, text.splitlines()) if row]
+    numbers = [number for number, _ in behaviours.rows()]
     assert len(numbers) == len(set(numbers)) == len(behaviours.listed()) >= 262
     for section in {number[:2] for number in numbers}:
         own = [int(number[3:]) for number in numbers if number.startswith(section)]
@@ -31,7 +31,22 @@ def test_a_behaviour_without_a_test_is_an_error() -> None:
     with_test = {"RT-01": ["test_a.py"], "RT-03": ["test_a.py"]}
     assert behaviours.errors(statements, with_test) == ["RT-02 has no test: Two."]
     with_test = {**with_test, "RT-02": ["test_a.py"], "XX-01": ["test_b.py"]}
-    assert behaviours.errors(statements, with_test) == ["XX-01 is not in docs/behaviours.md (test_b.py)"]
+    assert behaviours.errors(statements, with_test) == ["XX-01 is not in docs/behaviours (test_b.py)"]
+
+
+def test_a_row_of_more_than_200_characters_is_an_error() -> None:
+    statements = {"RT-01": "x" * 200, "RT-02": "x" * 201}
+    with_test = {"RT-01": ["test_a.py"], "RT-02": ["test_a.py"]}
+    assert behaviours.errors(statements, with_test) == ["RT-02 has 201 characters, at most 200 are allowed"]
+
+
+def test_the_index_names_each_page_and_its_sections() -> None:
+    index = (behaviours.FOLDER / "README.md").read_text(encoding="utf-8")
+    pages = [page for page in behaviours.FOLDER.glob("*.md") if page.name != "README.md"]
+    assert len(pages) > 5
+    for page in pages:
+        sections = re.findall(r"^## ([A-Z]{2}):", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert f"({page.name}) | {', '.join(sections)} |" in index
 
 
 def test_marks_are_read_from_decorators_and_parameters() -> None:

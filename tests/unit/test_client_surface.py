@@ -25,7 +25,7 @@ LEFT = {
 PAGES = sorted(
     path.relative_to(ROOT)
     for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.py"))
-    if "decisions" not in path.parts and path.name not in ("architecture.md", "behaviours.md")
+    if not {"decisions", "behaviours"} & set(path.parts) and path.name != "architecture.md"
 )
 
 
