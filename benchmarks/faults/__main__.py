@@ -22,7 +22,7 @@ from benchmarks.faults.figures import HEADINGS, broken, figures, row
 from benchmarks.faults.goals import against_goals
 from benchmarks.faults.pictures import draw
 from benchmarks.faults.plans import BY_NAME, FAULTS, LONG, PEER, SHORT, TABLE
-from benchmarks.faults.record import GOAL_HEADINGS, OURS, Entry, add, entry, picture
+from benchmarks.faults.record import GOAL_HEADINGS, Entry, add, entry
 from benchmarks.faults.run import Outcome, played
 from benchmarks.faults.scene import Fault, Times
 from benchmarks.measure import table
@@ -64,9 +64,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--java", action="store_true", help="Apache's clients with their default periods")
     parser.add_argument("--pictures", type=Path, help="draw a timeline of each fault into this folder")
     parser.add_argument("--keep", type=Path, help="keep the servers' logs, and Java clients', in this folder")
-    parser.add_argument(
-        "--record", action="store_true", help="put tables and timelines into benchmarks/results"
-    )
+    parser.add_argument("--record", action="store_true", help="put the tables into benchmarks/results")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BY_NAME]
@@ -122,8 +120,6 @@ def play(
     if options.pictures:
         draw(outcome, options.pictures / f"{fault.name}.png")
     if options.record:
-        if pair == OURS and not options.short:
-            draw(outcome, picture(fault.name))
         add([one], short=options.short)
     return one
 

@@ -445,12 +445,14 @@ def main() -> None:
 
 
 def add(tally: Tally) -> None:
-    """Put a run into the record, behind those that are there."""
+    """Put a run into the record, in place of the last one of its mode."""
     path = ROOT / "benchmarks" / "results" / f"{NAME}.json"
     runs = json.loads(path.read_text())["runs"] if path.exists() else []
     place = machine()
     where = f"{place['taken']}, {commit()}, {place['cpus']} CPUs, load {place['load_before']:.1f}"
-    content = asdict(tally) | {"back_s": [round(s, 3) for s in tally.back_s], "lost": tally.lost[:NAMED]}
+    content = asdict(tally) | {"lost": tally.lost[:NAMED]}
+    del content["back_s"]
+    runs = [one for one in runs if one["mode"] != tally.mode]
     runs.append({**content, "cells": [*row(tally), where], "failures": failures(tally)})
     wrong = [f"- {one['mode']}, seeds {one['seeds']}: {text}" for one in runs for text in one["failures"]]
     parts = [

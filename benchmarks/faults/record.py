@@ -11,7 +11,6 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.figures import HEADINGS
@@ -22,7 +21,6 @@ from benchmarks.servers import ROOT
 
 NAME = "faults"
 OURS = "OrbitMQ"
-PICTURES = "docs/images/faults"
 GOAL_HEADINGS = ["figure", "measured", "goal", "met"]
 
 
@@ -105,14 +103,16 @@ def page(entries: Sequence[Entry]) -> str:
     ]
     for pair in dict.fromkeys(one.pair for one in entries):
         chosen = [one for one in entries if one.pair == pair]
-        goals = [
+        goals = [(one, goal) for one in chosen for goal in one.goals]
+        missed = [
             [f"{BY_NAME[one.fault].title}: {goal.what}", goal.measured, goal.goal, goal.met]
-            for one in chosen
-            for goal in one.goals
+            for one, goal in goals
+            if goal.met != "yes"
         ]
         parts.append(f"## {pair}")
-        if goals:
-            parts.append(table(GOAL_HEADINGS, goals))
+        parts.append(f"{len(goals) - len(missed)} of {len(goals)} goals were met.")
+        if missed:
+            parts.append(table(GOAL_HEADINGS, missed))
         parts.append(
             table(
                 [*HEADINGS, "taken"], [[BY_NAME[one.fault].title, *one.cells, taken(one)] for one in chosen]
@@ -120,17 +120,23 @@ def page(entries: Sequence[Entry]) -> str:
         )
         broken = [f"- {one.fault}, seed {one.seed}: {text}" for one in chosen for text in one.broken]
         parts.append("Broken promises:\n\n" + "\n".join(broken) if broken else "No promise was broken.")
-    drawn = [one for one in entries if one.pair == OURS and picture(one.fault).exists()]
-    if drawn:
-        parts.append("## Timelines")
-        parts.append("0 is the fault. A strip's height is how much happens in a quarter of a second.")
-        parts += [f"![{BY_NAME[one.fault].title}](../../{PICTURES}/{one.fault}.png)" for one in drawn]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_side_by_side(entries)])
 
 
-def picture(fault: str) -> Path:
-    """Where the timeline of a fault is kept."""
-    return ROOT / PICTURES / f"{fault}.png"
+def _side_by_side(entries: Sequence[Entry]) -> list[str]:
+    """The figures that all kinds of servers and clients have, beside each other."""
+    pairs = list(dict.fromkeys(one.pair for one in entries))
+    sides: list[dict[tuple[str, str], str]] = [
+        {(one.fault, goal.what): goal.measured for one in entries if one.pair == pair for goal in one.goals}
+        for pair in pairs
+    ]
+    shared = [key for key in sides[0] if all(key in side for side in sides)] if sides[1:] else []
+    if not shared:
+        return []
+    rows = [
+        [f"{BY_NAME[fault].title}: {what}", *(side[fault, what] for side in sides)] for fault, what in shared
+    ]
+    return ["## Beside each other", table(["figure", *pairs], rows)]
 
 
 def taken(one: Entry) -> str:

@@ -9,11 +9,10 @@ from benchmarks.faults.plans import BY_NAME
 from benchmarks.pages.records import record, table
 
 SHOWN = (
-    "kill-master", "stop-master", "freeze-master-15", "cut-master", "kill-slave", "kill-acting",
-    "both-slave-first", "new-master", "full-master", "kill-nameserver", "quorum-strict",
+    "kill-master", "stop-master", "freeze-master-15", "cut-master", "kill-acting", "both-slave-first",
+    "new-master", "quorum-strict",
 )  # fmt: skip
 OURS = "OrbitMQ"
-PAIRS = (OURS, "OrbitMQ with Apache's clients", "Apache 5.5.0 with OrbitMQ's clients")
 KILLED = {
     "sync-flush": "a master with SYNC_FLUSH",
     "power": "the same, and its disk keeps only flushed data",
@@ -21,10 +20,8 @@ KILLED = {
     "async": "an asynchronous master with a slave, its disk removed",
 }
 HEADINGS = [
-    "fault", "out of the routes, slave acts", "default sends: failed, longest gap",
-    "sends without retry fail for", "stand still: backlog, in order, popped",
-    "delayed or timer message late: p50, at most",
-    "again: delayed and timer, transactions, popped", "acknowledged and lost", "back in the routes, used",
+    "fault", "the slave acts after", "default sends that fail, longest gap", "sends without retry fail for",
+    "consumers stand still: plain, in order, pop", "acknowledged and lost",
 ]  # fmt: skip
 
 
@@ -33,10 +30,8 @@ def _entries(pair: str) -> dict[str, dict[str, Any]]:
 
 
 def _row(entry: dict[str, Any]) -> list[str]:
-    out, acts, sends, once, still, late, _, _, again, _, lost, _, back = entry["cells"]
-    _, delayed, timer, transactions, popped, *_ = again.split(", ")
-    twice = f"{int(delayed) + int(timer)}, {transactions}, {popped}"
-    return [BY_NAME[entry["fault"]].title, f"{out}, {acts}", sends, once, still, late, twice, lost, back]
+    _, acts, sends, once, still, *_, lost, _, _ = entry["cells"]
+    return [BY_NAME[entry["fault"]].title, acts, sends, once, still, lost]
 
 
 def costs() -> str:
@@ -70,11 +65,11 @@ def summary() -> str:
 
 
 def kills() -> str:
-    """The last run of each kind of kill."""
-    last = {run["mode"]: run for run in record("kills")["runs"]}
+    """The run of each kind of kill."""
+    runs = {run["mode"]: run for run in record("kills")["runs"]}
     rows = []
     for mode, title in KILLED.items():
-        run = last[mode]
+        run = runs[mode]
         lost = run["cells"][4]
         oldest = (
             f", at most {run['oldest_lost_s'] * 1000:,.0f} ms before the kill" if run["oldest_lost_s"] else ""
@@ -83,24 +78,8 @@ def kills() -> str:
     return table(["what is killed", "kills", "acknowledged", "lost"], rows)
 
 
-def clients() -> str:
-    """The same faults with Apache's clients, and with Apache's brokers."""
-    sides = [_entries(pair) for pair in PAIRS]
-    rows = []
-    for fault in sides[1]:
-        # Goals that were set after a side was recorded are left out.
-        measured = [{goal["what"]: goal["measured"] for goal in side[fault]["goals"]} for side in sides]
-        rows += [
-            [f"{BY_NAME[fault].title}: {what}", *(side[what] for side in measured)]
-            for what in measured[0]
-            if all(what in side for side in measured)
-        ]
-    return table(["", *PAIRS], rows)
-
-
 BLOCKS: dict[str, Callable[[], str]] = {
     "faults": costs,
     "faults-summary": summary,
     "kills": kills,
-    "fault-clients": clients,
 }

@@ -15,7 +15,7 @@ MEASURED = re.compile(
     r"\d[\d,.]*\s?(?:us\b|ms\b|%|(?:rows|messages|sends|MB|KB)?/s\b|core-s|times (?:the|as)|MB\b|a second\b)"
 )
 # Limits and settings of the program, and the load of a described run.
-SETTINGS = ("64\nMB/s", "100 messages a second", "5 ms behind for the sake of larger steps")
+SETTINGS = ("100 messages a second",)
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 
 
