@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 from tests.conversation.scripted import consumer_of, never, producer_of, running, until
 from tests.conversation.scripted_cluster import ScriptedBroker
 
-from orbitmq import ConsumeFrom, Message, MessageQueue, ReceivedMessage
+from orbitmq import ConsumeFrom, Message, MessageQueue, Reader, ReceivedMessage
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.core.broker_calls import BrokerCalls
-from orbitmq.errors import OrbitError, SendError
+from orbitmq.errors import BrokerError, OrbitError, SendError
 from orbitmq.wire.bodies.client import HeartbeatData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -319,6 +319,34 @@ async def test_an_assigned_consumer_rests_too(world: Any) -> None:
         consumer.assign([QUEUE])
         assert await consumer.poll(timeout=10) == []
         assert len(world.brokers["a"].requests(PULL)) <= 60
+
+
+@pytest.mark.behaviour("MO-12")
+async def test_a_reader_that_follows_rests_too(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    master = world.brokers["a"]
+    at_once(master, ResponseCode.PULL_RETRY_IMMEDIATELY)
+    options: dict[str, Any] = {"name_servers": world.name_servers, "runtime": world.runtime}
+    async with Reader("t", follow=True, **options) as reader, aclosing(reader.messages()) as messages:
+        first = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(60)
+        assert 15 <= len(master.requests(PULL)) <= 65
+        master.script = None
+        master.store("t", b"there")
+        assert (await asyncio.wait_for(first, 2)).body == b"there"
+
+
+@pytest.mark.behaviour("MO-12")
+async def test_a_reader_does_not_wait_for_ever_for_the_messages_that_its_broker_promised(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    master = world.brokers["a"]
+    master.store("t", b"never given")
+    at_once(master, ResponseCode.PULL_RETRY_IMMEDIATELY)
+    options: dict[str, Any] = {"name_servers": world.name_servers, "runtime": world.runtime}
+    async with Reader("t", **options) as reader:
+        with pytest.raises(BrokerError, match="nothing from offset 0 on"):
+            await asyncio.wait_for(anext(reader.messages()), 60)
+    assert len(master.requests(PULL)) <= 20
 
 
 @pytest.mark.parametrize("told", [True, False])

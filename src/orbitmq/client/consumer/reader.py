@@ -41,6 +41,8 @@ SUSPEND_MS = 15_000
 # Lists of messages that wait for the loop that reads them; the pulls wait when there are more.
 WAITING_PULLS = 16
 RETRY_S = 1.0
+# So many pulls in a row may bring nothing where the broker has said that there are messages.
+EMPTY_PULLS = 15
 FAILURES = (TransportError, NameServerError, TopicNotFoundError, BrokerError)
 # A broker that starts, stops or is a slave that does not serve yet: another answer comes by itself.
 NOT_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
@@ -253,7 +255,9 @@ class Reader(InBlock):
             end = (await self._asked(broker, partial(self._calls.max_offset, queue))).offset
         offset = await self._asked(broker, partial(self._offset, queue, self._settings.start))
         options = PullOptions(TOOLS_GROUP, PULL_MESSAGES, SUSPEND_MS if follow else 0)
+        empty = 0
         while offset < end:
+            asked_at = self._clock.monotonic()
             pull = partial(self._calls.pull, options, queue, offset, self._wanted, with_filter=True)
             pulled = await self._asked(broker, pull)
             found = [message for message in pulled.messages if message.queue_offset < end]
@@ -264,7 +268,15 @@ class Reader(InBlock):
                 pieces.put(found)
             if pulled.status is PullStatus.NO_NEW and not follow:
                 return  # fewer than promised: what was left has been deleted meanwhile
-            offset = pulled.next_offset
+            if pulled.next_offset != offset:
+                offset, empty = pulled.next_offset, 0
+                continue
+            # A slave that is behind answers at once (row MO-12); a pull that waited there goes on at once.
+            empty += 1
+            if empty == EMPTY_PULLS and not follow:
+                nothing = f"it gives nothing from offset {offset} on of {queue}, which ends at {end}"
+                raise BrokerError(ResponseCode.PULL_RETRY_IMMEDIATELY, nothing, broker)
+            await self._clock.sleep(max(0.0, RETRY_S - (self._clock.monotonic() - asked_at)))
 
     async def _asked(self, broker: str, call: Callable[[], Awaitable[T]]) -> T:
         """What ``call`` gives; with ``follow`` it is repeated until it gives something."""
