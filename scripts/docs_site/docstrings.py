@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -19,7 +20,7 @@ def markdown(text: str) -> str:
 
 
 class ReferencePages(griffe.Extension):
-    """Shows what the text of a module does not say: names of lazy doors, methods of blocking clients."""
+    """Shows what a module's text does not say: names of lazy doors, and options and methods that are made."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -32,33 +33,80 @@ class ReferencePages(griffe.Extension):
             mod.exports = sorted(ast.literal_eval(str(homes.value)))
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
-        for module in pkg.modules.values():
-            if module.name == "sync":
-                for inner in module.modules.values():
-                    _show_blocking(inner, loader.modules_collection)
+        everything = loader.modules_collection
+        for module in _modules(pkg):
+            for kind in module.classes.values():
+                if not kind.is_alias:
+                    _show_options(kind, everything)
+        for module in _modules(pkg):
+            for kind in module.classes.values():
+                if not kind.is_alias:
+                    _show_made(kind, everything)
+
+
+def _modules(module: griffe.Module) -> Iterator[griffe.Module]:
+    yield module
+    for inner in module.modules.values():
+        if not inner.is_alias:
+            yield from _modules(inner)
+
+
+def _show_options(kind: griffe.Class, everything: griffe.ModulesCollection) -> None:
+    """Give a constructor under ``takes`` the fields of its options; see orbitmq.client.keywords."""
+    init = kind.members.get("__init__")
+    if not isinstance(init, griffe.Function):
+        return
+    for decorator in init.decorators:
+        if str(decorator.value).startswith("takes("):
+            options = everything[decorator.value.arguments[0].canonical_path]
+            init.parameters = griffe.Parameters(init.parameters[0], *_fields(options))
+
+
+def _fields(options: griffe.Class) -> list[griffe.Parameter]:
+    """The parameters of a dataclass whose fields are keywords but for those that say otherwise."""
+    found: dict[str, griffe.Parameter] = {}
+    for each in (*reversed(options.mro()), options):
+        for name, member in each.members.items():
+            if not isinstance(member, griffe.Attribute) or member.annotation is None:
+                continue
+            first, default = False, member.value
+            if isinstance(default, griffe.ExprCall) and str(default.function) == "field":
+                said = {each.name: each.value for each in default.arguments}
+                first, default = said.get("kw_only") == "False", said.get("default")
+            found[name] = griffe.Parameter(
+                name,
+                annotation=member.annotation,
+                kind=(
+                    griffe.ParameterKind.positional_or_keyword if first else griffe.ParameterKind.keyword_only
+                ),
+                default=default,
+            )
+    ordered = sorted(found.values(), key=lambda each: each.default is not None)
+    return sorted(ordered, key=lambda each: each.kind is griffe.ParameterKind.keyword_only)
 
 
 # What makes a blocking method of an asynchronous one; see orbitmq.sync.blocking.
 MAKERS = {"blocking", "iterating", "on_loop"}
 
 
-def _show_blocking(module: griffe.Module, everything: griffe.ModulesCollection) -> None:
-    """Give blocking methods, which are made when the module runs, the signature of their models."""
-    for kind in module.classes.values():
-        if kind.is_alias:
-            continue
-        for name, member in list(kind.members.items()):
-            model = None
-            if isinstance(member, griffe.Attribute) and isinstance(member.value, griffe.ExprCall):
-                if member.value.function.name in MAKERS:
-                    model = everything[member.value.arguments[0].canonical_path]
-            elif name == "__init__" and isinstance(member, griffe.Function):
-                for decorator in member.decorators:
-                    if decorator.value.canonical_path.endswith(".made_as"):
-                        model = everything[f"{decorator.value.arguments[0].canonical_path}.__init__"]
-            if model is None:
-                continue
-            shown = griffe.Function(
-                name, parameters=model.parameters, returns=model.returns, docstring=model.docstring
-            )
+def _show_made(kind: griffe.Class, everything: griffe.ModulesCollection) -> None:
+    """Give methods that are made when the module runs the signature of their models."""
+    for name, member in list(kind.members.items()):
+        model = returns = docstring = None
+        if isinstance(member, griffe.Attribute) and isinstance(member.value, griffe.ExprCall):
+            maker, arguments = str(member.value.function), member.value.arguments
+            if maker in MAKERS:
+                model = everything[arguments[0].canonical_path]
+                returns, docstring = model.returns, model.docstring
+            elif maker == "making":
+                model = everything[f"{arguments[0].canonical_path}.__init__"]
+                returns = arguments[0]
+                docstring = griffe.Docstring(markdown(ast.literal_eval(str(arguments[1]))))
+        elif name == "__init__" and isinstance(member, griffe.Function):
+            for decorator in member.decorators:
+                if decorator.value.canonical_path.endswith(".made_as"):
+                    model = everything[f"{decorator.value.arguments[0].canonical_path}.__init__"]
+                    returns, docstring = model.returns, model.docstring
+        if model is not None:
+            shown = griffe.Function(name, parameters=model.parameters, returns=returns, docstring=docstring)
             kind.set_member(name, shown)

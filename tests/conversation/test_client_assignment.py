@@ -62,7 +62,7 @@ def test_a_callback_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.behaviour("BA-10")
-@pytest.mark.parametrize("options", [{}, {"auto_batch": AutoBatch(linger=60)}, {"max_in_flight": 2}])
+@pytest.mark.parametrize("options", [{}, {"auto_batch": AutoBatch(linger=1)}, {"max_in_flight": 2}])
 async def test_flush_waits_for_all_that_was_sent_before(
     orbitmq_world: World, options: dict[str, Any]
 ) -> None:

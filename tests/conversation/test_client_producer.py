@@ -338,7 +338,7 @@ async def test_auto_batch_failures_reach_every_sender(world: Any) -> None:
 
 async def test_closing_sends_what_waits(world: Any) -> None:
     world.topics["t"] = {"a": 1}
-    async with producer_of(world, auto_batch=AutoBatch(linger=60)) as producer:
+    async with producer_of(world, auto_batch=AutoBatch(linger=1)) as producer:
         waiting = asyncio.create_task(producer.send(Message("t", b"x")))
         await asyncio.sleep(0)
     assert (await waiting).queue_offset == 0
@@ -416,8 +416,8 @@ async def test_back_pressure_limits_what_is_under_way(world: Any) -> None:
         results = await asyncio.gather(*sends, return_exceptions=True)
         assert sum(isinstance(r, SendResult) for r in results) == 40
         assert most == 10
-    assert ProducerOptions().max_in_flight is None
-    assert ProducerOptions().max_in_flight_bytes == 100 * 1024 * 1024
+    assert ProducerOptions("g").max_in_flight is None
+    assert ProducerOptions("g").max_in_flight_bytes == 100 * 1024 * 1024
     # The limits count as given; RocketMQ raises them to at least 10 and 1 MiB.
     limits = ((1, 1 << 30, 1), (100, 1, 1), (100, 1_190_000, 1), (100, 1_250_000, 2))
     for messages, size_bytes, together in limits:

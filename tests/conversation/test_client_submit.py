@@ -76,7 +76,7 @@ async def test_a_submitted_message_for_one_queue_is_tried_there_again(world: Any
 
 @pytest.mark.behaviour("AS-01")
 async def test_requests_beyond_max_async_wait_for_a_place(world: Any) -> None:
-    assert ProducerOptions().max_async == 65535
+    assert ProducerOptions("g").max_async == 65535
     world.topics["t"] = {"a": 1}
     world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
     async with producer_of(world, max_async=2, retries=0, timeout=1) as producer:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from orbitmq import ConsumeFrom, Message, MessageQueue, PullConsumer
+from orbitmq import Message, MessageQueue
 from orbitmq.errors import ValidationError
 from orbitmq.testing import World
 
@@ -73,6 +74,8 @@ async def test_topics(orbitmq_world: World, kind: str) -> None:
         for name in names:
             with pytest.raises(ValidationError, match="topic must be a string"):
                 getattr(consumer, name)(wrong)
+    with pytest.raises(ValidationError, match="topic must be a string or a pattern of one"):
+        consumer.subscribe(re.compile(b"t.*"))
 
 
 async def test_messages_to_settle(orbitmq_world: World) -> None:
@@ -109,6 +112,11 @@ async def test_what_is_sent(orbitmq_world: World) -> None:
                 await producer.send(Message(topic, b"x"))
             with pytest.raises(ValidationError, match="topic must be a string"):
                 await producer.recall(topic, "handle")
+            with pytest.raises(ValidationError, match="handle must be a string"):
+                await producer.recall("t", topic)
+            if topic is not None:
+                with pytest.raises(ValidationError, match="done must be a function"):
+                    producer.submit(Message("t", b"x"), topic)
 
 
 async def ready(world: World) -> None:
@@ -117,11 +125,12 @@ async def ready(world: World) -> None:
 
 
 def consumer_of(world: World, kind: str) -> Any:
-    if kind == "pull":
-        return PullConsumer(
-            "cg", name_servers=world.name_server, runtime=world.runtime, consume_from=ConsumeFrom.FIRST
-        )
-    made = {"assigned": world.assigned_consumer, "simple": world.simple_consumer, "push": world.consumer}
+    made = {
+        "assigned": world.assigned_consumer,
+        "simple": world.simple_consumer,
+        "push": world.consumer,
+        "pull": world.pull_consumer,
+    }
     return made[kind]("cg")
 
 

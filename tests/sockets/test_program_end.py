@@ -61,7 +61,7 @@ SYNC = """
 
 
 @pytest.mark.behaviour("AS-15")
-@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger=60)", "max_in_flight=10"])
+@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger=1)", "max_in_flight=10"])
 def test_what_a_blocking_producer_submitted_is_sent_at_the_end(cluster: RunningCluster, options: str) -> None:
     topic = f"end-{len(options)}"
     assert run(SYNC.format(options=options, last="pass"), cluster.name_server, topic) == (0, "")
@@ -153,7 +153,7 @@ def test_a_blocking_consumer_commits_and_acknowledges_at_the_end(cluster: Runnin
 
 
 @pytest.mark.behaviour("AS-15")
-@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger=60)"])
+@pytest.mark.parametrize("options", ["", "auto_batch=AutoBatch(linger=1)"])
 @pytest.mark.parametrize("runner", ["asyncio.run", "asyncio.new_event_loop().run_until_complete"])
 def test_an_event_loop_that_ends_before_tells_how_many_are_unsent(
     cluster: RunningCluster, options: str, runner: str

@@ -40,7 +40,7 @@ def test_limits_of_popping_are_checked() -> None:
         FlowLimits(popped=0)
     for wrong in ({"pop_batch_size": 33}, {"pop_batch_size": 0}):
         with pytest.raises(ValidationError, match="pop_batch_size must be 1 to 32"):
-            ConsumerOptions(**wrong)
+            ConsumerOptions("g", **wrong)
     for seconds in (4.9, 301):
         with pytest.raises(ValidationError, match="pop_invisible_for must be 5 to 300"):
-            ConsumerOptions(pop_invisible_for=seconds)
+            ConsumerOptions("g", pop_invisible_for=seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -12,19 +12,8 @@ import orbitmq
 import orbitmq.sync
 from orbitmq import ValidationError
 from orbitmq.admin import Admin
-from orbitmq.client.consumer.options import (
-    AssignedKeywords,
-    AssignedOptions,
-    ConsumerKeywords,
-    ConsumerOptions,
-    PullConsumerOptions,
-    PullKeywords,
-    ReaderKeywords,
-    ReaderOptions,
-)
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
-from orbitmq.errors import ClientStateError
+from orbitmq.errors import ClientStateError, UnknownOptionError
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.simulated import simulated_runtime
 
@@ -61,22 +50,6 @@ def made(kind: type[Any], **options: Any) -> Any:
     if "Transaction" in kind.__name__:
         options["check"] = lambda message: None
     return kind("group", **options)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "options"),
-    [
-        (ProducerKeywords, ProducerOptions),
-        (ConsumerKeywords, ConsumerOptions),
-        (AssignedKeywords, AssignedOptions),
-        (PullKeywords, PullConsumerOptions),
-        (ReaderKeywords, ReaderOptions),
-    ],
-)
-def test_the_keywords_are_the_fields_of_the_options(keywords: Any, options: Any) -> None:
-    assert get_type_hints(keywords) == get_type_hints(options)
-    assert list(get_type_hints(keywords)) == list(get_type_hints(options))
-    assert not keywords.__required_keys__
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -166,6 +139,64 @@ def test_an_unknown_option_is_refused_and_the_nearest_named(
     for error in (ValidationError, TypeError):
         with pytest.raises(error, match=f"there is no option '{wrong}': did you mean '{nearest}'"):
             made(getattr(door, name), **{wrong: 3})
+
+
+@pytest.mark.parametrize("door", [orbitmq, orbitmq.sync])
+@pytest.mark.parametrize("name", [*CLASSES, "SimpleConsumer"])
+def test_a_constructor_shows_every_option_with_its_default(door: Any, name: str) -> None:
+    first, *options = inspect.signature(getattr(door, name)).parameters.values()
+    assert (first.name, first.kind) == ("topic" if name == "Reader" else "group", first.POSITIONAL_OR_KEYWORD)
+    for option in options:
+        assert option.kind is option.KEYWORD_ONLY
+        assert option.annotation is not option.empty
+        assert (option.default is option.empty) == (option.name == "check")
+
+
+@pytest.mark.parametrize("door", [orbitmq, orbitmq.sync])
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda door: door.Producer(), "group is missing"),
+        (lambda door: door.Reader(), "topic is missing"),
+        (lambda door: door.TransactionProducer("group"), "check is missing"),
+        (lambda door: door.Consumer("group", "host:9876"), "options are given by name.*'host:9876' has none"),
+        (lambda door: door.Consumer("group", group="group"), "options are given by name.*'group' has none"),
+    ],
+)
+def test_an_argument_that_is_missing_or_has_no_name_is_explained(door: Any, make: Any, text: str) -> None:
+    for error in (ValidationError, TypeError):
+        with pytest.raises(error, match=text):
+            make(door)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: orbitmq.AutoBatch(lingr=1), "no option 'lingr': did you mean 'linger'"),  # type: ignore[call-arg]
+        (lambda: orbitmq.FlowLimits(message=1), "no option 'message': did you mean 'messages'"),  # type: ignore[call-arg]
+        (lambda: Admin(timeot=3), "no option 'timeot': did you mean 'timeout'"),  # type: ignore[call-arg]
+        (lambda: Admin("h:1", "h:2"), "options are given by name.*'h:2' has none"),  # type: ignore[call-arg, arg-type]
+    ],
+)
+def test_options_of_nested_classes_and_of_admin_are_refused_alike(make: Any, text: str) -> None:
+    with pytest.raises(UnknownOptionError, match=text):
+        make()
+
+
+@pytest.mark.parametrize("wrong", [3, b"h:1", [3], {"h:1"}, object()])
+def test_name_servers_of_admin_are_a_text_or_a_list_of_them(wrong: Any) -> None:
+    with pytest.raises(ValidationError, match="name_servers must be a string or a list of strings"):
+        Admin(wrong)
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "SimpleConsumer"])
+def test_a_runtime_of_another_kind_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="runtime must be Runtime, got 3"):
+        made(getattr(orbitmq, name), runtime=3)
+
+
+def test_the_group_may_be_given_by_its_name() -> None:
+    assert orbitmq.Producer(group="by-name").group == "by-name"
 
 
 @pytest.mark.parametrize("name", CLASSES)

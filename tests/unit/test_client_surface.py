@@ -88,15 +88,24 @@ producer.submit(Message("t", b""), wrong=1)
 consumer = sync.Consumer("g")
 for message in consumer.messages(auto_ack=False): length: int = message
 consumer.run(print, batch="x")
+from orbitmq import Consumer, Producer
+Producer("g", retries="x")
+Producer(group="g", timeout=1)
+Consumer("g", invisible_s=3)
+from orbitmq.testing import World
+async def in_a_test(world: World) -> None:
+    world.producer(timeot=1)
+    length: int = world.consumer("g")
+    world.reader("t", follow=True)
 """
 
 
-def test_mypy_sees_the_types_of_the_blocking_clients(tmp_path: Path) -> None:
-    """Their methods are made from the async ones: a wrong call of each kind is found."""
+def test_mypy_sees_the_types_of_constructors_and_of_blocking_clients(tmp_path: Path) -> None:
+    """Constructors are made from options, blocking methods from async ones: wrong calls of each are found."""
     program = tmp_path / "wrong.py"
     program.write_text(WRONG)
     found = {int(line.split(":")[1]) for line in mypy_strict(program).splitlines() if ": error:" in line}
-    assert found == {2, 4, 5, 6, 7, 9, 10}
+    assert found == {2, 4, 5, 6, 7, 9, 10, 12, 14, 17, 18}
 
 
 def test_importing_the_package_loads_nothing_else() -> None:

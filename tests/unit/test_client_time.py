@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq import AutoBatch, Consumer, Message, Producer, PullConsumer, SimpleConsumer, ValidationError
+from orbitmq.admin import Admin
 from orbitmq.durations import instant, instant_ms, milliseconds, seconds
 
 NAN, INF = float("nan"), float("inf")
@@ -50,6 +51,8 @@ def test_a_duration_out_of_its_range_names_field_range_and_unit(wrong: Any) -> N
         (lambda: Producer("g", timeout=3000), "for 3,000 milliseconds write 3"),
         (lambda: Producer("g", attempt_timeout=1500), r"for 1,500 milliseconds write 1\.5"),
         (lambda: AutoBatch(linger=100), r"for 100 milliseconds write 0\.1"),
+        (lambda: AutoBatch(linger=5), r"for 5 milliseconds write 0\.005"),
+        (lambda: Admin(timeout=3000), "for 3,000 milliseconds write 3"),
         (lambda: Consumer("g", failure_pause=1000), "for 1,000 milliseconds write 1"),
         (lambda: Consumer("g", close_timeout=10_000), "for 10,000 milliseconds write 10"),
         (lambda: Consumer("g", consume_timeout=900_000), "for 900,000 milliseconds write 900"),

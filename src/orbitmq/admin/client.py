@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.broker_admin import BrokerAdmin
@@ -12,13 +13,35 @@ from orbitmq.admin.messages import MessageAdmin
 from orbitmq.admin.timers import TimerAdmin
 from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.core.name_servers import NameServers, name_servers_of
-from orbitmq.durations import Duration, milliseconds, seconds
+from orbitmq.client.keywords import takes
+from orbitmq.client.ranges import check_options
+from orbitmq.durations import Duration, milliseconds
 from orbitmq.errors import ValidationError
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.transport.client import RemotingClient
 
 TIMEOUT_S = 5.0
-MAX_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminOptions:
+    name_servers: str | Sequence[str] | None = field(default=None, kw_only=False)
+    timeout: Duration = TIMEOUT_S
+    runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        given = self.name_servers
+        if given is None or isinstance(given, str):
+            return
+        if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+            raise ValidationError(f"name_servers must be a string or a list of strings, got {given!r:.80}")
+
+    @property
+    def text(self) -> str | None:
+        """The name servers as one text."""
+        given = self.name_servers
+        return given if given is None or isinstance(given, str) else ";".join(given)
 
 
 class Admin:
@@ -44,31 +67,26 @@ class Admin:
             status = await admin.topics.status("flights")
             for queue in status.whole():
                 print(queue.queue, queue.count)
+
+    Args:
+        name_servers: "host:port;host:port" or a list of such addresses, an address server's URL or
+            ``dns://name:port``; without it what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+        timeout: limit of each request, in seconds or as a timedelta.
+        runtime: the machine; the real one by default.
+
+    Raises:
+        ValidationError: not an address, or the timeout is not 0.001 to 600 s.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Iterable[str] | None = None,
-        *,
-        runtime: Runtime | None = None,
-        timeout: Duration = TIMEOUT_S,
-    ) -> None:
-        """``name_servers``: "host:port;host:port" or such addresses, an address server's URL or
-        ``dns://name:port``; without it what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``. ``timeout``:
-        limit of each request, in seconds or as a timedelta.
-
-        Raises:
-            ValidationError: not an address, or the timeout is not above 0 to 3,600 s.
-        """
-        text = name_servers if isinstance(name_servers, str | None) else ";".join(name_servers)
-        used = runtime or system_runtime()
-        source = name_servers_of(text, used.host)
+    @takes(AdminOptions)
+    def __init__(self, settings: AdminOptions) -> None:
+        used = settings.runtime or system_runtime()
+        source = name_servers_of(settings.text, used.host)
         if not source:
             raise ValidationError("no name server is given; expected host:port;host:port")
         self._client = RemotingClient(used)
         self._name_servers = NameServers(self._client, source)
-        timeout_s = seconds("timeout", timeout, 0, MAX_TIMEOUT_S, above=True)
-        asking = Asking(self._client, self._name_servers, milliseconds(timeout_s))
+        asking = Asking(self._client, self._name_servers, milliseconds(settings.timeout))
         self.brokers = BrokerAdmin(asking)
         self.topics = TopicAdmin(asking)
         self.groups = GroupAdmin(asking)

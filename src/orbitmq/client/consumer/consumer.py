@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from orbitmq.client.consumer.direct import consume_directly
 from orbitmq.client.consumer.group_consumer import GroupConsumer
@@ -24,11 +24,11 @@ from orbitmq.client.consumer.handling import (
     serve_batches,
 )
 from orbitmq.client.consumer.mode import ConsumeMode
-from orbitmq.client.consumer.options import ConsumerKeywords, ConsumerOptions
+from orbitmq.client.consumer.options import ConsumerOptions
 from orbitmq.client.consumer.redelivery import restore_topic
 from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.hooks import around_listener
-from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.keywords import takes
 from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import ReceivedMessage
@@ -110,9 +110,8 @@ class Consumer(GroupConsumer):
         runtime: the machine; the real one by default.
     """
 
-    @shows_keywords(ConsumerOptions)
-    def __init__(self, group: str, **options: Unpack[ConsumerKeywords]) -> None:
-        settings = options_of(ConsumerOptions, options)
+    @takes(ConsumerOptions)
+    def __init__(self, settings: ConsumerOptions) -> None:
         mode = ConsumeMode(
             settings.ordered,
             settings.broadcast,
@@ -121,7 +120,7 @@ class Consumer(GroupConsumer):
             settings.offsets_folder,
             as_seconds(settings.consume_timeout),
         )
-        super().__init__(group, settings, mode)
+        super().__init__(settings.group, settings, mode)
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         self._handlers = TopicHandlers(self._user_code.as_async)
         # What `run` calls now.

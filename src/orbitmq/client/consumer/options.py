@@ -1,10 +1,14 @@
-"""What consumers can be asked for."""
+"""The options of consumers and readers.
+
+The options of a client are the parameters of its constructor, whose class explains them. They have no text
+of their own: editors would show it instead of the client's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TypeAlias, TypedDict
+from dataclasses import dataclass, field, fields
+from typing import TypeAlias
 
 from orbitmq.client.consumer.allocation import Allocation, ByBroker, average
 from orbitmq.client.consumer.assignment_watch import QueuesChanged
@@ -32,21 +36,9 @@ def checked_start(consume_from: object) -> None:
         raise ValidationError(f"consume_from must be one of {names}, got {consume_from!r}")
 
 
-class MemberKeywords(TypedDict, total=False):
-    """The keywords that every kind of consumer has."""
-
-    name_servers: str | None
-    client_id: str | None
-    consume_from: ConsumeFrom
-    namespace: str
-    namespace_v2: str
-    client: ClientInstance | None
-    runtime: Runtime | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """:class:`MemberKeywords` with their defaults."""
+    """What every kind of consumer takes."""
 
     name_servers: str | None = None
     client_id: str | None = None
@@ -57,37 +49,17 @@ class MemberOptions:
     runtime: Runtime | None = None
 
 
-class PullingKeywords(MemberKeywords, total=False):
-    """The keywords of consumers that pull queues of their own."""
-
-    consume_timestamp: datetime | None
-    pull_batch_size: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullingOptions(MemberOptions):
-    """:class:`PullingKeywords` with their defaults."""
+    """What consumers take that pull queues of their own."""
 
     consume_timestamp: datetime | None = None
     pull_batch_size: int = 32
 
 
-class SharingKeywords(PullingKeywords, total=False):
-    """The keywords of consumers that share the queues with the other members of their group."""
-
-    limits: FlowLimits | None
-    max_reconsume_times: int
-    allocate: Allocation | ByBroker
-    consume_timeout: Duration
-    hooks: Sequence[ConsumeHook]
-    trace: bool | str
-    on_assigned: QueuesChanged | None
-    on_revoked: QueuesChanged | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingOptions(PullingOptions):
-    """:class:`SharingKeywords` with their defaults."""
+    """What consumers take that share the queues with the other members of their group."""
 
     limits: FlowLimits | None = None
     max_reconsume_times: int = -1
@@ -99,28 +71,9 @@ class SharingOptions(PullingOptions):
     on_revoked: QueuesChanged | None = None
 
 
-class ConsumerKeywords(SharingKeywords, total=False):
-    """The keywords of :class:`~orbitmq.client.consumer.consumer.Consumer`, which says what they mean."""
-
-    concurrency: int
-    pop_batch_size: int
-    pop_invisible_for: Duration
-    ordered: bool
-    failure_pause: Duration
-    broadcast: bool
-    offsets_folder: str | None
-    close_timeout: Duration
-    middleware: Sequence[ConsumeMiddleware]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(SharingOptions):
-    """:class:`ConsumerKeywords` with their defaults, checked.
-
-    Raises:
-        ValidationError: an option is out of its range; the text names it and the range.
-    """
-
+    group: str = field(kw_only=False)
     concurrency: int = 20
     pop_batch_size: int = 32
     pop_invisible_for: Duration = 60.0
@@ -145,16 +98,9 @@ class ConsumerOptions(SharingOptions):
                 raise ValidationError(f"{name} must be a function of a list of queues, got {callback!r}")
 
 
-class PullKeywords(SharingKeywords, total=False):
-    """The keywords of :class:`~orbitmq.client.consumer.pull.PullConsumer`, which says what they mean."""
-
-    auto_commit: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerOptions(SharingOptions):
-    """:class:`PullKeywords` with their defaults."""
-
+    group: str = field(kw_only=False)
     auto_commit: bool = True
 
     def __post_init__(self) -> None:
@@ -163,37 +109,22 @@ class PullConsumerOptions(SharingOptions):
 
     def as_consumer(self) -> ConsumerOptions:
         """The options of a consumer of the group that are meant by these."""
-        return ConsumerOptions(**{field.name: getattr(self, field.name) for field in fields(SharingOptions)})
-
-
-class AssignedKeywords(PullingKeywords, total=False):
-    """The keywords of :class:`~orbitmq.client.consumer.assigned.AssignedConsumer`."""
+        shared = {each.name: getattr(self, each.name) for each in fields(SharingOptions)}
+        return ConsumerOptions(self.group, **shared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedOptions(PullingOptions):
-    """:class:`AssignedKeywords` with their defaults."""
+    group: str = field(kw_only=False)
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
         check_options(self)
 
 
-class SimpleKeywords(MemberKeywords, total=False):
-    """The keywords of :class:`~orbitmq.client.consumer.simple.SimpleConsumer`."""
-
-    invisible_for: Duration
-    ordered: bool
-    concurrency: int
-    batch_size: int
-    renew_for: Duration
-    close_timeout: Duration
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleOptions(MemberOptions):
-    """:class:`SimpleKeywords` with their defaults."""
-
+    group: str = field(kw_only=False)
     invisible_for: Duration = 60.0
     ordered: bool = False
     concurrency: int = 20
@@ -214,30 +145,9 @@ Start: TypeAlias = ConsumeFrom | datetime | Mapping[MessageQueue, int]
 BrokerChanged: TypeAlias = Callable[[str, Exception | None], object]
 
 
-class ReaderKeywords(TypedDict, total=False):
-    """The keywords of :class:`~orbitmq.client.consumer.reader.Reader`, which says what they mean."""
-
-    start: Start
-    tags: str
-    sql: str | None
-    follow: bool
-    on_broker: BrokerChanged | None
-    name_servers: str | None
-    client_id: str | None
-    namespace: str
-    namespace_v2: str
-    client: ClientInstance | None
-    runtime: Runtime | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """:class:`ReaderKeywords` with their defaults, checked.
-
-    Raises:
-        ValidationError: an option is out of its range; the text names it and the range.
-    """
-
+    topic: str = field(kw_only=False)
     start: Start = ConsumeFrom.FIRST
     tags: str = "*"
     sql: str | None = None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Unpack
 
 from orbitmq.client.consumer.delivery import Held
 from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.mode import ConsumeMode
-from orbitmq.client.consumer.options import PullConsumerOptions, PullKeywords
+from orbitmq.client.consumer.options import PullConsumerOptions
 from orbitmq.client.consumer.pop_queue import PopQueue
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.keywords import takes
 from orbitmq.client.ranges import check_number
 from orbitmq.client.validation import check_offset, check_queue
 from orbitmq.durations import Duration, as_seconds
@@ -66,16 +65,15 @@ class PullConsumer(GroupConsumer):
         runtime: the machine; the real one by default.
     """
 
-    @shows_keywords(PullConsumerOptions)
-    def __init__(self, group: str, **options: Unpack[PullKeywords]) -> None:
-        settings = options_of(PullConsumerOptions, options)
+    @takes(PullConsumerOptions)
+    def __init__(self, settings: PullConsumerOptions) -> None:
         mode = ConsumeMode(
             max_reconsume_times=settings.max_reconsume_times,
             consume_timeout_s=as_seconds(settings.consume_timeout),
             pulls=True,
             auto_commit=settings.auto_commit,
         )
-        super().__init__(group, settings.as_consumer(), mode)
+        super().__init__(settings.group, settings.as_consumer(), mode)
         # What polls gave since one began last.
         self._given: Held = []
 

@@ -12,6 +12,7 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus, QueueOffset
 from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.keywords import refuses_unknown
 from orbitmq.client.ranges import check_number
 from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.model import ReceivedMessage
@@ -23,6 +24,7 @@ log = logging.getLogger("orbitmq.client")
 IDLE_PULL_MS = 900
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
     """When a queue is not pulled for a while, because the listener is behind.

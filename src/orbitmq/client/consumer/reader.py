@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 from orbitmq.client.consumer.membership import Membership
-from orbitmq.client.consumer.options import MemberOptions, ReaderKeywords, ReaderOptions, Start
+from orbitmq.client.consumer.options import MemberOptions, ReaderOptions, Start
 from orbitmq.client.consumer.ready import ReadyLine
 from orbitmq.client.core.broker_calls import PullOptions, PullStatus
-from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.keywords import takes
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.durations import since_1970_ms
@@ -91,9 +91,9 @@ class Reader(InBlock):
         topic: the topic that is read.
     """
 
-    @shows_keywords(ReaderOptions)
-    def __init__(self, topic: str, **options: Unpack[ReaderKeywords]) -> None:
-        settings = self._settings = options_of(ReaderOptions, options)
+    @takes(ReaderOptions)
+    def __init__(self, settings: ReaderOptions) -> None:
+        self._settings = settings
         self._membership = membership = Membership(
             TOOLS_GROUP,  # every broker has it, so that reading makes no new group
             MemberOptions(
@@ -105,7 +105,7 @@ class Reader(InBlock):
                 runtime=settings.runtime,
             ),
         )
-        self.topic = topic
+        self.topic = topic = settings.topic
         self._full_topic = membership.full_topic(topic)
         self._wanted = membership.wanted(settings.tags, settings.sql)
         self._client, self._calls = membership.client, membership.calls
@@ -213,7 +213,7 @@ class Reader(InBlock):
             ClientStateError: the reader is not running.
         """
         self._life.check_here()
-        start = ReaderOptions(start=start).start  # checked
+        start = ReaderOptions(self.topic, start=start).start  # checked
         if isinstance(start, Mapping):
             return dict(start)
         route = await self._client.find_route(self._full_topic, for_send=False)

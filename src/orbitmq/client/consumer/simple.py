@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Unpack
 
 from orbitmq.client.consumer.admin_requests import PopMember
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
@@ -20,13 +19,13 @@ from orbitmq.client.consumer.handling import (
 )
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases, give_back
 from orbitmq.client.consumer.membership import Membership
-from orbitmq.client.consumer.options import SimpleKeywords, SimpleOptions
+from orbitmq.client.consumer.options import SimpleOptions
 from orbitmq.client.consumer.receiving import PAUSE_S, Receiving
 from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.consumer.topic_patterns import LOOK_EVERY_S, TopicPatterns
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
-from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.keywords import takes
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_number
@@ -90,10 +89,10 @@ class SimpleConsumer(InBlock):
         runtime: the machine; the real one by default.
     """
 
-    @shows_keywords(SimpleOptions)
-    def __init__(self, group: str, **options: Unpack[SimpleKeywords]) -> None:
-        settings = self._settings = options_of(SimpleOptions, options)
-        self._membership = membership = Membership(group, settings)
+    @takes(SimpleOptions)
+    def __init__(self, settings: SimpleOptions) -> None:
+        self._settings = settings
+        self._membership = membership = Membership(settings.group, settings)
         self.group = group = membership.group
         self._client = membership.client
         self._clock = self._client.runtime.clock

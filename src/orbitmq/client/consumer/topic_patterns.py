@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from orbitmq.client.consumer.membership import Membership
-from orbitmq.errors import OrbitError
+from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.reserved import NAMESPACE_SEPARATOR, REPLY_TOPIC_SUFFIX, is_system_topic, topic_fault
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode
@@ -49,8 +49,10 @@ class TopicPatterns:
         """Look for topics that match from the next :meth:`look` on.
 
         Raises:
-            ValidationError: the tags or the expression cannot be right.
+            ValidationError: the tags or the expression cannot be right, or the pattern is one of bytes.
         """
+        if not isinstance(pattern.pattern, str):
+            raise ValidationError(f"topic must be a string or a pattern of one, got {pattern!r:.80}")
         self._membership.wanted(tags, sql)
         self._wanted[pattern] = tags, sql
         self._found.setdefault(pattern, set())

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from orbitmq.client.keywords import refuses_unknown
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer.open_batch import PLAIN_ITEM_BYTES, Item, OpenBatch, plain_body, share
 from orbitmq.client.producer.request import Outgoing, OutgoingFactory
@@ -33,13 +34,14 @@ _ALONE = frozenset(
 SendBatch = Callable[[Outgoing], Awaitable[SendResult]]
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class AutoBatch:
     """How sends are collected.
 
     Attributes:
-        linger: the longest that a message waits for others; 0 waits for the current iteration of the loop
-            only.
+        linger: the longest that a message waits for others, 1 s at most; 0 waits for the current iteration of
+            the loop only.
         max_bytes: a batch of this size goes out at once. Larger messages go alone.
         max_messages: as does one of so many messages.
     """

@@ -1,10 +1,13 @@
-"""What a producer, and what one send of it, can be asked for."""
+"""The options of producers and of one send.
+
+The options of a client are the parameters of its constructor, whose class explains them. They have no text
+of their own: editors would show it instead of the client's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -25,47 +28,9 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import MAX_IN_FLIGHT
 
 
-class ProducerKeywords(TypedDict, total=False):
-    """The keywords of :class:`~orbitmq.client.producer.producer.Producer`, which says what they mean."""
-
-    name_servers: str | None
-    client_id: str | None
-    timeout: Duration
-    attempt_timeout: Duration | None
-    retries: int
-    async_retries: int
-    retry_codes: Collection[int]
-    retry_not_stored_ok: bool
-    max_message_bytes: int
-    compress_from_bytes: int
-    compression: CompressionType
-    compression_level: int
-    send_latency_fault_enable: bool
-    fault_profile: str
-    start_detector_enable: bool
-    auto_batch: AutoBatch | None
-    hooks: Sequence[SendHook]
-    middleware: Sequence[SendMiddleware]
-    trace: bool | str
-    namespace: str
-    namespace_v2: str
-    max_in_flight: int | None
-    max_in_flight_bytes: int
-    max_async: int
-    callback_threads: int
-    default_topic_queues: int
-    client: ClientInstance | None
-    runtime: Runtime | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """:class:`ProducerKeywords` with their defaults, checked.
-
-    Raises:
-        ValidationError: an option is out of its range; the text names it and the range.
-    """
-
+    group: str = field(kw_only=False)
     name_servers: str | None = None
     client_id: str | None = None
     timeout: Duration = 3.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import Hooks, SendOne, around_sends
-from orbitmq.client.keywords import options_of, shows_keywords
+from orbitmq.client.keywords import takes
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
@@ -22,21 +22,14 @@ from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
 from orbitmq.client.producer.flow import PacedKernel
 from orbitmq.client.producer.inner import make_tracer
 from orbitmq.client.producer.open_batch import plain_body
-from orbitmq.client.producer.options import (
-    PLAIN,
-    PLAIN_SUBMITTED,
-    ProducerKeywords,
-    ProducerOptions,
-    SendOptions,
-    in_ms,
-)
+from orbitmq.client.producer.options import PLAIN, PLAIN_SUBMITTED, ProducerOptions, SendOptions, in_ms
 from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash, queue_of
 from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.producer.request_reply import Replies
 from orbitmq.client.producer.send import RetryOptions, SendKernel
 from orbitmq.client.producer.taken import taken
 from orbitmq.client.producer.unsent import Unsent
-from orbitmq.client.ranges import check_number
+from orbitmq.client.ranges import check_kind, check_number
 from orbitmq.client.validation import (
     check_batch,
     check_group,
@@ -47,7 +40,7 @@ from orbitmq.client.validation import (
     check_topic,
 )
 from orbitmq.durations import Duration, milliseconds
-from orbitmq.errors import ClientStateError
+from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
@@ -106,12 +99,14 @@ class Producer(InBlock):
         runtime: the machine; the real one by default.
     """
 
-    @shows_keywords(ProducerOptions)
-    def __init__(self, group: str, **options: Unpack[ProducerKeywords]) -> None:
-        check_group(group)
-        settings = options_of(ProducerOptions, options)
+    @takes(ProducerOptions)
+    def __init__(self, settings: ProducerOptions) -> None:
+        self._set_up(settings)
+
+    def _set_up(self, settings: ProducerOptions) -> None:
+        check_group(settings.group)
         self._namespace = Namespace(settings.namespace)
-        self.group = group = self._namespace.full(group)
+        self.group = group = self._namespace.full(settings.group)
         check_group(group)
         self._max_message_bytes = settings.max_message_bytes
         self._timeout_ms = milliseconds(settings.timeout)
@@ -330,9 +325,12 @@ class Producer(InBlock):
 
         Raises:
             SendError: 50,000 submitted sends are under way already (kind TOO_MANY_REQUESTS).
-            ValidationError: with ``auto_batch``, at once; otherwise it is the result.
+            ValidationError: ``done`` is no function. With ``auto_batch``, also a message that cannot be sent;
+                otherwise that is the result.
         """
         self._life.check_loop()
+        if done is not None and not callable(done):
+            raise ValidationError(f"done must be a function of a result and an error, got {done!r:.80}")
         batches = self._batches
         if self._life.running:
             self._unsent.watch(self._background)
@@ -381,6 +379,7 @@ class Producer(InBlock):
         self._life.check_loop()
         limit_ms = in_ms(timeout) or self._timeout_ms
         check_topic(topic)
+        check_kind("handle", handle, str)
         topic = self._namespace.full(topic)
         await self._kernel.route(topic, self._client.now_ms())
         return await BrokerCalls(self._client).recall(self.group, topic, handle, limit_ms)

@@ -7,16 +7,17 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Unpack
+from typing import Any
 
 import msgspec
 
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import EndTransactionContext
-from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.keywords import takes
 from orbitmq.client.model import SendResult, SendStatus
-from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions, SendOptions, in_ms
+from orbitmq.client.producer.options import ProducerOptions, SendOptions, in_ms
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.taken import taken
 from orbitmq.client.validation import check_is_message
@@ -96,6 +97,16 @@ class Transaction:
         self.state = TransactionState.UNKNOWN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionOptions(ProducerOptions):
+    check: Check
+
+    def __post_init__(self) -> None:
+        ProducerOptions.__post_init__(self)
+        if not callable(self.check):
+            raise ValidationError(f"check must be a function of the half message, got {self.check!r}")
+
+
 class TransactionProducer(Producer):
     """A producer of transactions.
 
@@ -117,12 +128,10 @@ class TransactionProducer(Producer):
         options: as for :class:`~orbitmq.client.producer.producer.Producer`.
     """
 
-    @shows_keywords(ProducerOptions)
-    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerKeywords]) -> None:
-        if not callable(check):
-            raise ValidationError(f"check must be a function of the half message, got {check!r}")
-        super().__init__(group, **options)
-        self._check_transaction = check
+    @takes(TransactionOptions)
+    def __init__(self, settings: TransactionOptions) -> None:
+        self._set_up(settings)
+        self._check_transaction = settings.check
 
     async def start(self) -> None:
         await super().start()
