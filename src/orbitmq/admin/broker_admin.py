@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.brokers import states
 from orbitmq.admin.model import BrokerInfo, BrokerState
@@ -17,6 +18,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
 
+@checks_arguments
 class BrokerAdmin:
     """Operations on brokers; ``Admin.brokers`` is one."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from orbitmq.admin.answers import Answers, Partial
+from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.asking import NOT_DONE, Asking, no_master
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant, instant_ms
@@ -75,6 +76,7 @@ class RedriveJob:
     problem: str | None
 
 
+@checks_arguments
 class DeadLetterAdmin:
     """Operations on dead letters, in all clusters: at each master, or who has the copy of a lost one.
 

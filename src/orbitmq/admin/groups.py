@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.asking import NOT_DONE, Asking
 from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.model import BrokerInfo
@@ -135,6 +136,7 @@ class Move:
     to: int
 
 
+@checks_arguments
 class GroupAdmin:
     """Operations on consumer groups, in all clusters: at each master, or who has the copy of a lost one."""
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.client.observe.trace_steps import TraceStep, steps
@@ -29,6 +30,7 @@ MAX_TIME_MS = 2**63 - 1
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
+@checks_arguments
 class MessageAdmin:
     """Operations on stored messages; ``Admin.messages`` is one. No group's progress is touched."""
 
@@ -94,10 +96,8 @@ class MessageAdmin:
             TopicNotFoundError: no broker has ``topic``.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        if not key or " " in key:
-            raise ValidationError(f"one key is needed, not empty and without spaces, got {key!r}")
-        if max_messages < 1:
-            raise ValidationError(f"max_messages must be 1 or more, got {max_messages}")
+        if " " in key:
+            raise ValidationError(f"key must be one key, without spaces, got {key!r:.80}")
         begin_ms = 0 if begin is None else instant_ms("begin", begin)
         end_ms = MAX_TIME_MS if end is None else instant_ms("end", end)
         return await self._query(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orbitmq.admin.answers import Partial
+from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant
@@ -79,6 +80,7 @@ class TimerMessage:
     stored: ReceivedMessage
 
 
+@checks_arguments
 class TimerAdmin:
     """Timers of all brokers; ``Admin.timers`` is one.
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.model import QueueStatus, RouteEntry
 from orbitmq.durations import instant
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+@checks_arguments
 class TopicAdmin:
     """Operations on topics; ``Admin.topics`` is one."""
 
