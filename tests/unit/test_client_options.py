@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import orbitmq
+import orbitmq.admin
 import orbitmq.sync
 from orbitmq import ValidationError
 from orbitmq.admin import Admin
@@ -77,10 +78,29 @@ def test_the_blocking_clients_have_the_signatures_of_the_core(name: str) -> None
             assert yielded(ours.return_annotation) == yielded(theirs), method
 
 
-@pytest.mark.parametrize("name", [*CLASSES, "Admin"])
+PARTS = ["BrokerAdmin", "TopicAdmin", "GroupAdmin", "MessageAdmin", "DeadLetterAdmin", "TimerAdmin"]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_blocking_operations_are_those_of_the_async_admin(name: str) -> None:
+    core, blocking = getattr(orbitmq.admin, name), getattr(orbitmq.sync, name)
+    assert set(methods(core)) == set(methods(blocking))
+    for method, function in methods(core).items():
+        assert inspect.signature(getattr(blocking, method)) == inspect.signature(function), method
+
+
+async def test_the_blocking_admin_has_the_parts_of_the_async_one() -> None:
+    core, blocking = Admin(runtime=simulated_runtime()), orbitmq.sync.Admin(runtime=simulated_runtime())
+    assert inspect.signature(Admin) == inspect.signature(orbitmq.sync.Admin)
+    parts = {name: type(value).__name__ for name, value in vars(core).items() if name[0] != "_"}
+    assert sorted(parts.values()) == sorted(PARTS)
+    assert parts == {name: type(value).__name__ for name, value in vars(blocking).items() if name[0] != "_"}
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "Admin", *PARTS])
 def test_every_public_method_is_documented_and_typed(name: str) -> None:
-    kinds = [Admin] if name == "Admin" else [getattr(orbitmq, name), getattr(orbitmq.sync, name)]
-    for kind in kinds:
+    home = orbitmq.admin if name.endswith("Admin") else orbitmq
+    for kind in (getattr(home, name), getattr(orbitmq.sync, name)):
         assert inspect.getdoc(kind)
         for method, function in methods(kind).items():
             assert inspect.getdoc(function), f"{kind.__module__}.{name}.{method} has no docstring"

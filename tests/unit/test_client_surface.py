@@ -97,6 +97,16 @@ async def in_a_test(world: World) -> None:
     world.producer(timeot=1)
     length: int = world.consumer("g")
     world.reader("t", follow=True)
+from orbitmq.admin import Admin
+async def administrate(admin: Admin) -> None:
+    Admin(timeot=1)
+    await admin.topics.create("t", queue=1)
+    number: int = await admin.topics.list()
+with sync.Admin("h:1", timeout=1) as blocking:
+    number = blocking.topics.list()
+    blocking.topics.create("t", queues="x")
+    blocking.groups.lag(topic="t")
+    print(blocking.topics.list(cluster="c")[0].upper())
 """
 
 
@@ -105,7 +115,7 @@ def test_mypy_sees_the_types_of_constructors_and_of_blocking_clients(tmp_path: P
     program = tmp_path / "wrong.py"
     program.write_text(WRONG)
     found = {int(line.split(":")[1]) for line in mypy_strict(program).splitlines() if ": error:" in line}
-    assert found == {2, 4, 5, 6, 7, 9, 10, 12, 14, 17, 18}
+    assert found == {2, 4, 5, 6, 7, 9, 10, 12, 14, 17, 18, 22, 23, 24, 26, 27, 28}
 
 
 def test_importing_the_package_loads_nothing_else() -> None:

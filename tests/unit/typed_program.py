@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import orbitmq.sync as sync
@@ -35,6 +36,7 @@ from orbitmq import (
     UnreadableMessage,
     consistent_hash,
 )
+from orbitmq.admin import Admin, BrokerInfo, GroupSettings, Partial, QueueLag, QueueStatus
 from orbitmq.errors import Attempt, SendErrorKind
 from orbitmq.testing import World
 
@@ -121,6 +123,30 @@ async def consume() -> None:
             print(each.message_id)
         offsets: dict[MessageQueue, int] = await looking.offsets(ConsumeFrom.LAST)
         print(offsets)
+
+
+async def administrate() -> None:
+    async with Admin([SERVERS], timeout=timedelta(seconds=2)) as admin:
+        brokers: list[str] = [
+            *await admin.topics.create("orders", queues=4, attributes={"message.type": "FIFO"})
+        ]
+        await admin.groups.create("billing", GroupSettings(max_retries=3))
+        lag: Partial[Sequence[QueueLag]] = await admin.groups.lag("billing")
+        behind: int = sum(each.lag for each in lag.whole())
+        print(brokers, behind, [each.reason for each in lag.left_out])
+        message: ReceivedMessage = await admin.messages.get("0A0000020000", topic="orders")
+        print(message.born_at, (await admin.dead_letters.show("billing")).found.count)
+
+
+def administrate_without_asyncio() -> None:
+    with sync.Admin(SERVERS, timeout=2) as admin:
+        brokers: Sequence[BrokerInfo] = admin.brokers.list()
+        names: Sequence[str] = admin.topics.create("orders", queues=4)
+        status: Partial[Sequence[QueueStatus]] = admin.topics.status("orders")
+        print([each.address for each in brokers], names, [each.count for each in status.whole()])
+        for job in admin.dead_letters.redrive("billing", rate=100, dry_run=True):
+            state: str = job.state
+            print(state, job.started)
 
 
 def blocking() -> None:

@@ -1,4 +1,4 @@
-"""The clients for programs without asyncio: the same API, the same core, on an event loop of their own.
+"""The clients and the operations library for programs without asyncio, each on an event loop of its own.
 
 ::
 
@@ -12,15 +12,31 @@ Every client starts one background thread. All methods may be called from any th
 that runs on that thread. A plain handler runs in another one, and may close it.
 """
 
+from orbitmq.sync.admin import (
+    Admin,
+    BrokerAdmin,
+    DeadLetterAdmin,
+    GroupAdmin,
+    MessageAdmin,
+    TimerAdmin,
+    TopicAdmin,
+)
 from orbitmq.sync.consumers import AssignedConsumer, Consumer, PullConsumer, Reader, SimpleConsumer
 from orbitmq.sync.producer import Producer, TransactionProducer
 
 __all__ = [
+    "Admin",
     "AssignedConsumer",
+    "BrokerAdmin",
     "Consumer",
+    "DeadLetterAdmin",
+    "GroupAdmin",
+    "MessageAdmin",
     "Producer",
     "PullConsumer",
     "Reader",
     "SimpleConsumer",
+    "TimerAdmin",
+    "TopicAdmin",
     "TransactionProducer",
 ]

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from orbitmq.client.consumer import assigned, consumer, pull, reader, simple
+from orbitmq.client.consumer import assigned, consumer, pull, simple
 from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.producer import producer
 from orbitmq.errors import ClientStateError
@@ -25,7 +25,8 @@ Grouped = (
     | pull.PullConsumer
     | simple.SimpleConsumer
 )
-C = TypeVar("C", bound=Grouped | reader.Reader)
+C = TypeVar("C", bound="Core")
+S = TypeVar("S", bound="StartedCore")
 G = TypeVar("G", bound=Grouped)
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +42,7 @@ def blocking(
     """The method of a blocking client that waits for this async one: the same parameters, result and text."""
 
     @wraps(method)
-    def wait(self: BlockingClient[Any], /, *args: P.args, **options: P.kwargs) -> R:
+    def wait(self: OnLoop, /, *args: P.args, **options: P.kwargs) -> R:
         loop = self._running()
         work: Coroutine[Any, Any, R] = getattr(self._core, method.__name__)(*args, **options)
         return loop.wait(work)
@@ -53,7 +54,7 @@ def on_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
     """The method of a blocking client that calls this plain one on the client's event loop."""
 
     @wraps(method)
-    def call(self: BlockingClient[Any], /, *args: P.args, **options: P.kwargs) -> R:
+    def call(self: OnLoop, /, *args: P.args, **options: P.kwargs) -> R:
         function: Callable[..., R] = getattr(self._core, method.__name__)
         return self._running().call(function, *args, **options)
 
@@ -111,23 +112,43 @@ def _nothing() -> None:
     return None
 
 
+class Core(Protocol):
+    """What each async client has."""
+
+    async def close(self) -> None: ...
+
+
+class StartedCore(Core, Protocol):
+    """An async client that is started."""
+
+    async def start(self) -> None: ...
+
+
+class OnLoop(Protocol):
+    """A blocking client, or a part of one: calls go to the core, on the loop."""
+
+    @property
+    def _core(self) -> Any: ...
+
+    def _running(self) -> LoopThread: ...
+
+
 class BlockingClient(Generic[C]):
     """Life of a client on its own loop.
 
     Args:
         core: the async client, not started.
+        name: how errors and the thread call the client.
     """
 
-    def __init__(self, core: C) -> None:
+    def __init__(self, core: C, name: str) -> None:
         self._core = core
+        self._name = name
         self._loop: LoopThread | None = None
         self._not_at_end: Callable[[], object] = _nothing
 
-    @property
-    def _name(self) -> str:
-        """How errors and the thread call the client."""
-        core = self._core
-        return core.topic if isinstance(core, reader.Reader) else core.group
+    async def _begin(self) -> None:
+        """What the core does first."""
 
     def start(self) -> None:
         """Start the background thread and the client.
@@ -137,7 +158,7 @@ class BlockingClient(Generic[C]):
         """
         loop = LoopThread(f"orbitmq-{self._name}")
         try:
-            loop.wait(self._core.start())
+            loop.wait(self._begin())
         except BaseException:
             loop.stop()
             raise
@@ -224,8 +245,18 @@ class BlockingClient(Generic[C]):
                 loop.wait(source.aclose())
 
 
-class GroupClient(BlockingClient[G]):
+class StartedClient(BlockingClient[S]):
+    """A client whose core is started first."""
+
+    async def _begin(self) -> None:
+        await self._core.start()
+
+
+class GroupClient(StartedClient[G]):
     """A client that belongs to a group."""
+
+    def __init__(self, core: G) -> None:
+        super().__init__(core, core.group)
 
     @property
     def group(self) -> str:

@@ -11,8 +11,8 @@ from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.consumer.shutdown import first_signal_calls
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.sync.blocking import (
-    BlockingClient,
     GroupClient,
+    StartedClient,
     blocking,
     iterating,
     made_as,
@@ -202,7 +202,7 @@ class AssignedConsumer(GroupClient[assigned.AssignedConsumer]):
     offset_by_time = blocking(assigned.AssignedConsumer.offset_by_time)
 
 
-class Reader(BlockingClient[reader.Reader]):
+class Reader(StartedClient[reader.Reader]):
     """Reads a topic without a group; see :class:`orbitmq.Reader`.
 
     Takes the same arguments, and raises the same errors.
@@ -210,8 +210,9 @@ class Reader(BlockingClient[reader.Reader]):
 
     @made_as(reader.Reader)
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(reader.Reader(*args, **options))
-        self.topic = self._core.topic
+        core = reader.Reader(*args, **options)
+        super().__init__(core, core.topic)
+        self.topic = core.topic
 
     messages = iterating(reader.Reader.messages)
     batches = iterating(reader.Reader.batches)

@@ -1,0 +1,109 @@
+"""The blocking operations library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from orbitmq import admin
+from orbitmq.runtime.loop_thread import LoopThread
+from orbitmq.sync.blocking import BlockingClient, blocking, made_as
+
+A = TypeVar("A")
+
+
+class _Part(Generic[A]):
+    """The operations on one kind of thing, on the loop of the :class:`Admin` that has them."""
+
+    def __init__(self, core: A, running: Callable[[], LoopThread]) -> None:
+        self._core = core
+        self._running = running
+
+
+class BrokerAdmin(_Part[admin.BrokerAdmin]):
+    """See :class:`orbitmq.admin.BrokerAdmin`."""
+
+    list = blocking(admin.BrokerAdmin.list)
+    states = blocking(admin.BrokerAdmin.states)
+    without_master = blocking(admin.BrokerAdmin.without_master)
+    settings = blocking(admin.BrokerAdmin.settings)
+    change_settings = blocking(admin.BrokerAdmin.change_settings)
+
+
+class TopicAdmin(_Part[admin.TopicAdmin]):
+    """See :class:`orbitmq.admin.TopicAdmin`."""
+
+    list = blocking(admin.TopicAdmin.list)
+    route = blocking(admin.TopicAdmin.route)
+    create = blocking(admin.TopicAdmin.create)
+    would_hide = blocking(admin.TopicAdmin.would_hide)
+    delete = blocking(admin.TopicAdmin.delete)
+    status = blocking(admin.TopicAdmin.status)
+
+
+class GroupAdmin(_Part[admin.GroupAdmin]):
+    """See :class:`orbitmq.admin.GroupAdmin`."""
+
+    list = blocking(admin.GroupAdmin.list)
+    show = blocking(admin.GroupAdmin.show)
+    lag = blocking(admin.GroupAdmin.lag)
+    create = blocking(admin.GroupAdmin.create)
+    delete = blocking(admin.GroupAdmin.delete)
+    plan_to_time = blocking(admin.GroupAdmin.plan_to_time)
+    plan_to_first = blocking(admin.GroupAdmin.plan_to_first)
+    plan_to_last = blocking(admin.GroupAdmin.plan_to_last)
+    plan = blocking(admin.GroupAdmin.plan)
+    move = blocking(admin.GroupAdmin.move)
+    clone = blocking(admin.GroupAdmin.clone)
+
+
+class MessageAdmin(_Part[admin.MessageAdmin]):
+    """See :class:`orbitmq.admin.MessageAdmin`."""
+
+    get = blocking(admin.MessageAdmin.get)
+    find = blocking(admin.MessageAdmin.find)
+    trace = blocking(admin.MessageAdmin.trace)
+    by_unique_id = blocking(admin.MessageAdmin.by_unique_id)
+
+
+class DeadLetterAdmin(_Part[admin.DeadLetterAdmin]):
+    """See :class:`orbitmq.admin.DeadLetterAdmin`."""
+
+    list = blocking(admin.DeadLetterAdmin.list)
+    show = blocking(admin.DeadLetterAdmin.show)
+    redrive = blocking(admin.DeadLetterAdmin.redrive)
+    redrives = blocking(admin.DeadLetterAdmin.redrives)
+    pause = blocking(admin.DeadLetterAdmin.pause)
+    resume = blocking(admin.DeadLetterAdmin.resume)
+    stop = blocking(admin.DeadLetterAdmin.stop)
+
+
+class TimerAdmin(_Part[admin.TimerAdmin]):
+    """See :class:`orbitmq.admin.TimerAdmin`."""
+
+    list = blocking(admin.TimerAdmin.list)
+    show = blocking(admin.TimerAdmin.show)
+    cancel = blocking(admin.TimerAdmin.cancel)
+
+
+class Admin(BlockingClient[admin.Admin]):
+    """Operations on the cluster behind some name servers; see :class:`orbitmq.admin.Admin`.
+
+    Takes the same arguments, has the same parts, and raises the same errors::
+
+        with Admin("127.0.0.1:9876") as admin:
+            admin.topics.create("flights", queues=8)
+            for queue in admin.topics.status("flights").whole():
+                print(queue.queue, queue.count)
+    """
+
+    @made_as(admin.Admin)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        core = admin.Admin(*args, **options)
+        super().__init__(core, "admin")
+        self.brokers = BrokerAdmin(core.brokers, self._running)
+        self.topics = TopicAdmin(core.topics, self._running)
+        self.groups = GroupAdmin(core.groups, self._running)
+        self.messages = MessageAdmin(core.messages, self._running)
+        self.dead_letters = DeadLetterAdmin(core.dead_letters, self._running)
+        self.timers = TimerAdmin(core.timers, self._running)
