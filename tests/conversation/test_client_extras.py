@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import running, until
 
-from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendResult
+from orbitmq import (
+    AssignedConsumer,
+    ConsumeFrom,
+    Consumer,
+    Message,
+    Producer,
+    Reader,
+    ReceivedMessage,
+    SendResult,
+)
 from orbitmq.client.hooks import EndTransactionContext, SendHook
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.producer.transactional import TransactionProducer, TransactionState
@@ -222,9 +231,8 @@ async def test_the_end_of_a_transaction_is_shown_to_hooks_and_traced(runtime: Si
             (ids[0], "t", "COMMIT_MESSAGE", False),
             (ids[1], "t", "ROLLBACK_MESSAGE", False),
         ]
-        async with AssignedConsumer("audit", consume_from=ConsumeFrom.FIRST, **options) as audit:
-            audit.assign(await audit.queues(TRACE))
-            text = "".join([message.body.decode() for message in await audit.poll()])
+        async with Reader(TRACE, **options) as traces:
+            text = "".join([message.body.decode() async for message in traces])
         found = [record.split("\x01") for record in text.split("\x02") if record]
         assert [record[11] for record in found if record[0] == "Pub"] == ["1", "1"]
         ends = [record for record in found if record[0] == "EndTransaction"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import consumer_of, running, until
 
-from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
+from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, Reader, ReceivedMessage
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.consumer.offsets import LocalOffsets
 from orbitmq.cluster.local import LocalCluster
@@ -359,10 +359,8 @@ async def test_what_an_ordered_group_gives_up_is_a_dead_letter_at_once_on_a_real
                 await runtime.clock.sleep(0.05)
             await runtime.clock.sleep(1)
         assert seen == [b"bad"] * 3 + [b"good"]
-        async with AssignedConsumer("audit", **options) as audit:
-            audit.assign(await audit.queues("%DLQ%cg"))
-            (dead,) = await audit.poll()
-        assert dead.body == b"bad"
+        async with Reader("%DLQ%cg", name_servers=cluster.name_server, runtime=runtime) as dead:
+            assert [message.body async for message in dead] == [b"bad"]
 
 
 @pytest.mark.behaviour("CR-05")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import consumer_of, never, running, until
 
-from orbitmq import ConsumeFrom, Message, MessageQueue, ReceivedMessage, Settled
+from orbitmq import ConsumeFrom, Message, MessageQueue, Reader, ReceivedMessage, Settled
 from orbitmq.client.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType
 from orbitmq.errors import ClientStateError
 from orbitmq.message.properties import encode_properties, parse_properties
@@ -372,14 +372,9 @@ async def test_an_ordered_handler_says_how_long_its_queue_pauses(world: Any) -> 
 
 
 async def test_a_message_that_was_only_read_cannot_be_settled(world: Any) -> None:
-    from orbitmq import AssignedConsumer
-
     one_queue(world, 1)
-    async with AssignedConsumer(
-        "audit", name_servers=world.name_servers, runtime=world.runtime, consume_from=ConsumeFrom.FIRST
-    ) as reader:
-        reader.assign(await reader.queues("t"))
-        (message,) = await reader.poll()
+    async with Reader("t", name_servers=world.name_servers, runtime=world.runtime) as reader:
+        (message,) = [message async for message in reader]
         with pytest.raises(ClientStateError, match="not a consumer's delivery"):
             message.ack()
 

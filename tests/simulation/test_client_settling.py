@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.seeds import seeds
 
-from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, Settled
+from orbitmq import ConsumeFrom, Consumer, Message, Producer, Reader, ReceivedMessage, Settled
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.testing import SimulatedRuntime
 
@@ -133,12 +133,8 @@ async def test_every_message_ends(runtime: SimulatedRuntime, way: str) -> None:
         assert handled.wrong == []
         assert handled.deliveries > MESSAGES
         await runtime.clock.sleep(120)
-        async with AssignedConsumer("audit", **options) as audit:
-            audit.assign(await audit.queues("%DLQ%cg"))
-            dead: list[ReceivedMessage] = []
-            while found := await audit.poll(timeout=1):
-                dead += found
-        assert {int(message.body) for message in dead} == handled.dead
+        async with Reader("%DLQ%cg", name_servers=cluster.name_server, runtime=runtime) as dead:
+            assert {int(message.body) async for message in dead} == handled.dead
 
 
 async def _later(runtime: SimulatedRuntime, member: Any) -> None:

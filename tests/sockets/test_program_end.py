@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orbitmq import ConsumeFrom, MessageQueue
-from orbitmq.sync import AssignedConsumer, PullConsumer
+from orbitmq import ConsumeFrom
+from orbitmq.sync import PullConsumer, Reader
 from orbitmq.testing import RunningCluster, running_cluster
 
 COUNT = 500
@@ -35,13 +35,8 @@ def run(text: str, name_server: str, topic: str, **environment: str) -> tuple[in
 
 
 def stored(cluster: RunningCluster, topic: str) -> list[bytes]:
-    found: list[bytes] = []
-    with AssignedConsumer("reader", name_servers=cluster.name_server) as consumer:
-        consumer.assign([MessageQueue(topic, "broker-a", number) for number in range(4)])
-        consumer.seek_to_begin()
-        while messages := consumer.poll(1000, timeout=0.5):
-            found += [message.body for message in messages]
-    return found
+    with Reader(topic, name_servers=cluster.name_server) as reader:
+        return [message.body for message in reader]
 
 
 SYNC = """

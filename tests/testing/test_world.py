@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq import AssignedConsumer, Message, MessageQueue, SendError
+from orbitmq import Message, SendError
 from orbitmq.testing import Keep, World
 
 
-async def bodies(consumer: AssignedConsumer, queue: MessageQueue) -> list[bytes]:
-    consumer.assign([queue])
-    await consumer.seek_to_begin(queue)
-    got: list[bytes] = []
-    while messages := await consumer.poll(100, timeout=0.5):
-        got += [message.body for message in messages]
-    return got
+async def bodies(world: World) -> list[bytes]:
+    async with world.reader("t") as reader:
+        return [message.body async for message in reader]
 
 
 async def test_an_hour_of_virtual_time_is_not_waited_for(orbitmq_world: World) -> None:
@@ -38,15 +34,14 @@ async def test_what_was_acknowledged_outlives_a_power_loss(orbitmq_world: World,
         with pytest.raises(SendError):
             await producer.send(Message("t", b"lost"), queue=queue)
         await world.start_broker("broker-a")
-        async with world.assigned_consumer() as consumer:
-            assert await bodies(consumer, queue) == sent
+        assert await bodies(world) == sent
 
 
 @pytest.mark.orbitmq(settings={"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"})
 async def test_what_was_not_synced_is_lost_and_the_dead_broker_acts_no_more(orbitmq_world: World) -> None:
     world = orbitmq_world
     async with world.producer() as producer, world.admin() as admin:
-        queue = (await producer.send(Message("t", b"in the page cache"))).queue
+        await producer.send(Message("t", b"in the page cache"))
         world.crash("broker-a")
         before = world.machines["broker-a"].disk.used_bytes()
         await world.until(lambda: not world.brokers)
@@ -54,8 +49,7 @@ async def test_what_was_not_synced_is_lost_and_the_dead_broker_acts_no_more(orbi
         assert world.machines["broker-a"].disk.used_bytes() == before
         assert await admin.brokers.list() == []
         await world.start_broker("broker-a")
-        async with world.assigned_consumer() as consumer:
-            assert await bodies(consumer, queue) == []
+        assert await bodies(world) == []
 
 
 @pytest.mark.orbitmq(brokers=2)
