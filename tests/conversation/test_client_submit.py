@@ -132,6 +132,20 @@ async def test_callbacks_in_threads_are_called_with_results_and_errors(world: An
     assert [type(error) for error in heard[5:]] == [SendError]
 
 
+@pytest.mark.parametrize("options", [{}, {"callback_threads": 1}, {"auto_batch": AutoBatch()}])
+async def test_a_callback_that_raises_is_logged_and_changes_no_result(
+    world: Any, options: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raising(result: SendResult | None, error: Exception | None) -> None:
+        raise ValueError("of the callback")
+
+    async with producer_of(world, **options) as producer:
+        results = await asyncio.gather(*(producer.submit(Message("t", b"x"), raising) for _ in range(3)))
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    failures = [each for each in caplog.records if "of a send failed" in each.getMessage()]
+    assert [str(each.exc_info and each.exc_info[1]) for each in failures] == ["of the callback"] * 3
+
+
 def system_submitted(threads: int) -> callbacks.Submitted:
     return callbacks.Submitted(system_runtime().threads.pool(threads))
 

@@ -116,6 +116,7 @@ async def consume() -> None:
         for each in await simple.receive(16, wait=timedelta(seconds=5)):
             outcome: Settled = await simple.ack(each)
             print(outcome)
+        await simple.subscribe("refunds", sql="amount > 10")
     async with AssignedConsumer("reader") as reader:
         reader.assign(await reader.queues("orders"))
     async with Reader("orders", start=datetime(2026, 1, 1, tzinfo=UTC), follow=True) as looking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable
 from contextlib import suppress
 
 from orbitmq.client.consumer.admin_requests import PushMember
@@ -250,7 +251,9 @@ class GroupConsumer(InBlock):
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None) -> Checked:
+    def subscribe(
+        self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None
+    ) -> Awaitable[None]:
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 
 from orbitmq.client.consumer.admin_requests import PopMember
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
@@ -173,7 +173,9 @@ class SimpleConsumer(InBlock):
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None) -> Checked:
+    def subscribe(
+        self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None
+    ) -> Awaitable[None]:
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:
