@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from orbitmq.message.model import UnreadableMessage as UnreadableMessage
     from orbitmq.message.settling import Settled as Settled
     from orbitmq.message.sysflag import CompressionType as CompressionType
+    from orbitmq.runtime.seam import Runtime as Runtime
     from orbitmq.transport.errors import TransportError as TransportError
 
 _HOMES = {
@@ -94,6 +95,7 @@ _HOMES = {
     "Reader": "orbitmq.client.consumer.reader",
     "ReceivedMessage": "orbitmq.message.model",
     "ReplyTimeoutError": "orbitmq.errors",
+    "Runtime": "orbitmq.runtime.seam",
     "Selector": "orbitmq.client.producer.queue_choice",
     "SendContext": "orbitmq.client.hooks",
     "SendError": "orbitmq.errors",

@@ -24,6 +24,7 @@ from orbitmq import (
     PullConsumer,
     Reader,
     ReceivedMessage,
+    Runtime,
     SendContext,
     SendError,
     SendHook,
@@ -181,6 +182,12 @@ def blocking() -> None:
             print(len(batch))
 
 
+async def bill(name_servers: str, runtime: Runtime | None = None) -> None:
+    async with Producer("billing", name_servers=name_servers, runtime=runtime) as producer:
+        await producer.send(Message("bills", b"11"))
+
+
 async def in_a_test(orbitmq_world: World) -> None:
+    await bill(orbitmq_world.name_server, orbitmq_world.runtime)
     async with orbitmq_world.producer(timeout=1) as producer:
         await producer.send(Message("orders", b"10"))
