@@ -18,6 +18,7 @@ from tests.sockets.conftest import Command
 
 from orbitmq import Message
 from orbitmq.admin import Admin
+from orbitmq.admin.client import AdminOptions
 from orbitmq.cli import group_offsets
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.message.model import MessageQueue
@@ -102,7 +103,9 @@ def orbitmq(
     """The command in an empty folder; broker-b stands still."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-    monkeypatch.setitem(Admin.__init__.__kwdefaults__, "timeout", TIMEOUT_MS / 1000)
+    defaults = AdminOptions.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "timeout", TIMEOUT_MS / 1000)
     cluster.freeze()
     yield command
     cluster.thaw()
