@@ -1,0 +1,104 @@
+"""One gRPC call, as the services see it: nothing here knows HTTP/2, nothing knows messages.
+
+The transport (``connection.py``) makes a :class:`Call` of each stream and gives it to the handler that a
+:class:`Service` names for its method.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from enum import IntEnum
+from typing import Protocol, TypeAlias
+
+
+class GrpcStatus(IntEnum):
+    """How a call ends, as gRPC numbers it."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class CallError(Exception):
+    """Ends a call with a gRPC status.
+
+    Attributes:
+        status: the status.
+        message: what the client reads beside it.
+    """
+
+    def __init__(self, status: GrpcStatus, message: str) -> None:
+        super().__init__(f"{status.name}: {message}")
+        self.status = status
+        self.message = message
+
+
+class Call(Protocol):
+    """One call of a client.
+
+    Attributes:
+        method: ``SendMessage``: what follows /apache.rocketmq.v2.MessagingService/ in the path.
+        metadata: the request's headers, their names in lower case.
+        authority: the address as the client wrote it, host:port.
+        peer: the client's address, host:port.
+        local: our side's address, host:port.
+        timeout_ms: from the header grpc-timeout; None when there is none.
+        gone: set when the client reset the stream, when its connection ended, or at the call's deadline.
+    """
+
+    method: str
+    metadata: Mapping[str, str]
+    authority: str
+    peer: str
+    local: str
+    timeout_ms: int | None
+    gone: asyncio.Event
+
+    async def read(self) -> bytes | None:
+        """The next request message, unpacked; None at the end of the client's side.
+
+        Raises:
+            CallError: the call is gone, or the message cannot be unpacked.
+        """
+        ...
+
+    async def write(self, message: bytes) -> None:
+        """Send one response message; waits while the client's window is full.
+
+        Raises:
+            CallError: CANCELLED when the call is gone.
+        """
+        ...
+
+
+# Returning ends the call with OK, a CallError with its status, any other exception with INTERNAL.
+Handler: TypeAlias = Callable[[Call], Awaitable[None]]
+
+
+class Service(Protocol):
+    """What a gRPC client can ask.
+
+    Attributes:
+        handlers: by method. A method that is missing is answered UNIMPLEMENTED, naming itself.
+    """
+
+    handlers: Mapping[str, Handler]
+
+    async def stop(self) -> None:
+        """End what waits; called once, while the connections still work."""
+        ...
