@@ -43,8 +43,8 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 def broker_settings(folder: str) -> list[str]:
-    """Flags of a broker on loopback, on any free port for slaves."""
-    settings = (f"storePathRootDir={folder}", "brokerIP1=127.0.0.1", "haListenPort=0")
+    """Flags of a broker on loopback, on any free port for slaves and gRPC clients on its own."""
+    settings = (f"storePathRootDir={folder}", "brokerIP1=127.0.0.1", "haListenPort=0", "grpcServerPort=0")
     return [flag for setting in settings for flag in ("--set", setting)]
 
 

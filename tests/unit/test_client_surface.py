@@ -136,8 +136,15 @@ def test_errors_can_be_copied_and_pickled() -> None:
         assert (str(same), same.kind, same.topic, same.code) == ("text", error.kind, "t", 3)
 
 
-# Never reach a user, as little as private ones: the command line's own, and the test loop's.
-INTERNAL_ERRORS = {"UsageError", "FormatError", "SimulationStuckError"}
+# Never reach a user, as little as private ones: the command line's own, the test loop's, gRPC's.
+INTERNAL_ERRORS = {
+    "UsageError",
+    "FormatError",
+    "SimulationStuckError",
+    "CallError",
+    "Http2Error",
+    "NotGrpcError",
+}
 
 
 def test_one_root_for_every_error_that_can_be_caught() -> None:

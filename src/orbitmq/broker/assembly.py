@@ -139,6 +139,8 @@ def assemble(
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
     attached = [attach(host) for attach in (*FEATURES, *extensions)]
+    for each in attached:
+        doors.takers.update(each.takers)
     status = [each.status for each in attached]
     added = [family for each in attached for family in each.families]
     inside = [*families(services, services_of_doors, status), *added]

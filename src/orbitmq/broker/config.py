@@ -121,6 +121,10 @@ class BrokerConfig(Settings):
     broker_ip2: str = setting("", "brokerIP2", _host_or_none)
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
     bind_address: str = setting("0.0.0.0", "bindAddress", bind_host)  # noqa: S104 - RocketMQ's default
+    grpc_server_port: int = setting(8081, "grpcServerPort", number(0, 65535))
+    tls_cert_path: str = setting("", "tlsCertPath", path)
+    tls_key_path: str = setting("", "tlsKeyPath", path)
+    tls_test_mode: bool = setting(True, "tlsTestModeEnable", flag)
     namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)
     name_servers_by_dns: bool = setting(False, "fetchNameSrvAddrByDnsLookup", flag)
     update_name_servers_ms: int = setting(120_000, "updateNameServerAddrPeriod", number(1000, _DAY_MS))
@@ -333,6 +337,7 @@ class BrokerConfig(Settings):
         config, warnings = cls(broker_config_path=path).loaded(conf, overrides or {})
         protection.check(conf, overrides or {}, is_open=config.allow_open)
         _check_name_servers(config)
+        _check_certificate(config)
         _refuse_not_built(conf, overrides or {})
         warnings += advice(config)
         if config.broker_role == "SLAVE":
@@ -377,6 +382,14 @@ def _check_name_servers(config: BrokerConfig) -> None:
     if config.name_servers_by_http and not config.namesrv_addr and not config.address_server_domain:
         key = "fetchNamesrvAddrByAddressServer"
         raise ConfigError(key, "true", "rmqAddressServerDomain to name the address server")
+
+
+def _check_certificate(config: BrokerConfig) -> None:
+    """Refuse half a pair."""
+    pair = {"tlsCertPath": config.tls_cert_path, "tlsKeyPath": config.tls_key_path}
+    for key, other in (("tlsCertPath", "tlsKeyPath"), ("tlsKeyPath", "tlsCertPath")):
+        if pair[key] and not pair[other]:
+            raise ConfigError(key, pair[key], f"{other} beside it")
 
 
 _ROLES = "give each broker of the name a brokerRole and a brokerId"

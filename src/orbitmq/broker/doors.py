@@ -16,7 +16,7 @@ from orbitmq.broker.handlers.router import Router
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreError
-from orbitmq.transport.server import RemotingServer, ServerConnection
+from orbitmq.transport.server import RemotingServer, ServerConnection, Taker
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
@@ -32,6 +32,7 @@ class Doors:
 
     Attributes:
         server: the broker's port, once it listens.
+        takers: of connections that begin with these bytes instead of a frame: doors of extensions.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
     """
@@ -41,6 +42,7 @@ class Doors:
         self._config = config
         self._on_closed: Callable[[ServerConnection], None] | None = None
         self._vip_server: RemotingServer | None = None
+        self.takers: dict[bytes, Taker] = {}
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
@@ -59,7 +61,13 @@ class Doors:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
     def _make_server(self) -> RemotingServer:
-        return RemotingServer(self._runtime, self._handle, on_close=self._closed, on_chunk=self._on_chunk)
+        return RemotingServer(
+            self._runtime,
+            self._handle,
+            on_close=self._closed,
+            on_chunk=self._on_chunk,
+            takers=self.takers,
+        )
 
     async def listen_vip(self, port: int) -> None:
         """Listen on the VIP port too, where older clients send; without it they fall back."""

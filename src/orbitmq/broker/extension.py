@@ -7,13 +7,14 @@ called once, before the broker starts.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.role import Role
+from orbitmq.transport.server import Taker
 
 ChangeRole: TypeAlias = Callable[[Role], Awaitable[None]]
 HandOver: TypeAlias = Callable[[], Awaitable[None]]
@@ -44,12 +45,14 @@ class Attachment:
         families: handlers of request codes; a code that the broker has too is answered here.
         hand_over: awaited at a clean stop while everything still works. It has to keep a limit of its own.
         status: its lines of brokerStatus.
+        takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
     """
 
     components: Sequence[Component] = ()
     families: Sequence[Family] = ()
     hand_over: HandOver | None = None
     status: Status = dict
+    takers: Mapping[bytes, Taker] = field(default_factory=dict)
 
 
 Extension: TypeAlias = Callable[[Host], Attachment]

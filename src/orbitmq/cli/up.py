@@ -110,7 +110,12 @@ async def _run(
     async with cluster:
         if as_json:
             print_json(
-                {"name_server": cluster.name_server, "brokers": dict(cluster.brokers), "root": root},
+                {
+                    "name_server": cluster.name_server,
+                    "brokers": dict(cluster.brokers),
+                    "grpc": cluster.grpc,
+                    "root": root,
+                },
                 one_line=True,
             )
         else:
@@ -140,6 +145,7 @@ def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> 
     print(f"  export NAMESRV_ADDR={cluster.name_server}")
     print("  orbitmq send greetings 'Hello, world'")
     print("  orbitmq receive greetings\n")
+    print(f"Clients of RocketMQ 5: gRPC {cluster.grpc}")
     print("Ctrl-C stops everything.", flush=True)
 
 

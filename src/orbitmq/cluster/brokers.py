@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.replication.attach import attach
+from orbitmq.gateway.attach import attach as gateway
+from orbitmq.replication.attach import attach as replication
 from orbitmq.runtime import Runtime
 
 
 def make_broker(runtime: Runtime, config: BrokerConfig) -> Broker:
     """The broker that ``orbitmq broker`` runs; nothing starts yet."""
-    return Broker(runtime, config, extensions=[attach])
+    return Broker(runtime, config, extensions=[replication, gateway])

@@ -67,8 +67,14 @@ def broker_settings(
     name_servers: str,
     more: Mapping[str, str],
     host: str = HOST,
+    grpc_port: int = 0,
 ) -> dict[str, str]:
-    """A broker.conf for one broker on ``host``; ``more`` wins, but does not make a slave a master."""
+    """A broker.conf for one broker on ``host``; ``more`` wins, but does not make a slave a master.
+
+    Args:
+        grpc_port: for gRPC beside the own port, which serves it too; 0: none, as brokers of one machine
+            cannot share one.
+    """
     settings = {
         "brokerClusterName": cluster,
         "brokerName": member.group,
@@ -77,6 +83,7 @@ def broker_settings(
         "bindAddress": host,
         "listenPort": str(port),
         "haListenPort": str(ha_port),
+        "grpcServerPort": str(grpc_port),
         "namesrvAddr": name_servers,
         "storePathRootDir": posixpath.join(root, member.name),
         "slaveReadEnable": "true",

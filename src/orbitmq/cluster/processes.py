@@ -16,8 +16,9 @@ from orbitmq.cluster.layout import (
     settings_of_all,
     wait_until_live,
 )
+from orbitmq.message.numbers import whole_number
 from orbitmq.runtime import Runtime, system_runtime
-from orbitmq.runtime.ports import free_ports, is_free, release
+from orbitmq.runtime.ports import claim, free_ports, is_free, release
 from orbitmq.runtime.processes import ChildProcess, ProcessError
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
@@ -26,6 +27,8 @@ from orbitmq.wire.addresses import joined
 MODULE = "orbitmq.cli.main"
 READY_SECONDS = 30.0
 STOP_SECONDS = 15.0
+# Where clients of RocketMQ 5 look for a proxy.
+GRPC_PORT = 8081
 
 
 class ProcessCluster:
@@ -72,6 +75,7 @@ class ProcessCluster:
         self._ready_seconds = ready_seconds
         self._arguments: dict[str, list[str]] = {}
         self._addresses: dict[str, str] = {}
+        self._grpc_port = 0
         self.processes: dict[str, ChildProcess] = {}
 
     async def __aenter__(self) -> ProcessCluster:
@@ -90,6 +94,11 @@ class ProcessCluster:
     def brokers(self) -> Mapping[str, str]:
         """Address of every broker by its name."""
         return dict(self._addresses)
+
+    @property
+    def grpc(self) -> str:
+        """Where gRPC clients find the first broker: port 8081 if that was free, else the broker's own."""
+        return joined(HOST, self._grpc_port) if self._grpc_port else next(iter(self._addresses.values()))
 
     def settings_file(self, name: str) -> str:
         """The broker.conf of a broker: one that was lost starts again with it."""
@@ -115,6 +124,7 @@ class ProcessCluster:
         ports = free_ports(2 * len(self._members) + 1)
         self._claimed = list(ports)
         self._name_server_port = self._name_server_port or ports.pop()
+        self._claim_grpc_port()
         self._write_settings(ports)
         try:
             await asyncio.gather(*(self._launch(name) for name in self._arguments))
@@ -146,6 +156,16 @@ class ProcessCluster:
         await self._launch(name)
         await self._until_ready()
 
+    def _claim_grpc_port(self) -> None:
+        given = self._settings.get("grpcServerPort")
+        if given is not None:
+            self._grpc_port = whole_number(given, 65535) or 0
+            return
+        wanted = range(GRPC_PORT, GRPC_PORT + 1)
+        if is_free(GRPC_PORT, HOST) and claim(wanted):
+            self._claimed.append(GRPC_PORT)
+            self._grpc_port = GRPC_PORT
+
     def _write_settings(self, ports: list[int]) -> None:
         name_server = {
             "listenPort": str(self._name_server_port),
@@ -163,6 +183,7 @@ class ProcessCluster:
                 root=self._root,
                 name_servers=self.name_server,
                 more=self._settings,
+                grpc_port=0 if self._arguments.keys() - {"nameserver"} else self._grpc_port,
             )
             self._arguments[name] = ["broker", "-c", self._write(name, settings)]
             self._addresses[name] = joined(settings["brokerIP1"], settings["listenPort"])

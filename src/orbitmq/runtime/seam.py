@@ -144,8 +144,12 @@ class Files(Protocol):
         """``count`` bytes of a file from ``offset`` on, fewer where it ends."""
         ...
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace ``path`` as a whole: temporary file, fsync, rename, fsync of the folder."""
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
+        """Replace ``path`` as a whole: temporary file, fsync, rename, fsync of the folder.
+
+        Args:
+            private: only this user may read it.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None: ...

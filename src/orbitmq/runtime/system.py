@@ -135,12 +135,16 @@ class SystemFiles:
             file.seek(offset)
             return file.read(count)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         folder = os.path.dirname(os.path.abspath(path))
         self.make_dirs(folder)
         temporary = f"{path}.tmp"
         try:
-            with open(temporary, "wb") as file:
+            # One that a crash left may be open to others.
+            if private:
+                self.remove(temporary)
+            mode = 0o600 if private else 0o666
+            with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
                 file.write(data)
                 if sync:
                     file.flush()

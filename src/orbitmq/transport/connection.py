@@ -19,7 +19,7 @@ from orbitmq.wire import connection as protocol
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.wire.connection import NEVER, RECEIVE_BUFFER_BYTES, ChunkHook, Opaques, RemotingConnection
-from orbitmq.wire.errors import FrameError, RemotingError, WireError
+from orbitmq.wire.errors import FrameError, OtherProtocolError, RemotingError, WireError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 
 if TYPE_CHECKING:
@@ -167,6 +167,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._protocol.drop()
                     break
                 command = self._protocol.next_command()
+        except OtherProtocolError as error:
+            if not self.hand_over(error.first, error.received):
+                self._refuse(error.kind, str(error))
         except FrameError as error:
             self._refuse(error.kind, str(error))
         except Exception as error:
@@ -182,6 +185,10 @@ class Connection(asyncio.BufferedProtocol):
             self._corked = False
             if self._out:
                 self._flush()
+
+    def hand_over(self, first: bytes, received: bytes) -> bool:
+        """Let another protocol have the transport, when there is one that begins with ``first``."""
+        return False
 
     def _refuse(self, reason: str, detail: str) -> None:
         self._note(logging.WARNING, reason, "disconnecting %s: %s: %s", self.remote_address, reason, detail)

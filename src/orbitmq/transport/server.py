@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
@@ -22,6 +22,8 @@ IDLE_SECONDS = 120.0  # NettyServerConfig.serverChannelMaxIdleTimeSeconds
 IDLE_CHECKS = 4
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
+# Given a transport and what has come on it, it takes both: another protocol on the same port.
+Taker: TypeAlias = Callable[[asyncio.Transport, bytes], None]
 
 
 class ServerConnection(Connection):
@@ -54,6 +56,15 @@ class ServerConnection(Connection):
         super().connection_lost(exc)
         self._server.lost(self)
 
+    def hand_over(self, first: bytes, received: bytes) -> bool:
+        taker, transport = self._server.takers.get(first), self._transport
+        if taker is None or transport is None:
+            return False
+        # For the server this connection is gone; the transport is open.
+        self.connection_lost(None)
+        taker(transport, received)
+        return True
+
 
 class RemotingServer:
     """Serves the remoting protocol on one port.
@@ -68,6 +79,8 @@ class RemotingServer:
             not take: a whole one is then handled the ordinary way (and the hook called again behind it), a
             part is kept for the next read. The buffer is valid during the call only.
         max_connections: more are refused with a log line; 0 means no limit.
+        takers: of connections that begin with these bytes instead of a frame (:data:`OTHER_PROTOCOLS`); may
+            change at any time.
         idle_seconds: a connection without any traffic for so long is closed (within a quarter more).
     """
 
@@ -83,11 +96,13 @@ class RemotingServer:
         limits: Limits | None = None,
         max_connections: int = 0,
         idle_seconds: float = IDLE_SECONDS,
+        takers: Mapping[bytes, Taker] | None = None,
     ) -> None:
         self._runtime = runtime
         self._endpoint = Endpoint(
             runtime, handle, on_chunk, limits or Limits(max_frame_bytes=max_frame_bytes)
         )
+        self.takers: Mapping[bytes, Taker] = {} if takers is None else takers
         self._on_open = on_open
         self._on_close = on_close
         self._max_connections = max_connections
@@ -186,4 +201,4 @@ class RemotingServer:
                     connection.abort()
 
 
-__all__ = ["Answer", "Limits", "RemotingServer", "ServerConnection"]
+__all__ = ["Answer", "Limits", "RemotingServer", "ServerConnection", "Taker"]

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
-from orbitmq.wire.errors import FrameError, RemotingError
+from orbitmq.wire.errors import FrameError, OtherProtocolError, RemotingError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, body_of, decode_frame, impossible_length
 from orbitmq.wire.scan import IMPOSSIBLE, border_in
 
@@ -26,6 +26,15 @@ RECEIVE_BUFFER_BYTES: Final = 260 * 1024
 # From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
 OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
 NEVER: Final = float("inf")
+TLS: Final = b"\x16"
+HTTP2: Final = b"PRI "
+# What a connection may begin with that is no frame: what is said of it, and the kind of fault.
+OTHER_PROTOCOLS: Final = {
+    TLS: ("TLS is not enabled here", "it starts a TLS handshake"),
+    HTTP2: ("gRPC is not served here", "it speaks HTTP/2"),
+    b"PROX": ("that is not enabled here", "it sends a PROXY protocol header"),
+    b"\r\n\r\n": ("that is not enabled here", "it sends a PROXY protocol header"),
+}
 
 _NOTHING = memoryview(b"")
 
@@ -174,7 +183,7 @@ class RemotingConnection(Generic[W]):
             self._position = stop
             return decode_frame(buffer, position, stop)
         if stop == IMPOSSIBLE:
-            raise self._impossible(buffer, position)
+            raise self._impossible(buffer, position, end)
         self._keep(buffer, position, end)
         return None
 
@@ -186,12 +195,12 @@ class RemotingConnection(Generic[W]):
         self._buffer = _NOTHING
         self._position = self._end = 0
 
-    def _impossible(self, buffer: memoryview, position: int) -> FrameError:
-        first = bytes(buffer[position : position + 4])
-        if not self._framed and first[:1] == b"\x16":
-            return FrameError("TLS is not enabled here", "it starts a TLS handshake")
-        if not self._framed and first in (b"PROX", b"\r\n\r\n"):
-            return FrameError("that is not enabled here", "it sends a PROXY protocol header")
+    def _impossible(self, buffer: memoryview, position: int, end: int) -> FrameError:
+        head = bytes(buffer[position : position + 4])
+        if not self._framed:
+            for first, (text, kind) in OTHER_PROTOCOLS.items():
+                if head.startswith(first):
+                    return OtherProtocolError(text, kind, first, bytes(buffer[position:end]))
         return impossible_length(buffer, position, self._max_frame_bytes)
 
     def _keep(self, buffer: memoryview, position: int, end: int) -> None:

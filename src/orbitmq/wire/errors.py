@@ -21,6 +21,20 @@ class FrameError(WireError):
         self.kind = kind
 
 
+class OtherProtocolError(FrameError):
+    """A connection begins with another protocol than remoting.
+
+    Attributes:
+        first: the bytes by which it is known.
+        received: all that has come of it.
+    """
+
+    def __init__(self, text: str, kind: str, first: bytes, received: bytes) -> None:
+        super().__init__(text, kind)
+        self.first = first
+        self.received = received
+
+
 class HeaderError(WireError):
     """A header field is missing or has a value of the wrong type."""
 

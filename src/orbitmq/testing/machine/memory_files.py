@@ -347,7 +347,7 @@ class MemoryFiles:
         self.check_fault("read_bytes", path)
         return bytes(self._file(path).content[offset : offset + count])
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         path = _clean(path)
         self.check_fault("write_atomic", path)
         self.make_dirs(posixpath.dirname(path))

@@ -1,0 +1,355 @@
+"""One HTTP/2 connection of a gRPC client on the event loop: bytes, timers, and a task for each call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, cast
+
+from orbitmq.gateway import requests
+from orbitmq.gateway.call import CallError, GrpcStatus, Handler, Service
+from orbitmq.gateway.frames import Http2Error
+from orbitmq.gateway.http2 import (
+    CANCEL,
+    MAX_STREAMS,
+    MAX_TURN_BYTES,
+    NO_ERROR,
+    Arrived,
+    Event,
+    Http2Connection,
+    Opened,
+    Reset,
+)
+from orbitmq.gateway.requests import NotGrpcError, Request
+from orbitmq.gateway.streams import StreamCall
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.tasks import Background
+from orbitmq.wire.addresses import joined
+
+# Sixteen bodies of 4 MiB under way. Each connection may hold so much that came and was not read, and as much
+# that waits to go out.
+MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+# Of all connections: as many as may wait for messages (maxPopPollingSize), and as many again.
+MAX_CALLS: Final = 200_000
+HIGH_WATER_BYTES: Final = 256 * 1024
+# Within this time a client has sent its preface and its settings.
+PREFACE_SECONDS: Final = 10.0
+# Heartbeats come every 10 s; Apache's proxy ends a connection after the same time.
+IDLE_SECONDS: Final = 120.0
+# A timer of the event loop cannot be set for years.
+_LONGEST_TIMER_MS = 24 * 3600 * 1000
+
+
+class Shared:
+    """What the connections of one door share.
+
+    Attributes:
+        receiving: where all of them receive; used up before the next one does.
+        work: the calls under way.
+        stopping: no call begins any more.
+        connections: those that are open.
+    """
+
+    def __init__(self, service: Service, log: LogLimiter) -> None:
+        self.service = service
+        self.log = log
+        # Calls outlive connections: what they store is stored when their client is gone.
+        self.work = Background("grpc", max_tasks=MAX_CALLS)
+        self.stopping = False
+        self.receiving = memoryview(bytearray(64 * 1024))
+        # Dicts keep an order; the order of a set would differ from run to run.
+        self.connections: dict[GrpcConnection, None] = {}
+
+
+class GrpcConnection(asyncio.BufferedProtocol):
+    """One client.
+
+    Attributes:
+        peer, local: the addresses of both ends, host:port.
+        active: something came since this was last cleared.
+        gone: done when the transport has ended.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._loop = asyncio.get_running_loop()
+        self._engine = Http2Connection()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, StreamCall] = {}
+        self._writing: dict[StreamCall, None] = {}
+        self._running = 0
+        self._held = 0
+        self._queued = 0
+        self._paused = False
+        self._flush_planned = False
+        self._closing = False
+        self._preface_timer: asyncio.TimerHandle | None = None
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self.active = True
+        self.peer = self.local = ""
+
+    # -- bytes -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio.Transport by shape only.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self.peer = _address(transport.get_extra_info("peername"))
+        self.local = _address(transport.get_extra_info("sockname"))
+        if self._shared.stopping:
+            self.abort()
+        self._shared.connections[self] = None
+        self._preface_timer = self._loop.call_later(PREFACE_SECONDS, self._check_settled)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._shared.receiving
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received(bytes(self._shared.receiving[:nbytes]))
+
+    def received(self, data: bytes) -> None:
+        """Bytes came."""
+        if self._closing:
+            return
+        self.active = True
+        try:
+            for event in self._engine.receive(data, self._loop.time()):
+                self._on(event)
+        except Http2Error as error:
+            self._refuse(error.kind, str(error))
+            return
+        self._flush()
+        self._close_if_left()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._transport = None
+        self._shared.connections.pop(self, None)
+        self._lose_calls()
+        if self._preface_timer is not None:
+            self._preface_timer.cancel()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        # Answers to what it sends would pile up.
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._push_all()
+
+    def _flush_soon(self) -> None:
+        """What is said in one turn of the event loop goes out in one write."""
+        if not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        data = self._engine.take()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def _on(self, event: Event) -> None:
+        if isinstance(event, Arrived):
+            call = self._calls.get(event.stream)
+            if call is not None:
+                call.arrived(event.data, ended=event.ended)
+        elif isinstance(event, Opened):
+            self._opened(event)
+        elif isinstance(event, Reset):
+            self._end(event.stream)
+        else:
+            self._push_all()
+
+    def _opened(self, event: Opened) -> None:
+        try:
+            request = requests.read(event.headers)
+        except NotGrpcError as error:
+            self.note("a request that is no gRPC", "%s sends a request that is no gRPC: %s", self.peer, error)
+            self._engine.headers(event.stream, requests.not_grpc(error), end=True)
+            if not event.ended:
+                self._engine.reset(event.stream, NO_ERROR)
+            return
+        call = StreamCall(self, event.stream, request, None)
+        call.ended = event.ended
+        self._calls[event.stream] = call
+        try:
+            call.timeout_ms = requests.timeout_of(request)
+            self._begin(call, self._handler(request))
+        except CallError as error:
+            self._finish(call, error.status, error.message)
+
+    def _handler(self, request: Request) -> Handler:
+        handler = self._shared.service.handlers.get(request.method) if request.method else None
+        if handler is None:
+            self.note("a call that is not served", "%s calls %s: not served", self.peer, request.path[:256])
+            raise requests.unimplemented(request)
+        requests.check_encoding(request)
+        if self._shared.stopping:
+            raise CallError(GrpcStatus.UNAVAILABLE, "the broker stops")
+        if self._running >= MAX_STREAMS:
+            raise _too_many(MAX_STREAMS, "this connection")
+        if len(self._shared.work) >= MAX_CALLS:
+            raise _too_many(MAX_CALLS, "all clients together")
+        return handler
+
+    def _begin(self, call: StreamCall, handler: Handler) -> None:
+        if call.timeout_ms is not None and call.timeout_ms <= _LONGEST_TIMER_MS:
+            call.timer = self._loop.call_later(call.timeout_ms / 1000, self._expired, call)
+        self._running += 1
+        self._shared.work.spawn(self._run(call, handler), call.method)
+
+    async def _run(self, call: StreamCall, handler: Handler) -> None:
+        try:
+            await handler(call)
+        except CallError as error:
+            self._finish(call, error.status, error.message)
+        except asyncio.CancelledError:
+            self._finish(call, GrpcStatus.UNAVAILABLE, "the broker stops")
+            raise
+        except Exception as error:
+            kind = f"{call.method} failed with {type(error).__name__}"
+            self._shared.log.write(logging.ERROR, kind, "%s: %s failed", self.peer, call.method, error=error)
+            self._finish(call, GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
+        else:
+            self._finish(call, GrpcStatus.OK, "")
+        finally:
+            self._running -= 1
+
+    def _expired(self, call: StreamCall) -> None:
+        self._finish(call, GrpcStatus.DEADLINE_EXCEEDED, f"not done within {call.timeout_ms} ms")
+
+    def _finish(self, call: StreamCall, status: GrpcStatus, message: str) -> None:
+        """End a call towards its client; nothing when that is done already."""
+        if self._calls.get(call.stream) is not call:
+            return
+        if call.out:
+            # Trailers would end the message half-way.
+            self._engine.reset(call.stream, CANCEL)
+        else:
+            head = () if call.answered else requests.ANSWER
+            self._engine.headers(call.stream, (*head, *requests.trailers(status, message)), end=True)
+            if not call.ended:
+                self._engine.reset(call.stream, NO_ERROR)
+        self._end(call.stream)
+        self._flush_soon()
+
+    def _end(self, stream: int) -> None:
+        call = self._calls.pop(stream, None)
+        if call is not None:
+            self._writing.pop(call, None)
+            call.lost()
+            if not self._calls and self._engine.leaving:
+                self._loop.call_soon(self._close_if_left)
+
+    def _lose_calls(self) -> None:
+        for stream in list(self._calls):
+            self._end(stream)
+
+    # -- for calls ---------------------------------------------------------------------------------------
+
+    def holds(self, more_bytes: int) -> bool:
+        if more_bytes > 0 and self._held + more_bytes > MAX_HELD_BYTES:
+            return False
+        self._held += more_bytes
+        return True
+
+    def queues(self, more_bytes: int) -> bool:
+        if more_bytes > 0 and self._queued + more_bytes > MAX_HELD_BYTES:
+            return False
+        self._queued += more_bytes
+        return True
+
+    def begin_answer(self, call: StreamCall) -> None:
+        self._engine.headers(call.stream, requests.ANSWER)
+
+    def push(self, call: StreamCall) -> None:
+        while call.out and not self._paused:
+            sent = self._engine.send(call.stream, call.out)
+            call.out = call.out[sent:]
+            if not sent:
+                break
+            if sent == MAX_TURN_BYTES:
+                # The transport says when it is enough.
+                self._flush()
+        self._flush_soon()
+        if call.out:
+            self._writing[call] = None
+        else:
+            self._writing.pop(call, None)
+            call.sent()
+
+    def _push_all(self) -> None:
+        for call in list(self._writing):
+            self.push(call)
+
+    # -- end ---------------------------------------------------------------------------------------------
+
+    def note(self, kind: str, text: str, *args: object) -> None:
+        """A log line, one a second of each kind."""
+        self._shared.log.write(logging.WARNING, kind, text, *args)
+
+    def _refuse(self, kind: str, text: str) -> None:
+        self.note(kind, "disconnecting the gRPC client %s: %s: %s", self.peer, kind, text)
+        self._close()
+
+    def _check_settled(self) -> None:
+        self._preface_timer = None
+        if not self._engine.settled and not self._closing:
+            text = f"no whole HTTP/2 preface within {PREFACE_SECONDS:g} s"
+            self._refuse("HTTP/2 stopped half-way", text)
+
+    def _close_if_left(self) -> None:
+        if self._engine.leaving and not self._calls and not self._closing:
+            self._close()
+
+    def close_idle(self) -> None:
+        """Close when nothing came since the last call of this."""
+        if not self.active:
+            self.close()
+        self.active = False
+
+    def announce_end(self) -> None:
+        """New calls go elsewhere from now on; those under way go on."""
+        if not self._closing:
+            self._engine.announce_end()
+            self._flush()
+
+    def close(self) -> None:
+        """Say good-bye and close when all is sent."""
+        if not self._closing:
+            self._engine.close()
+            self._close()
+
+    def _close(self) -> None:
+        self._flush()
+        self._closing = True
+        self._lose_calls()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _too_many(limit: int, whose: str) -> CallError:
+    text = f"{limit} calls of {whose} are under way; no more are taken at a time"
+    return CallError(GrpcStatus.RESOURCE_EXHAUSTED, text)
+
+
+def _address(name: tuple[str, int] | None) -> str:
+    return joined(str(name[0]).partition("%")[0], int(name[1])) if name else ""

@@ -1,0 +1,225 @@
+"""The gRPC door of one broker: its port, its connections, its stop. The first client loads the libraries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.extension import Host
+from orbitmq.errors import StartError
+from orbitmq.gateway.call import Service
+from orbitmq.gateway.certificate import Certificate
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.wire.addresses import joined
+from orbitmq.wire.connection import TLS
+
+if TYPE_CHECKING:
+    from orbitmq.gateway.connection import GrpcConnection, Shared
+    from orbitmq.runtime.seam import Listener
+
+log = logging.getLogger("orbitmq.gateway")
+
+MakeService: TypeAlias = Callable[[Host], Service]
+
+INSTALL: Final = "pip install 'orbitmq[server]'"
+# How long calls under way may take when the broker stops; then they are cancelled.
+STOP_SECONDS: Final = 2.0
+CLOSE_SECONDS: Final = 1.0
+# A connection to the gRPC port that says nothing for so long is closed.
+FIRST_SECONDS: Final = 10.0
+_INTERNAL_ERROR = 2
+
+
+class GrpcDoor(Component):
+    """Takes the connections that begin with HTTP/2 or TLS, on the broker's own port and on one of its own.
+
+    Args:
+        make_service: called for the first connection.
+    """
+
+    name = "grpc"
+
+    def __init__(self, host: Host, make_service: MakeService) -> None:
+        self._host = host
+        self._make_service = make_service
+        self._runtime = host.services.runtime
+        self._config = host.services.config
+        self._certificate = Certificate(self._runtime, self._config)
+        self._log = LogLimiter(log)
+        self._shared: Shared | None = None
+        self._listener: Listener | None = None
+        self._open = False
+
+    @property
+    def port(self) -> int:
+        """The port of its own; 0 when there is none."""
+        return 0 if self._listener is None else self._listener.port
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Serve, on the port of its own too if nobody has it.
+
+        Raises:
+            StartError: a certificate is set and cannot be used.
+        """
+        self._certificate.check()
+        self._open = True
+        port = self._config.grpc_server_port
+        if port and port != self._host.port:
+            try:
+                self._listener = await self._runtime.network.listen(
+                    lambda: _FirstBytes(self), self._config.bind_address, port
+                )
+            except OSError as error:
+                log.warning(
+                    "grpcServerPort %d cannot be used (%s): gRPC clients are served at %s",
+                    port,
+                    error.strerror or error,
+                    joined(self._config.broker_ip1, self._host.port),
+                )
+
+    async def stop(self) -> None:
+        """Send clients elsewhere, let calls end, close.
+
+        Two GOAWAYs: the first one stops new calls (one that crosses it gets UNAVAILABLE), the second one says
+        which was the last.
+        """
+        self._open = False
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
+        await self.end_work()
+        shared, self._shared = self._shared, None
+        if shared is None:
+            return
+        for connection in list(shared.connections):
+            connection.announce_end()
+        shared.stopping = True
+        await shared.service.stop()
+        await shared.work.quiet(STOP_SECONDS)
+        await shared.work.stop()
+        every = list(shared.connections)
+        for connection in every:
+            connection.close()
+        if every:
+            await asyncio.wait([connection.gone for connection in every], timeout=CLOSE_SECONDS)
+        for connection in list(shared.connections):
+            connection.abort()
+
+    # -- connections -------------------------------------------------------------------------------------
+
+    def take_plain(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Take a connection that begins with HTTP/2."""
+        connection = self._connection(transport)
+        if connection is not None:
+            transport.set_protocol(connection)
+            connection.connection_made(transport)
+            connection.received(received)
+
+    def take_tls(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Take a connection that begins a TLS handshake."""
+        connection = self._connection(transport, tls=True)
+        if connection is None:
+            return
+        try:
+            context = self._certificate.context()
+            from orbitmq.runtime.tls import TlsLayer
+        except ImportError as error:
+            self._missing(transport, error, tls=True)
+            return
+        except (StartError, OSError) as error:
+            self._note("no certificate for TLS", transport, str(error))
+            transport.abort()
+            return
+
+        def failed(kind: str, text: str) -> None:
+            self._note(kind, transport, f"{kind}: {text}")
+
+        TlsLayer(context, connection, failed).begin(transport, received)
+
+    def _connection(self, transport: asyncio.Transport, *, tls: bool = False) -> GrpcConnection | None:
+        """A connection for this transport; when there can be none, the transport is closed."""
+        if not self._open:
+            transport.abort()
+            return None
+        try:
+            from orbitmq.gateway.connection import GrpcConnection
+
+            return GrpcConnection(self._ready())
+        except ImportError as error:
+            self._missing(transport, error, tls=tls)
+            return None
+
+    def _ready(self) -> Shared:
+        if self._shared is None:
+            from orbitmq.gateway.connection import IDLE_SECONDS, Shared
+
+            self._shared = Shared(self._make_service(self._host), self._log)
+            self._every(self._runtime.clock, IDLE_SECONDS, self._close_idle)
+        return self._shared
+
+    def _close_idle(self) -> None:
+        for connection in list(self._shared.connections) if self._shared is not None else ():
+            connection.close_idle()
+
+    # -- refusals ----------------------------------------------------------------------------------------
+
+    def _note(self, kind: str, transport: asyncio.Transport, text: str) -> None:
+        peer = transport.get_extra_info("peername") or ("", 0)
+        client = joined(str(peer[0]), int(peer[1]))
+        self._log.write(logging.WARNING, kind, "disconnecting the gRPC client %s: %s", client, text)
+
+    def _missing(self, transport: asyncio.Transport, error: ImportError, *, tls: bool) -> None:
+        """The libraries are not installed: one line here, and a GOAWAY with the reason for the client."""
+        text = f"gRPC needs {error.name or 'a library'}, which is not installed here: {INSTALL}"
+        self._note("gRPC is not installed", transport, text)
+        if not tls:
+            transport.write(_farewell(text.encode()))
+        transport.close()
+
+
+def _farewell(text: bytes) -> bytes:
+    """Empty settings, with which a server begins, and a GOAWAY that says why."""
+    settings = struct.pack(">HBBBI", 0, 0, 4, 0, 0)
+    goaway = struct.pack(">II", 0, _INTERNAL_ERROR) + text
+    return settings + struct.pack(">HBBBI", *divmod(len(goaway), 256), 7, 0, 0) + goaway
+
+
+class _FirstBytes(asyncio.BufferedProtocol):
+    """A new connection of the gRPC port: TLS or not, the first byte tells."""
+
+    def __init__(self, door: GrpcDoor) -> None:
+        self._door = door
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray(4096)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio.Transport by shape only.
+        self._transport = cast("asyncio.Transport", transport)
+        self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        transport = self._transport
+        if transport is not None:
+            self._end()
+            received = bytes(self._buffer[:nbytes])
+            take = self._door.take_tls if received[:1] == TLS else self._door.take_plain
+            take(transport, received)

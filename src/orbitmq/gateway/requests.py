@@ -1,0 +1,111 @@
+"""The headers of a gRPC request, read and judged; the headers of its answers. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.gateway.call import CallError, GrpcStatus
+from orbitmq.gateway.framing import percent_encoded, timeout_ms
+from orbitmq.gateway.http2 import Headers
+
+SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
+_CONTENT_TYPE = "application/grpc"
+_ENCODINGS = frozenset({"identity", "gzip"})
+
+ANSWER: Final[Headers] = (
+    (b":status", b"200"),
+    (b"content-type", b"application/grpc"),
+    (b"grpc-accept-encoding", b"identity,gzip"),
+)
+
+
+class NotGrpcError(Exception):
+    """A request of HTTP/2 that is no gRPC.
+
+    Attributes:
+        status: HTTP's, with which it is answered.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the headers of a call say.
+
+    Attributes:
+        path: as the client sent it.
+        method: of our service; empty when the path is another's.
+    """
+
+    path: str
+    method: str
+    authority: str
+    metadata: Mapping[str, str]
+
+
+def read(headers: list[tuple[str, str]]) -> Request:
+    """The request that these headers begin.
+
+    Raises:
+        NotGrpcError: they begin none of gRPC.
+    """
+    metadata: dict[str, str] = {}
+    for name, value in headers:
+        metadata[name] = f"{metadata[name]},{value}" if name in metadata else value
+    kind, verb = metadata.get("content-type", ""), metadata.get(":method", "")
+    if verb != "POST":
+        raise NotGrpcError(405, f"its method is {verb[:32]!r}, gRPC's is POST")
+    if not (kind.startswith(_CONTENT_TYPE) and kind[len(_CONTENT_TYPE) :][:1] in ("", "+", ";")):
+        raise NotGrpcError(415, f"its content-type is {kind[:64]!r}, gRPC's is {_CONTENT_TYPE}")
+    path = metadata.get(":path", "")
+    authority = metadata.get(":authority") or metadata.get("host", "")
+    method = path.removeprefix(SERVICE) if path.startswith(SERVICE) else ""
+    return Request(path, method, authority, metadata)
+
+
+def timeout_of(request: Request) -> int | None:
+    """The call's time in milliseconds.
+
+    Raises:
+        CallError: the header cannot be read.
+    """
+    value = request.metadata.get("grpc-timeout")
+    return None if value is None else timeout_ms(value)
+
+
+def check_encoding(request: Request) -> None:
+    """Refuse a compression that is not known here.
+
+    Raises:
+        CallError: UNIMPLEMENTED, naming it.
+    """
+    encoding = request.metadata.get("grpc-encoding", "identity")
+    if encoding not in _ENCODINGS:
+        text = f"grpc-encoding {encoding[:32]!r} is not known here: send identity or gzip"
+        raise CallError(GrpcStatus.UNIMPLEMENTED, text)
+
+
+def unimplemented(request: Request) -> CallError:
+    """The answer to a call that is not served, naming it."""
+    name = request.method or request.path[:256]
+    return CallError(GrpcStatus.UNIMPLEMENTED, f"{name} is not served by OrbitMQ")
+
+
+def trailers(status: GrpcStatus, message: str) -> Headers:
+    """The headers that end a call."""
+    end = ((b"grpc-status", b"%d" % status),)
+    return (*end, (b"grpc-message", percent_encoded(message))) if message else end
+
+
+def not_grpc(error: NotGrpcError) -> Headers:
+    """The headers that answer what is no gRPC."""
+    return (
+        (b":status", b"%d" % error.status),
+        (b"content-type", b"application/grpc"),
+        *trailers(GrpcStatus.UNKNOWN, str(error)),
+    )

@@ -1,0 +1,206 @@
+"""A call on its stream: what :class:`~orbitmq.gateway.call.Call` promises, over one HTTP/2 connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+from orbitmq.gateway.call import CallError, GrpcStatus
+from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
+from orbitmq.gateway.requests import Request
+
+# What Python needs for a message beside its bytes.
+_MESSAGE_BYTES = 100
+
+
+class Carrier(Protocol):
+    """What a call needs of its connection."""
+
+    peer: str
+    local: str
+
+    def holds(self, more_bytes: int) -> bool:
+        """Count bytes that have come and are not read yet; False when they are too many, and not counted."""
+        ...
+
+    def begin_answer(self, call: StreamCall) -> None:
+        """Send the headers of the answer."""
+        ...
+
+    def push(self, call: StreamCall) -> None:
+        """Send what goes out now of what the call has to send; the rest when there is room."""
+        ...
+
+    def queues(self, more_bytes: int) -> bool:
+        """As :meth:`holds`, for bytes that wait to go out."""
+        ...
+
+
+class StreamCall:
+    """One call. Its attributes are those of :class:`~orbitmq.gateway.call.Call`, and:
+
+    Attributes:
+        stream: its number.
+        ended: nothing more comes from the client.
+        answered: the headers of the answer are out.
+        out: what is left of the message that goes out.
+    """
+
+    __slots__ = (
+        "_carrier",
+        "_failure",
+        "_held",
+        "_queue",
+        "_reader",
+        "_wake",
+        "_written",
+        "answered",
+        "authority",
+        "ended",
+        "gone",
+        "local",
+        "metadata",
+        "method",
+        "out",
+        "peer",
+        "stream",
+        "timeout_ms",
+        "timer",
+    )
+
+    def __init__(self, carrier: Carrier, stream: int, request: Request, timeout_ms: int | None) -> None:
+        self._carrier = carrier
+        self._reader = MessageReader()
+        self._queue: deque[tuple[bool, bytes]] = deque()
+        self._failure: CallError | None = None
+        self._held = 0
+        self._wake: asyncio.Future[None] | None = None
+        self._written: asyncio.Future[None] | None = None
+        self.stream = stream
+        self.method = request.method
+        self.metadata: Mapping[str, str] = request.metadata
+        self.authority = request.authority
+        self.peer = carrier.peer
+        self.local = carrier.local
+        self.timeout_ms = timeout_ms
+        self.gone = asyncio.Event()
+        self.timer: asyncio.TimerHandle | None = None
+        self.ended = False
+        self.answered = False
+        self.out = memoryview(b"")
+
+    # -- from the connection -----------------------------------------------------------------------------
+
+    def arrived(self, data: bytes, *, ended: bool) -> None:
+        """Data of the stream; dropped when the call has failed."""
+        self.ended = self.ended or ended
+        if self._failure is None and not self.gone.is_set():
+            try:
+                self._take(data, ended=ended)
+            except CallError as error:
+                self._drop()
+                self._failure = error
+        self._awake()
+
+    def _take(self, data: bytes, *, ended: bool) -> None:
+        if not self._hold(len(data)):
+            raise _too_much()
+        before = self._reader.held_bytes + len(data)
+        found = self._reader.feed(data)
+        kept = self._reader.held_bytes + sum(_weight(message) for _, message in found)
+        # Prefixes of 5 bytes with nothing behind them become heavier than they were.
+        if not self._hold(kept - before):
+            raise _too_much()
+        self._queue.extend(found)
+        if ended:
+            self._reader.end()
+
+    def lost(self) -> None:
+        """The stream is over: nobody reads what is written, nothing more comes."""
+        self.gone.set()
+        self._drop()
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.out = memoryview(b"")
+        self._awake()
+        self.sent()
+
+    def _hold(self, more_bytes: int) -> bool:
+        if not self._carrier.holds(more_bytes):
+            return False
+        self._held += more_bytes
+        return True
+
+    def _drop(self) -> None:
+        self._hold(-self._held)
+        self._reader.drop()
+        self._queue.clear()
+
+    def _awake(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def sent(self) -> None:
+        """All of the message is out, or nobody waits for it any more."""
+        if self._written is not None and not self._written.done():
+            self._written.set_result(None)
+
+    # -- for the handler ---------------------------------------------------------------------------------
+
+    async def read(self) -> bytes | None:
+        while True:
+            if self._queue:
+                packed, message = self._queue.popleft()
+                self._hold(-_weight(message))
+                return unpacked(message) if packed else message
+            if self._failure is not None:
+                raise self._failure
+            if self.gone.is_set():
+                raise self._cancelled()
+            if self.ended:
+                return None
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+
+    async def write(self, message: bytes) -> None:
+        while self.out and not self.gone.is_set():
+            await self._room()
+        if self.gone.is_set():
+            raise self._cancelled()
+        if not self.answered:
+            self.answered = True
+            self._carrier.begin_answer(self)
+        data = prefixed(message)
+        if not self._carrier.queues(len(data)):
+            raise CallError(
+                GrpcStatus.RESOURCE_EXHAUSTED, "the client does not read what its calls are answered"
+            )
+        try:
+            self.out = memoryview(data)
+            self._carrier.push(self)
+            while self.out:
+                await self._room()
+        finally:
+            self._carrier.queues(-len(data))
+        if self.gone.is_set():
+            raise self._cancelled()
+
+    async def _room(self) -> None:
+        if self._written is None or self._written.done():
+            self._written = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._written)
+
+    def _cancelled(self) -> CallError:
+        return CallError(GrpcStatus.CANCELLED, f"the client of {self.method} is gone")
+
+
+def _weight(message: bytes) -> int:
+    return len(message) + _MESSAGE_BYTES
+
+
+def _too_much() -> CallError:
+    text = "the calls of this connection have sent more than can be held; send fewer at a time"
+    return CallError(GrpcStatus.RESOURCE_EXHAUSTED, text)

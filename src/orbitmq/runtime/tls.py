@@ -1,0 +1,259 @@
+"""TLS for accepted connections: contexts, and a layer between a transport and its protocol.
+
+The layer is a filter over :class:`ssl.MemoryBIO`, not the event loop's own TLS: that takes a socket
+before anything is read, and a listener that serves clients with and without TLS on one port has read
+the first bytes already. It works over every transport, also one in memory, and gives no way around it: it
+has no socket that somebody could write to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+HANDSHAKE_SECONDS: Final = 10.0
+_READ_BYTES = 64 * 1024
+
+OnFailure = Callable[[str, str], None]
+
+
+def server_context(certificate: bytes, key: bytes, protocols: Sequence[str]) -> ssl.SSLContext:
+    """What a server shows its clients.
+
+    Args:
+        certificate, key: PEM; the certificate may be a chain.
+        protocols: for ALPN, the preferred one first.
+
+    Raises:
+        ssl.SSLError: they cannot be read, or are not of one pair.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(list(protocols))
+    # OpenSSL takes names of files only; these two are in memory, and gone when they are closed.
+    files = [os.memfd_create("orbitmq-tls") for _ in range(2)]
+    try:
+        for file, content in zip(files, (certificate, key), strict=True):
+            os.write(file, content)
+        names = [f"/proc/self/fd/{file}" for file in files]
+        # Without a password: it would be asked for on the terminal.
+        context.load_cert_chain(names[0], names[1], password=lambda: b"")
+    finally:
+        for file in files:
+            os.close(file)
+    return context
+
+
+class TlsLayer(asyncio.BufferedProtocol):
+    """Decrypts for ``inner``, which gets a transport when the handshake is done.
+
+    Args:
+        on_failure: called with a kind of failure and its text; the connection is gone then.
+    """
+
+    def __init__(
+        self, context: ssl.SSLContext, inner: asyncio.BufferedProtocol, on_failure: OnFailure
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._encrypted = ssl.MemoryBIO()
+        self._to_send = ssl.MemoryBIO()
+        self._session = context.wrap_bio(self._encrypted, self._to_send, server_side=True)
+        self._inner = inner
+        self._on_failure = on_failure
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._open = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Take a transport on which ``received`` has come already."""
+        transport.set_protocol(self)
+        self._transport = transport
+        self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._too_slow)
+        self._received(received)
+
+    # -- from the transport ------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received(bytes(self._buffer[:nbytes]))
+
+    def eof_received(self) -> bool:
+        return self._inner.eof_received() or False if self._open else False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end_timer()
+        if self._open:
+            self._open = False
+            self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._open:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._open:
+            self._inner.resume_writing()
+
+    def _received(self, data: bytes) -> None:
+        self._encrypted.write(data)
+        try:
+            if not self._open and not self._shake_hands():
+                return
+            self._deliver()
+        except ssl.SSLError as error:
+            self._failed("TLS that cannot be read", error.reason or str(error))
+
+    def _shake_hands(self) -> bool:
+        """Whether the handshake is done."""
+        try:
+            self._session.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError as error:
+            self._flush()  # the alert that tells the client
+            self._failed("TLS handshake failed", error.reason or str(error))
+            return False
+        self._flush()
+        self._end_timer()
+        self._open = True
+        self._inner.connection_made(TlsTransport(self))
+        return True
+
+    def _deliver(self) -> None:
+        while self._open and self._transport is not None and not self._transport.is_closing():
+            try:
+                data = self._session.read(_READ_BYTES)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                data = b""
+            if not data:
+                if not self._inner.eof_received():
+                    self.close()
+                break
+            self._hand(memoryview(data))
+        self._flush()
+
+    def _hand(self, data: memoryview) -> None:
+        while data and self._open:
+            room: Any = self._inner.get_buffer(len(data))
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self._inner.buffer_updated(count)
+            data = data[count:]
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self._failed("TLS handshake stopped half-way", f"not done within {HANDSHAKE_SECONDS:g} s")
+
+    def _failed(self, kind: str, text: str) -> None:
+        self._end_timer()
+        if self._transport is not None and not self._transport.is_closing():
+            self._on_failure(kind, text)
+            # Not aborted: the alert is on its way.
+            self._transport.close()
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- for the inner protocol's transport --------------------------------------------------------------
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The transport below; None when it has ended."""
+        return self._transport
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Encrypt and send."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[self._session.write(left) :]
+        self._flush()
+
+    def _flush(self) -> None:
+        data = self._to_send.read()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Say good-bye, and close when all is sent."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        # It waits for the client's good-bye, or the session is broken: ours goes out all the same.
+        with contextlib.suppress(ssl.SSLError):
+            self._session.unwrap()
+        self._flush()
+        self._transport.close()
+
+    def set_inner(self, inner: asyncio.BufferedProtocol) -> None:
+        """Give what comes from now on to another protocol."""
+        self._inner = inner
+
+    @property
+    def inner(self) -> asyncio.BufferedProtocol:
+        """Who gets what comes."""
+        return self._inner
+
+
+class TlsTransport(asyncio.Transport):
+    """What the inner protocol writes to."""
+
+    def __init__(self, layer: TlsLayer) -> None:
+        super().__init__()
+        self._layer = layer
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        # What is written to the socket itself would not be encrypted.
+        if name == "socket" or self._layer.transport is None:
+            return default
+        return self._layer.transport.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self._layer.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._layer.transport is None else self._layer.transport.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._layer.transport is not None:
+            self._layer.transport.set_write_buffer_limits(high, low)
+
+    def pause_reading(self) -> None:
+        if self._layer.transport is not None:
+            self._layer.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._layer.transport is not None:
+            self._layer.transport.resume_reading()
+
+    def is_closing(self) -> bool:
+        return self._layer.transport is None or self._layer.transport.is_closing()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            raise TypeError(f"{type(protocol).__name__} is no BufferedProtocol")
+        self._layer.set_inner(protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._layer.inner
+
+    def close(self) -> None:
+        self._layer.close()
+
+    def abort(self) -> None:
+        if self._layer.transport is not None:
+            self._layer.transport.abort()

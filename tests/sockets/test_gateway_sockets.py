@@ -1,0 +1,146 @@
+"""gRPC on real sockets, on asyncio and on uvloop: the port changes hands, TLS, the certificate's file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import stat
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.grpc_client import GrpcClient
+from tests.conversation.test_gateway_door import Script, trusting
+from tests.sockets.transport import World, on_asyncio, on_uvloop
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.errors import StartError
+from orbitmq.gateway.attach import attach
+from orbitmq.gateway.door import GrpcDoor
+from orbitmq.runtime import Runtime
+from orbitmq.runtime.certificates import self_signed
+from orbitmq.runtime.ports import free_ports
+from orbitmq.runtime.system import system_runtime
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = 1 << 20
+
+
+def config(folder: Path, **settings: object) -> BrokerConfig:
+    options = {
+        "store_path_root_dir": str(folder),
+        "listen_port": 0,
+        "ha_listen_port": 0,
+        "bind_address": "127.0.0.1",
+        "mapped_file_size_commit_log": SMALL,
+        "grpc_server_port": free_ports(1)[0],
+        **settings,
+    }
+    return BrokerConfig(**options)  # type: ignore[arg-type]
+
+
+def broker(runtime: Runtime, folder: Path, **settings: object) -> Broker:
+    extension = partial(attach, make_service=lambda host: Script())
+    return Broker(runtime, config(folder, **settings), extensions=[extension])
+
+
+@pytest.mark.behaviour("GW-03")
+@pytest.mark.parametrize("world", [on_asyncio, on_uvloop])
+def test_every_client_on_every_port(world: World, tmp_path: Path) -> None:
+    body = bytes(range(256)) * 4096
+
+    async def test(runtime: Runtime) -> None:
+        async with broker(runtime, tmp_path) as served:
+            for port in (served.port, served.part(GrpcDoor).port):
+                for tls in (None, trusting("h2")):
+                    async with GrpcClient(runtime, "127.0.0.1", port, tls=tls) as asker:
+                        answers = await asyncio.gather(*(asker.call("Echo", body) for _ in range(5)))
+                        assert all(answer.messages() == [body] for answer in answers)
+                        big = await asker.call("Big", b"")
+                        assert [len(message) for message in big.messages()] == [SMALL] * 8
+            async with BrokerPeer(runtime, served.address) as peer:
+                await peer.create()
+                await peer.sent()
+        kept = tmp_path / "tls" / "self-signed.pem"
+        assert stat.S_IMODE(os.stat(kept).st_mode) == 0o600
+
+    world(test)
+
+
+async def echoes(served: Broker, context: ssl.SSLContext) -> None:
+    """A call works with this client's TLS."""
+    async with GrpcClient(served.runtime, "127.0.0.1", served.port, tls=context) as asker:
+        assert (await asker.call("Echo", b"x")).status == 0
+
+
+@pytest.mark.behaviour("GW-03")
+def test_a_certificate_of_the_users(tmp_path: Path) -> None:
+    pem = self_signed(["orders.example"], 1_790_000_000_000)
+    begin = pem.index(b"-----BEGIN CERT")
+    (tmp_path / "key.pem").write_bytes(pem[:begin])
+    (tmp_path / "cert.pem").write_bytes(pem[begin:])
+    paths = {"tls_cert_path": str(tmp_path / "cert.pem"), "tls_key_path": str(tmp_path / "key.pem")}
+
+    async def test(runtime: Runtime) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=pem[begin:].decode())
+        context.check_hostname = False
+        async with broker(runtime, tmp_path / "store", **paths) as served:
+            await echoes(served, context)
+        assert not (tmp_path / "store" / "tls").exists()
+        for key, file in (("tls_key_path", "cert.pem"), ("tls_cert_path", "none.pem")):
+            wrong = {key: str(tmp_path / file)}
+            with pytest.raises(StartError, match="tlsCertPath="):
+                await broker(runtime, tmp_path / "other", **{**paths, **wrong}).start()
+
+    on_asyncio(test)
+
+
+WITHOUT_GRPC = """
+import asyncio, sys
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.cluster.brokers import make_broker
+from orbitmq.runtime.system import system_runtime
+
+async def main():
+    config = BrokerConfig(store_path_root_dir=sys.argv[1], listen_port=0, ha_listen_port=0,
+                          grpc_server_port=0, mapped_file_size_commit_log=1 << 20)
+    async with make_broker(system_runtime(), config):
+        pass
+
+asyncio.run(main())
+loaded = ("h2", "hpack", "google.protobuf", "cryptography", "orbitmq.gateway.http2",
+          "orbitmq.gateway.service", "orbitmq.runtime.tls")
+print([name for name in loaded if name in sys.modules])
+"""
+
+
+@pytest.mark.behaviour("GW-07")
+def test_a_broker_without_grpc_clients_loads_none_of_their_libraries(tmp_path: Path) -> None:
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GRPC, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_same_certificate_after_a_restart(tmp_path: Path) -> None:
+    async def test(runtime: Runtime) -> None:
+        kept = []
+        for _ in range(2):
+            async with broker(runtime, tmp_path) as served:
+                await echoes(served, trusting("h2"))
+            kept.append((tmp_path / "tls" / "self-signed.pem").read_bytes())
+        assert kept[0] == kept[1]
+
+    asyncio.run(test(system_runtime()))
