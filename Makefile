@@ -21,7 +21,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel docs java demo quick test check format bench bench-peer bench-client bench-spark interop chaos test-spark behaviours clean
+.PHONY: help setup build wheel docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -101,6 +101,9 @@ bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
+
+interop-grpc: $(BUILT)  ## the official gRPC clients of Python and Java against orbitmq up, from PyPI and Maven Central: five minutes (SHORT=1: two)
+	@$(PY) -m tests.interop.grpc_run $(SHORT_FLAG)
 
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and a half hours (SHORT=1: twelve)
 	$(if $(SHORT),,@ORBITMQ_SEEDS=40 $(PY) -m pytest -q tests/simulation --ignore tests/simulation/test_pop_model.py)

@@ -1,0 +1,98 @@
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
+import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.PushConsumer;
+import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
+import org.apache.rocketmq.client.apis.message.MessageView;
+import org.apache.rocketmq.client.apis.producer.Producer;
+
+/** The official Java client as it comes, TLS on: send|simple|push ENDPOINT TOPIC GROUP COUNT; a JSON object a line. */
+public final class Calls {
+    private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
+    private static final long LIMIT_S = 90;
+
+    private Calls() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        ClientConfiguration configuration = ClientConfiguration.newBuilder().setEndpoints(args[1])
+            .setRequestTimeout(Duration.ofSeconds(10)).build();
+        String topic = args[2];
+        String group = args[3];
+        int count = Integer.parseInt(args[4]);
+        Map<String, FilterExpression> all = Collections.singletonMap(topic, FilterExpression.SUB_ALL);
+        if (args[0].equals("send")) {
+            send(configuration, topic, count);
+        } else if (args[0].equals("simple")) {
+            simple(configuration, group, all, count);
+        } else {
+            push(configuration, group, all, count);
+        }
+        System.exit(0);
+    }
+
+    private static void send(ClientConfiguration configuration, String topic, int count) throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+                .build()) {
+            for (int i = 0; i < count; i++) {
+                String id = producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setTag("tag").setKeys("key-" + i)
+                    .setBody(("body-" + i).getBytes(StandardCharsets.UTF_8)).build()).getMessageId().toString();
+                say("{\"id\": \"" + id + "\"}");
+            }
+        }
+    }
+
+    private static void simple(ClientConfiguration configuration, String group, Map<String, FilterExpression> all,
+            int count) throws Exception {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
+        try (SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder().setClientConfiguration(configuration)
+                .setConsumerGroup(group).setAwaitDuration(Duration.ofSeconds(3)).setSubscriptionExpressions(all).build()) {
+            int seen = 0;
+            while (seen < count && System.nanoTime() < end) {
+                List<MessageView> messages = consumer.receive(32, Duration.ofSeconds(15));
+                for (MessageView message : messages) {
+                    told(message);
+                    consumer.ack(message);
+                    seen++;
+                }
+            }
+        }
+    }
+
+    private static void push(ClientConfiguration configuration, String group, Map<String, FilterExpression> all, int count)
+            throws Exception {
+        CountDownLatch left = new CountDownLatch(count);
+        try (PushConsumer consumer = PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
+                .setConsumerGroup(group).setSubscriptionExpressions(all).setMessageListener(message -> {
+                    told(message);
+                    left.countDown();
+                    return ConsumeResult.SUCCESS;
+                }).build()) {
+            left.await(LIMIT_S, TimeUnit.SECONDS);
+            Thread.sleep(1000);
+        }
+    }
+
+    private static void told(MessageView message) {
+        ByteBuffer body = message.getBody();
+        byte[] bytes = new byte[body.remaining()];
+        body.get(bytes);
+        say("{\"body\": \"" + new String(bytes, StandardCharsets.UTF_8) + "\", \"keys\": \""
+            + String.join(" ", message.getKeys()) + "\", \"tag\": \"" + message.getTag().orElse("") + "\", \"attempt\": "
+            + message.getDeliveryAttempt() + "}");
+    }
+
+    private static synchronized void say(String line) {
+        System.out.println(line);
+        System.out.flush();
+    }
+}

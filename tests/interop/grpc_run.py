@@ -1,0 +1,225 @@
+"""`make interop-grpc`: the official clients of RocketMQ 5 at ``orbitmq up``, as they come.
+
+Producers in Python (plaintext) and Java (TLS); what each sends is received by a push and a simple consumer of
+both languages and by OrbitMQ's own client, each in a group of its own: every message once, keys and bodies
+equal. The Python client is installed into a virtual environment of its own in ``build/``; Java's comes from
+Maven Central. A client that cannot be had is left out with one line; where ``ORBITMQ_CI`` is set, that fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.servers import PeerUnavailableError, classpath
+from tests.interop.world import compile_java
+
+from orbitmq import ConsumeFrom, Consumer
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent / "grpc"
+PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
+JAVA_CLIENTS = ("5.0.8", "5.2.0")
+COUNT = 200
+SHORT_COUNT = 50
+LIMIT_S = 180
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Client:
+    """One official client: how its program is started."""
+
+    name: str
+    command: Sequence[str]
+
+    def run(self, role: str, endpoint: str, topic: str, group: str, count: int) -> list[Line]:
+        done = subprocess.run(
+            [*self.command, role, endpoint, topic, group, str(count)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode != 0 or len(lines) < count:
+            print(f"{self.name} {role}: {len(lines)} of {count}, exit code {done.returncode}")
+            print("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
+        return lines
+
+
+def python_client() -> Client:
+    """The Python client, installed when it is not there yet.
+
+    Raises:
+        PeerUnavailableError: the package index cannot be reached.
+    """
+    home = ROOT / "build" / "grpc-python"
+    python = home / "bin" / "python"
+    try:
+        if not (home / "ready").exists():
+            subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
+            install = [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                PYTHON_CLIENT,
+            ]
+            subprocess.run(install, check=True, timeout=600)
+            (home / "ready").touch()
+    except (subprocess.SubprocessError, OSError) as error:
+        raise PeerUnavailableError(f"{PYTHON_CLIENT} cannot be installed: {error}") from None
+    return Client("python 5.1.2", [str(python), str(HERE / "python_client.py")])
+
+
+def java_client(version: str, folder: Path) -> Client:
+    """The Java client of that version; raises as `classpath` does."""
+    jars = classpath(f"grpc-client-{version}", HERE / "pom.xml", f"-Drocketmq.client.version={version}")
+    classes = folder / f"classes-{version}"
+    classes.mkdir(parents=True, exist_ok=True)
+    compile_java(classes, jars, [HERE / "Calls.java"])
+    return Client(f"java {version}", ["java", "-Xmx128m", "-cp", f"{classes}:{jars}", "Calls"])
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[dict[str, Any]]:
+    """`orbitmq up`, with what it prints."""
+    command = [
+        sys.executable,
+        "-m",
+        "orbitmq",
+        "up",
+        "--port",
+        "0",
+        "--brokers",
+        "1",
+        "--json",
+        "--dir",
+        str(folder),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+async def ours(name_server: str, topic: str, group: str, count: int) -> list[Line]:
+    """What OrbitMQ's own consumer, over remoting, receives."""
+    lines: list[Line] = []
+    consumer = Consumer(group, name_servers=name_server, consume_from=ConsumeFrom.FIRST)
+    consumer.subscribe(topic)
+    async with consumer, asyncio.timeout(LIMIT_S):
+        async for message in consumer:
+            lines.append({"body": message.body.decode(), "keys": " ".join(message.keys), "tag": message.tags})
+            if len(lines) == count:
+                return lines
+    return lines
+
+
+def fault(lines: list[Line], count: int) -> str:
+    """What is wrong with what a consumer received; empty when nothing is."""
+    bodies = Counter(line["body"] for line in lines)
+    missing = [f"body-{number}" for number in range(count) if f"body-{number}" not in bodies]
+    twice = [body for body, times in bodies.items() if times > 1]
+    wrong = [
+        line for line in lines if line["keys"] != line["body"].replace("body", "key") or line["tag"] != "tag"
+    ]
+    found = []
+    if missing:
+        found.append(f"{len(missing)} missing ({missing[0]})")
+    if twice:
+        found.append(f"{len(twice)} twice ({twice[0]})")
+    if wrong:
+        found.append(f"{len(wrong)} with other keys or tags ({wrong[0]})")
+    return ", ".join(found)
+
+
+def cells(
+    clients: Sequence[Client], told: dict[str, Any], count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Each cell by its name: a function that gives its fault."""
+    for sender in clients:
+        topic = "from-" + sender.name.replace(" ", "-").replace(".", "_")
+
+        def sent(sender: Client = sender, topic: str = topic) -> str:
+            lines = sender.run("send", told["grpc"], topic, "-", count)
+            return "" if len({line["id"] for line in lines}) == count else f"{len(lines)} of {count} sent"
+
+        yield f"{sender.name} sends", sent
+        for receiver in clients:
+            for role in ("push", "simple"):
+                group = f"{role}-{receiver.name}-{topic}".replace(" ", "-").replace(".", "_")
+
+                def received(
+                    receiver: Client = receiver, role: str = role, topic: str = topic, group: str = group
+                ) -> str:
+                    return fault(receiver.run(role, told["grpc"], topic, group, count), count)
+
+                yield f"{sender.name} to {receiver.name} {role}", received
+
+        def by_ours(topic: str = topic) -> str:
+            return fault(asyncio.run(ours(told["name_server"], topic, f"ours-{topic}", count)), count)
+
+        yield f"{sender.name} to ours", by_ours
+
+
+def available(folder: Path, versions: Sequence[str]) -> list[Client]:
+    """The clients that can be had; what cannot is said."""
+    makers: list[Callable[[], Client]] = [python_client]
+    makers += [partial(java_client, version, folder) for version in versions]
+    clients = []
+    for make in makers:
+        try:
+            clients.append(make())
+        except PeerUnavailableError as error:
+            print(f"interop-grpc: left out: {error}")
+    return clients
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="fewer messages, one version of Java's client")
+    options = parser.parse_args(arguments)
+    count = SHORT_COUNT if options.short else COUNT
+    versions = JAVA_CLIENTS[-1:] if options.short else JAVA_CLIENTS
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="orbitmq-grpc-") as name:
+        folder = Path(name)
+        clients = available(folder, versions)
+        if len(clients) < 1 + len(versions) and os.environ.get("ORBITMQ_CI"):
+            return 1
+        with cluster(folder / "data") as told:
+            for cell, run in cells(clients, told, count):
+                try:
+                    wrong = run()
+                except (subprocess.SubprocessError, TimeoutError, ValueError, KeyError) as error:
+                    wrong = f"{type(error).__name__}: {error}"
+                failed += bool(wrong)
+                print(f"{cell:<48} {wrong or 'ok'}", flush=True)
+    print(f"interop-grpc: {failed} cells failed" if failed else "interop-grpc: all cells passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
