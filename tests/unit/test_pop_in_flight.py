@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -290,3 +291,39 @@ def test_what_a_broker_dealt_out_itself_is_no_news_to_it() -> None:
     take(other.in_flight, other.in_flight.queue("T", "g", 0), 4)
     assert [other_feed.is_news(later[table]) for table in (POP_DELIVERIES, POPS)] == [True, True]
     assert feed.is_news(Entry(1, 0, POPS, "no queue", 1)), "making it says what is wrong"
+
+
+def test_more_time_leaves_the_receipt_as_it_is(in_flight: InFlight, told: Told) -> None:
+    queue = in_flight.queue("T", "g", 0)
+    delivery = take(in_flight, queue, 2)
+    assert in_flight.extend(queue, delivery.receipt, due_ms=5000)
+    assert in_flight.take_due(4999, 10) == []
+    assert in_flight.acknowledge(queue, delivery.receipt, [0]) == {0}
+    assert in_flight.take_due(5000, 10) == [(queue, delivery)]
+    assert not in_flight.extend(queue, delivery.receipt, due_ms=9000), "it is leaving"
+    again = take(in_flight, queue, 1, invisible_ms=60_000)
+    assert in_flight.extend(queue, again.receipt, due_ms=10)
+    assert in_flight.next_due_ms == 10
+    assert in_flight.take_due(10, 10) == [(queue, again)]
+
+
+def test_a_message_that_is_given_up_has_a_delivery_of_its_own(in_flight: InFlight, told: Told) -> None:
+    queue = in_flight.queue("T", "g", 0)
+    delivery = take(in_flight, queue, 3)
+    assert in_flight.give_up(queue, delivery.receipt, 1, now_ms=100, why=("no good", "c"))
+    assert not in_flight.give_up(queue, delivery.receipt, 1, now_ms=100, why=("no good", "c"))
+    assert not in_flight.give_up(queue, (7, 7), 0, now_ms=100, why=("no good", "c"))
+    assert delivery.left == {0, 2}
+    [(_, dead)] = in_flight.take_due(100, 10)
+    assert (dead.dead, dead.left, dead.why_dead) == (True, {1}, ("no good", "c"))
+    assert told.positions[queue.key] == (3, 0)
+
+
+def test_that_a_message_was_given_up_is_kept() -> None:
+    _, state = pops()
+    queue = state.in_flight.queue("T", "g", 0)
+    state.in_flight.add_dead(queue, 5, now_ms=1000, why=("no good", "c"))
+    _, again = pops()
+    again.restore(json.loads("".join(state.file_text())))
+    [delivery] = again.in_flight.queue("T", "g", 0).deliveries.values()
+    assert (delivery.dead, delivery.left) == (True, {5})

@@ -27,7 +27,7 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
-from orbitmq.broker.extension import ChangeRole, Extension, HandOver, Host, Status
+from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
@@ -138,7 +138,10 @@ def assemble(
     shared = _components(services, doors, files)
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
-    attached = [attach(host) for attach in (*FEATURES, *extensions)]
+    attached: list[Attachment] = []
+    for attach in (*FEATURES, *extensions):
+        attached.append(attach(host))
+        host.offers.extend(attached[-1].offers)
     for each in attached:
         doors.takers.update(each.takers)
     status = [each.status for each in attached]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.handlers.base import Family
@@ -21,6 +21,9 @@ HandOver: TypeAlias = Callable[[], Awaitable[None]]
 Status: TypeAlias = Callable[[], Mapping[str, str]]
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """The broker as a feature or an extension sees it.
@@ -28,12 +31,25 @@ class Host:
     Attributes:
         port: where clients reach it.
         change_role: see ``Broker.change_role``.
+        offers: the ports of what was attached before.
     """
 
     services: Services
     ports: Ports
     port: int
     change_role: ChangeRole
+    offers: list[object] = field(default_factory=list)
+
+    def offered(self, kind: type[T]) -> T:
+        """A port of a feature, which every broker has or that was attached before.
+
+        Raises:
+            LookupError: nothing offers it.
+        """
+        for offer in self.offers:
+            if isinstance(offer, kind):
+                return offer
+        raise LookupError(f"nothing that is attached offers a {kind.__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +61,7 @@ class Attachment:
         families: handlers of request codes; a code that the broker has too is answered here.
         hand_over: awaited at a clean stop while everything still works. It has to keep a limit of its own.
         status: its lines of brokerStatus.
+        offers: its ports, for what is attached after it (:meth:`Host.offered`).
         takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
     """
 
@@ -52,6 +69,7 @@ class Attachment:
     families: Sequence[Family] = ()
     hand_over: HandOver | None = None
     status: Status = dict
+    offers: Sequence[object] = ()
     takers: Mapping[bytes, Taker] = field(default_factory=dict)
 
 

@@ -70,4 +70,5 @@ def attach(host: Host) -> Attachment:
             PopNoticeHandlers(clock, pops),
             PopInspectionHandlers(pops),
         ],
+        offers=[pops, settling],
     )

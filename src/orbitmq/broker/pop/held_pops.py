@@ -158,6 +158,14 @@ class HeldPops(Component):
                 self._watched.add((topic, queue_id))
                 self._watch(topic, queue_id)
 
+    def waiters(self, place: Place) -> list[Waiter]:
+        """Who waits there."""
+        return list(self._places.get(place, ()))
+
+    def leave(self, place: Place, waiter: Waiter) -> None:
+        """A waiter waits no more, and is not answered."""
+        self._leave(place, waiter)
+
     def _leave(self, place: Place, waiter: Waiter) -> None:
         waiters = self._places.get(place)
         if waiters is None or waiters.pop(waiter, None) is None:

@@ -36,9 +36,22 @@ class Delivery:
         postponed: its messages were not handled in time and now wait for the delay of the group's policy.
         foreign: a broker of another make dealt them out: acknowledgements may come a moment later.
         leaving: its messages are on the way to another topic: too late to acknowledge them.
+        dead: they were given up: where they go is the topic of the dead letters.
+        why_dead: the reason, and the client that gave them up; known to this process only.
     """
 
-    __slots__ = ("foreign", "invisible_ms", "key", "leaving", "left", "pop_time_ms", "postponed", "start")
+    __slots__ = (
+        "dead",
+        "foreign",
+        "invisible_ms",
+        "key",
+        "leaving",
+        "left",
+        "pop_time_ms",
+        "postponed",
+        "start",
+        "why_dead",
+    )
 
     def __init__(
         self, queue: PopQueue, start: int, pop_time_ms: int, invisible_ms: int, offsets: Iterable[int]
@@ -50,6 +63,8 @@ class Delivery:
         self.postponed = False
         self.foreign = False
         self.leaving = False
+        self.dead = False
+        self.why_dead: tuple[str, str] | None = None
         self.key = f"{queue.key}{SEPARATOR}{start}{SEPARATOR}{pop_time_ms}"
 
     @property
@@ -232,13 +247,48 @@ class InFlight:
         self._split(queue, delivery, changed)
         return changed
 
+    def extend(self, queue: PopQueue, receipt: Receipt, *, due_ms: int) -> bool:
+        """Give what is left of a delivery another deadline, under the same receipt; whether anything is."""
+        delivery = self.delivery(queue, receipt)
+        if delivery is None:
+            return False
+        earlier = due_ms < delivery.due_ms
+        delivery.invisible_ms = due_ms - delivery.pop_time_ms
+        if earlier:
+            self.again(queue, delivery, due_ms)
+        self._changed(queue, delivery)
+        return True
+
+    def give_up(
+        self, queue: PopQueue, receipt: Receipt, offset: int, *, now_ms: int, why: tuple[str, str]
+    ) -> bool:
+        """One message is a dead letter from now on; whether it was in flight under this receipt."""
+        delivery = self.delivery(queue, receipt)
+        if delivery is None or offset not in delivery.left:
+            return False
+        self._split(queue, delivery, self._dead(queue, offset, now_ms, why))
+        return True
+
+    def add_dead(self, queue: PopQueue, offset: int, *, now_ms: int, why: tuple[str, str]) -> None:
+        """A message that no delivery has is a dead letter from now on."""
+        self._add(queue, self._dead(queue, offset, now_ms, why))
+
+    @staticmethod
+    def _dead(queue: PopQueue, offset: int, now_ms: int, why: tuple[str, str]) -> Delivery:
+        dead = Delivery(queue, offset, _free_time(queue, offset, now_ms), 0, (offset,))
+        dead.dead, dead.why_dead = True, why
+        return dead
+
     def add(self, queue: PopQueue, offset: int, *, now_ms: int, invisible_ms: int) -> Delivery:
         """A message that another broker has dealt out stays invisible from now on."""
         added = Delivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
+        self._add(queue, added)
+        return added
+
+    def _add(self, queue: PopQueue, added: Delivery) -> None:
         self._enter(queue, added)
         self._changed(queue, added)
         self._tell(queue)
-        return added
 
     def postpone(self, queue: PopQueue, delivery: Delivery, offset: int, delay_ms: int) -> None:
         """A message that was not handled in time becomes visible ``delay_ms`` after its deadline."""
@@ -279,9 +329,13 @@ class InFlight:
         found: list[tuple[PopQueue, Delivery]] = []
         while len(found) < most and self._due and self._due[0][0] <= now_ms:
             _, _, queue, delivery = heapq.heappop(self._due)
-            if delivery.left:
-                delivery.leaving = True
-                found.append((queue, delivery))
+            if not delivery.left:
+                continue
+            if delivery.due_ms > now_ms:
+                self.again(queue, delivery, delivery.due_ms)  # its time was made longer
+                continue
+            delivery.leaving = True
+            found.append((queue, delivery))
         return found
 
     def again(self, queue: PopQueue, delivery: Delivery, at_ms: int) -> None:

@@ -162,13 +162,10 @@ class OrderedPops:
 
     def acknowledge(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> int | None:
         """A message is done; up to where the group has consumed, ``None``: it was not out like that."""
-        batch = self.find(topic, group, queue_id)
-        if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
+        batch = self._out(topic, group, queue_id, offset, pop_time_ms)
+        if batch is None:
             return None
-        index = batch.offsets.index(offset)
-        if batch.is_done(index):
-            return None
-        batch.done |= 1 << index
+        batch.done |= 1 << batch.offsets.index(offset)
         self._put(topic, group, queue_id, batch)
         return batch.next_offset
 
@@ -176,12 +173,29 @@ class OrderedPops:
         self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, visible_ms: int
     ) -> bool:
         """Give a message another deadline; ``False``: it was not out like that."""
-        batch = self.find(topic, group, queue_id)
-        if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
-            return False
-        if batch.is_done(batch.offsets.index(offset)):
+        batch = self._out(topic, group, queue_id, offset, pop_time_ms)
+        if batch is None:
             return False
         batch.visible[offset] = visible_ms
+        self._put(topic, group, queue_id, batch)
+        return True
+
+    def is_out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
+        """Whether a message is out like that, and not done."""
+        return self._out(topic, group, queue_id, offset, pop_time_ms) is not None
+
+    def _out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> Batch | None:
+        batch = self.find(topic, group, queue_id)
+        if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
+            return None
+        return None if batch.is_done(batch.offsets.index(offset)) else batch
+
+    def extend(self, topic: str, group: str, queue_id: int, pop_time_ms: int, due_ms: int) -> bool:
+        """Give what is out another deadline, but for messages that have one of their own; whether any is."""
+        batch = self.find(topic, group, queue_id)
+        if batch is None or batch.pop_time_ms != pop_time_ms or not batch.left:
+            return False
+        batch.invisible_ms = due_ms - pop_time_ms
         self._put(topic, group, queue_id, batch)
         return True
 

@@ -16,7 +16,7 @@ from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, TopicChanged
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
-from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, came_from
+from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, came_from, mark_dead
 from orbitmq.broker.messaging.room import fitted_copy
 from orbitmq.broker.messaging.stored import copied, record_of
 from orbitmq.broker.metadata.access import MetadataAccess
@@ -267,11 +267,12 @@ class PopRevive(Component):
             if group is None or record is None:
                 gone.add(offset)
                 continue
-            delay_ms = 0 if delivery.postponed else retry_policy.delay_ms(group, record.reconsume_times)
+            waits = not (delivery.postponed or delivery.dead)
+            delay_ms = retry_policy.delay_ms(group, record.reconsume_times) if waits else 0
             if delay_ms:
                 self._in_flight.postpone(queue, delivery, offset, delay_ms)
                 continue
-            topic = await self._target(queue, group, record)
+            topic = await self._target(queue, group, record, dead=delivery.dead)
             if offset not in delivery.left:
                 continue
             message, properties = self._redelivery(queue, delivery, record, topic)
@@ -301,10 +302,20 @@ class PopRevive(Component):
     def _targets(self, queue: PopQueue) -> tuple[str, str]:
         return self._retry_topic(queue), reserved.dead_letter_topic(queue.group)
 
-    async def _target(self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record) -> str:
-        """The topic for a message, on disk before the message is in it."""
+    async def _target(
+        self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record, *, dead: bool
+    ) -> str:
+        """The topic for a message, on disk before the message is in it.
+
+        Args:
+            dead: the message was given up.
+        """
         retry = self._retry_topic(queue)
-        dead = record.reconsume_times >= group.retry_max_times or not self._has_room(queue, record, retry)
+        dead = (
+            dead
+            or record.reconsume_times >= group.retry_max_times
+            or not self._has_room(queue, record, retry)
+        )
         topic = reserved.dead_letter_topic(queue.group) if dead else retry
         if topic not in self._topics or not self._metadata.saved(topic):
             own = topic == reserved.retry_topic(queue.group)
@@ -346,6 +357,8 @@ class PopRevive(Component):
         if dead:
             properties[property_names.DLQ_ORIGIN_TOPIC] = origin
             properties[property_names.DLQ_ORIGIN_MESSAGE_ID] = properties[property_names.ORIGIN_MESSAGE_ID]
+            if delivery.why_dead is not None:
+                mark_dead(properties, *delivery.why_dead)
         again = record.reconsume_times + 1
         encoded = fitted_copy(record, properties)
         return copied(record, properties, topic, 0, encoded=encoded, reconsume_times=again), properties

@@ -94,6 +94,13 @@ class Pops:
         self._look_again(request, waiter, popped)
         return None
 
+    def leave(self, request: PopRequest, client: PopClient) -> None:
+        """A client waits no more for an answer to this request, and gets none."""
+        place = _place(request)
+        for waiter in self._held.waiters(place):
+            if isinstance(waiter, _WaitingPop) and waiter.client is client:
+                self._held.leave(place, waiter)
+
     def look(self, waiter: _WaitingPop) -> Looked:
         """A pop that waits tries again."""
         try:

@@ -43,6 +43,23 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """What one pop took from one queue.
+
+    Attributes:
+        start: the offset at which the pop began to read the queue.
+        in_order: nothing more of the queue goes out before this is done.
+    """
+
+    topic: str
+    group: str
+    queue_id: int
+    start: int
+    pop_time_ms: int
+    in_order: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """The new receipt of a message. Times are milliseconds."""
 
@@ -202,6 +219,63 @@ class Settling:
         new = Changed(time, invisible_ms, revive_queue(time, self._config.revive_queue_num))
         log_end = self._end_of(settled.topic, settled.queue_id, settled.offset)
         return self._after(new, POPS, log_end=log_end)
+
+    def extend(self, taken: Taken, invisible_ms: int) -> bool:
+        """What is left of a pop's messages stays invisible for ``invisible_ms`` from now on.
+
+        Their receipts stay as they are. It is on disk with the next write of the tables: a crash before that
+        leaves the deadline that was there.
+
+        Returns:
+            Whether anything is left.
+
+        Raises:
+            RemotingError: this broker does not deal messages out; the time is out of its limits.
+        """
+        check_invisible_time(invisible_ms)
+        check_leads(self._role)
+        due_ms = self._clock.now_ms() + invisible_ms
+        place = (taken.topic, taken.group, taken.queue_id)
+        if taken.in_order:
+            until = self._orders.blocked_until(*place, None, self._clock.now_ms())
+            extended = self._orders.extend(*place, taken.pop_time_ms, due_ms)
+            if extended and until is not None and due_ms < until:
+                self.freed(*place)  # who waits for the queue looks at it earlier
+        else:
+            queue = self._in_flight.find(*place)
+            receipt = (taken.start, taken.pop_time_ms)
+            extended = queue is not None and self._in_flight.extend(queue, receipt, due_ms=due_ms)
+        if extended:
+            self.save_soon()
+        return extended
+
+    def give_up(self, settled: Settled, reason: str, client_id: str) -> Awaitable[None] | None:
+        """A message is a dead letter.
+
+        That is noted where the messages in flight are, at once with its end there, and the dead letter is
+        stored because of the note. So a crash leaves one dead letter, and no redelivery.
+
+        Args:
+            reason, client_id: stay with the dead letter, unless there is a crash before it is stored.
+
+        Raises:
+            RemotingError: as :meth:`acknowledge`.
+        """
+        info = self._checked(settled)
+        place = (settled.topic, settled.group, settled.queue_id)
+        now, why = self._clock.now_ms(), (reason, client_id)
+        if info.is_orderly:
+            if not self._orders.is_out(*place, settled.offset, info.pop_time):
+                raise self._not_in_flight(settled, None)
+            # Before its end there: at no moment is it in neither table.
+            self._in_flight.add_dead(self._in_flight.queue(*place), settled.offset, now_ms=now, why=why)
+            self._done_in_order(settled, info.pop_time)
+            return self._after(None, POP_ORDERS, OFFSETS, POPS)
+        found = self._in_flight.find(*place)
+        receipt = (info.check_point_offset, info.pop_time)
+        if found is None or not self._in_flight.give_up(found, receipt, settled.offset, now_ms=now, why=why):
+            raise self._not_in_flight(settled, info)
+        return self._after(None, POPS, log_end=self._end_of(settled.topic, settled.queue_id, settled.offset))
 
     # -- inside ----------------------------------------------------------------------------------------
 

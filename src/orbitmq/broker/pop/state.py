@@ -20,7 +20,7 @@ from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue
 NEVER_MS = 1 << 62
 # Not a queue of the table, but its marks, see :attr:`PopState.marks`.
 MARKS = "marks"
-_POSTPONED, _FOREIGN = 1, 2
+_POSTPONED, _FOREIGN, _DEAD = 1, 2, 4
 
 
 class PopState:
@@ -170,7 +170,7 @@ def _plain_position(value: int | list[int]) -> int | list[int]:
 
 
 def _plain(delivery: Delivery) -> list[int]:
-    bits = _POSTPONED * delivery.postponed + _FOREIGN * delivery.foreign
+    bits = _POSTPONED * delivery.postponed + _FOREIGN * delivery.foreign + _DEAD * delivery.dead
     return [delivery.invisible_ms, bits, *runs(delivery.left, delivery.start)]
 
 
@@ -180,4 +180,5 @@ def _delivery(queue: PopQueue, start: int, pop_time_ms: int, plain: list[int] | 
     delivery = Delivery(queue, start, pop_time_ms, int(plain[0]), of_runs(plain[2:], start))
     delivery.postponed = bool(plain[1] & _POSTPONED)
     delivery.foreign = bool(plain[1] & _FOREIGN)
+    delivery.dead = bool(plain[1] & _DEAD)
     return delivery
