@@ -93,9 +93,18 @@ class TopicConfigs(ConfigTable[TopicConfig]):
     # -- changing --------------------------------------------------------------------------------------
 
     def create_for_send(
-        self, topic: str, default_topic: str, client_queues: int, sys_flag: int = 0
+        self,
+        topic: str,
+        default_topic: str,
+        client_queues: int,
+        sys_flag: int = 0,
+        *,
+        attributes: Mapping[str, str] | None = None,
     ) -> TopicConfig | None:
         """Make an unknown topic from a template topic, as a send to it does (behaviours RT-07, RT-09).
+
+        Args:
+            attributes: those that it gets, without the + of a change.
 
         Returns:
             The topic's config, or ``None`` when the template does not allow it.
@@ -114,6 +123,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         created = _topic(topic, queues, perm & ~reserved.PERM_INHERIT)
         created.topic_sys_flag = sys_flag
         created.topic_filter_type = template.topic_filter_type
+        created.attributes = dict(attributes or {})
         created.made_at = self._made_now(topic)
         self._put(created.topic_name, created)
         return created

@@ -1,0 +1,69 @@
+"""Who makes a call: what its headers and its connection say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.gateway.call import Call
+from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.wire.command import Language
+
+CLIENT_ID: Final = "x-mq-client-id"
+MAX_CLIENT_ID = 255  # characters
+MAX_VERSION = 64
+_LANGUAGES: Final[Mapping[str, Language]] = {
+    "JAVA": Language.JAVA,
+    "CPP": Language.CPP,
+    "DOT_NET": Language.DOTNET,
+    "DOTNET": Language.DOTNET,
+    "GO": Language.GO,
+    "GOLANG": Language.GO,
+    "RUST": Language.RUST,
+    "PYTHON": Language.PYTHON,
+    "PHP": Language.PHP,
+    "NODE_JS": Language.NODE_JS,
+    "RUBY": Language.RUBY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The client of a call.
+
+    Attributes:
+        version: of the client's library, as it says.
+        address: host:port of its side of the connection.
+        timeout_ms: how long it waits for the answer; None: as long as it takes.
+    """
+
+    client_id: str
+    language: Language
+    version: str
+    address: str
+    timeout_ms: int | None
+
+
+def caller(call: Call) -> Caller:
+    """Who makes this call.
+
+    Raises:
+        RefusalError: it does not say who it is.
+    """
+    client_id = call.metadata.get(CLIENT_ID, "").strip()
+    if not client_id:
+        raise RefusalError(Code.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing or empty")
+    if len(client_id) > MAX_CLIENT_ID:
+        raise RefusalError(
+            Code.CLIENT_ID_REQUIRED,
+            f"the header {CLIENT_ID} has {len(client_id)} characters, limit {MAX_CLIENT_ID}",
+        )
+    language = call.metadata.get("x-mq-language", "").upper()
+    return Caller(
+        client_id,
+        _LANGUAGES.get(language, Language.OTHER),
+        call.metadata.get("x-mq-client-version", "")[:MAX_VERSION],
+        call.peer,
+        call.timeout_ms,
+    )

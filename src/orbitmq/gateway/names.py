@@ -1,0 +1,117 @@
+"""Topics and groups as calls name them: checked, found, and made when the settings allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from orbitmq.broker.change_feed import TOPICS
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.registration import Registration
+from orbitmq.broker.role import RoleState
+from orbitmq.gateway import schema
+from orbitmq.gateway.schema import MessageType
+from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.message import reserved
+from orbitmq.wire.bodies.topic import TopicConfig
+
+TYPE_ATTRIBUTE: Final = "message.type"
+MIXED: Final = "MIXED"
+_ACCEPTED: Final[Mapping[str, tuple[MessageType, ...]]] = {
+    "FIFO": (MessageType.FIFO,),
+    "DELAY": (MessageType.DELAY,),
+    "TRANSACTION": (MessageType.TRANSACTION,),
+    MIXED: (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),
+}
+# Also of a topic whose type says nothing here: with none at all Java's client does not start.
+_NORMAL_ONLY: Final = (MessageType.NORMAL,)
+
+
+def topic_name(topic: schema.Resource) -> str:
+    """The name of a topic that a client may use.
+
+    Raises:
+        RefusalError: ILLEGAL_TOPIC.
+    """
+    name = topic.name
+    if (fault := reserved.topic_fault(name)) is not None:
+        raise RefusalError(Code.ILLEGAL_TOPIC, fault)
+    if reserved.is_system_topic(name):
+        raise RefusalError(Code.ILLEGAL_TOPIC, f"topic {name} is RocketMQ's own: clients cannot use it")
+    return name
+
+
+def group_name(group: schema.Resource) -> str:
+    """The name of a consumer group that a client may use.
+
+    Raises:
+        RefusalError: ILLEGAL_CONSUMER_GROUP.
+    """
+    name = group.name
+    if (fault := reserved.group_fault(name)) is not None:
+        raise RefusalError(Code.ILLEGAL_CONSUMER_GROUP, fault)
+    if reserved.is_system_group(name):
+        raise RefusalError(
+            Code.ILLEGAL_CONSUMER_GROUP, f"group {name} is RocketMQ's own: clients cannot use it"
+        )
+    return name
+
+
+def accepted_types(topic: TopicConfig) -> tuple[MessageType, ...]:
+    """The kinds of messages that a topic takes, by its attribute message.type."""
+    return _ACCEPTED.get(topic.attributes.get(TYPE_ATTRIBUTE, ""), _NORMAL_ONLY)
+
+
+class Topics:
+    """The topics of this broker for gRPC clients."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        role: RoleState,
+        topics: TopicConfigs,
+        metadata: MetadataAccess,
+        registration: Registration,
+    ) -> None:
+        self._config = config
+        self._role = role
+        self._topics = topics
+        self._metadata = metadata
+        self._registration = registration
+
+    async def existing(self, topic: schema.Resource) -> TopicConfig:
+        """The config of a topic, on disk. An unknown one is made with ``autoCreateTopicEnable``.
+
+        It takes messages of all kinds, so that a program runs unprepared.
+
+        Raises:
+            RefusalError: ILLEGAL_TOPIC, TOPIC_NOT_FOUND.
+            RemotingError: the disk refuses a topic that is made.
+        """
+        name = topic_name(topic)
+        config = self._topics.get(name)
+        if config is None:
+            config = self._made(name)
+            await self._metadata.save(TOPICS)
+            await self._registration.announced([name])
+        elif not self._metadata.saved(name):
+            await self._metadata.save(TOPICS)
+        return config
+
+    def _made(self, name: str) -> TopicConfig:
+        of_a_group = name.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
+        if self._config.auto_create_topic_enable and self._role.takes_messages and not of_a_group:
+            made = self._topics.create_for_send(
+                name,
+                reserved.AUTO_CREATE_TOPIC,
+                self._config.default_topic_queue_nums,
+                attributes={TYPE_ATTRIBUTE: MIXED},
+            )
+            if made is not None:
+                return made
+        hint = "" if of_a_group else f": orbitmq topic create {name}"
+        raise RefusalError(
+            Code.TOPIC_NOT_FOUND, f"broker {self._config.broker_name} has no topic {name}{hint}"
+        )

@@ -1,0 +1,40 @@
+"""Heartbeat and NotifyClientTermination."""
+
+from __future__ import annotations
+
+from orbitmq.gateway import schema
+from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.clients import CONSUMERS, GrpcClients
+from orbitmq.gateway.messages import new
+from orbitmq.gateway.names import group_name
+from orbitmq.gateway.schema import ClientType
+from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.gateway.unary import ok
+
+
+class Presence:
+    """Notes who is there."""
+
+    def __init__(self, clients: GrpcClients) -> None:
+        self._clients = clients
+
+    async def heartbeat(self, caller: Caller, request: schema.HeartbeatRequest) -> schema.HeartbeatResponse:
+        """A client lives. It need not have sent its settings before."""
+        if request.client_type in CONSUMERS:
+            self._clients.consumes(caller, request.client_type, group_name(request.group), None)
+        elif request.client_type == ClientType.PRODUCER:
+            self._clients.beats(caller)
+        else:
+            raise RefusalError(
+                Code.UNRECOGNIZED_CLIENT_TYPE,
+                f"client_type {request.client_type} is not served: producers, push consumers and simple "
+                "consumers are",
+            )
+        return new(schema.HeartbeatResponse, status=ok())
+
+    async def goodbye(
+        self, caller: Caller, _request: schema.NotifyClientTerminationRequest
+    ) -> schema.NotifyClientTerminationResponse:
+        """A client ends: what it has not acknowledged goes to others at once."""
+        self._clients.leave(caller.client_id)
+        return new(schema.NotifyClientTerminationResponse, status=ok())
