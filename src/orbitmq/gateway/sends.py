@@ -1,0 +1,121 @@
+"""SendMessage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from inspect import isawaitable
+from typing import TypeAlias
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.durability import REMARKS, RESPONSE_CODES
+from orbitmq.broker.messaging.sending import Origin, Sending, Stored
+from orbitmq.gateway import schema
+from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.incoming import send_request
+from orbitmq.gateway.messages import new
+from orbitmq.gateway.names import Topics
+from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, of_many, of_remoting, refusal
+from orbitmq.gateway.unary import ok, refused, status
+from orbitmq.message import reserved
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import PutStatus
+from orbitmq.wire.addresses import AddressError, split
+from orbitmq.wire.bodies.topic import TopicConfig
+from orbitmq.wire.command import PROTOCOL_VERSION
+
+_NOWHERE = ("0.0.0.0", 0)  # noqa: S104 - an empty field of a record, nothing is bound to it
+
+# A message that is in the log, maybe not yet on disk; or why it is not.
+Put: TypeAlias = Stored | Awaitable[Stored] | RefusalError
+
+
+class Sends:
+    """Stores messages of gRPC clients."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics, sending: Sending) -> None:
+        self._config = config
+        self._clock = clock
+        self._topics = topics
+        self._sending = sending
+
+    async def send(self, caller: Caller, request: schema.SendMessageRequest) -> schema.SendMessageResponse:
+        """Store messages one by one, in their order; each has a result of its own."""
+        messages = request.messages
+        if not messages:
+            raise RefusalError(Code.MESSAGE_CORRUPTED, "the request has no message")
+        topics = {message.topic.name: message.topic for message in messages}
+        configs: dict[str, TopicConfig | RefusalError] = {}
+        for name, topic in topics.items():
+            configs[name] = await self._topic(topic)
+        # Nothing is awaited from here to the last one, so that nobody's message comes between.
+        put = [self._put(caller, message, configs[message.topic.name]) for message in messages]
+        entries = [await self._entry(message, each) for message, each in zip(messages, put, strict=True)]
+        return new(schema.SendMessageResponse, status=_of_all(entries), entries=entries)
+
+    async def _topic(self, topic: schema.Resource) -> TopicConfig | RefusalError:
+        try:
+            config = await self._topics.existing(topic)
+        except RefusalError as error:
+            return error
+        except PORT_ERRORS as error:
+            return refusal(error)
+        if not config.perm & self._config.broker_permission & reserved.PERM_WRITE:
+            return RefusalError(Code.FORBIDDEN, f"topic {config.topic_name} takes no messages here")
+        return config
+
+    def _put(self, caller: Caller, message: schema.Message, topic: TopicConfig | RefusalError) -> Put:
+        if isinstance(topic, RefusalError):
+            return topic
+        config = self._config
+        try:
+            request = send_request(
+                message,
+                topic,
+                now_ms=self._clock.now_ms(),
+                client=caller.address,
+                body_limit=config.body_limit,
+                max_delay_ms=config.timer_max_delay_s * 1000,
+            )
+            return self._sending.send(Origin(_host(caller.address), PROTOCOL_VERSION), request)
+        except RefusalError as error:
+            return error
+        except PORT_ERRORS as error:
+            return refusal(error)
+
+    async def _entry(self, message: schema.Message, put: Put) -> schema.SendResultEntry:
+        try:
+            if isinstance(put, RefusalError):
+                raise put
+            stored = await put if isawaitable(put) else put
+        except RefusalError as error:
+            return new(schema.SendResultEntry, status=refused(error))
+        except PORT_ERRORS as error:
+            return new(schema.SendResultEntry, status=refused(refusal(error)))
+        if stored.status is not PutStatus.OK:
+            code = of_remoting(RESPONSE_CODES[stored.status])
+            text = (
+                REMARKS.get(stored.status)
+                or f"the message is in the log, and not safe: {stored.status.value}"
+            )
+            return new(schema.SendResultEntry, status=status(code, text))
+        return new(
+            schema.SendResultEntry,
+            status=ok(),
+            message_id=message.system_properties.message_id,
+            offset=stored.queue_offset,
+            recall_handle=stored.recall_handle or "",
+        )
+
+
+def _of_all(entries: Sequence[schema.SendResultEntry]) -> schema.Status:
+    """One message's status is that of the call."""
+    code = of_many(entry.status.code for entry in entries)
+    return status(code, entries[0].status.message if code != Code.MULTIPLE_RESULTS else "")
+
+
+def _host(address: str) -> tuple[str, int]:
+    """A numeric address and its port, for the record."""
+    try:
+        return split(address)
+    except AddressError:
+        return _NOWHERE
