@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config
+from tests.conversation.grpc_rpc import RpcClient
 from tests.conversation.scripted_cluster import ClientWorld
 
 from orbitmq.broker.broker import Broker
+from orbitmq.gateway.attach import attach as gateway
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 
 
@@ -33,3 +35,19 @@ def broker(
 def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> BrokerPeer:
     """A client of ``broker``. Files that need more of it override this fixture."""
     return orbitmq_loop.enter(BrokerPeer(broker.runtime))
+
+
+@pytest.fixture
+def grpc_broker(
+    request: pytest.FixtureRequest, orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
+) -> Broker:
+    """As ``broker``, and it serves gRPC clients."""
+    mark = request.node.get_closest_marker("broker")
+    config = broker_config(**(mark.kwargs if mark else {}))
+    return orbitmq_loop.enter(Broker(orbitmq_runtime, config, extensions=[gateway]))
+
+
+@pytest.fixture
+def rpc(grpc_broker: Broker, orbitmq_loop: SimulatedLoop) -> RpcClient:
+    """A gRPC client of ``grpc_broker``."""
+    return orbitmq_loop.enter(RpcClient(grpc_broker.runtime))

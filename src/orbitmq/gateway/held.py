@@ -1,0 +1,70 @@
+"""Messages that stay with their client while it works on them (``auto_renew``)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from orbitmq.broker.pop.settling import Settling, Taken
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger("orbitmq.gateway")
+
+# How long a message is invisible at first, and from each renewal on.
+INVISIBLE_MS: Final = 60_000
+RENEW_BELOW_MS: Final = 40_000
+# A message that its client has for longer than this goes to another one.
+MOST_MS: Final = 3 * 3600 * 1000
+# What a client that is gone had is visible from now on.
+AT_ONCE_MS: Final = 1
+
+
+class HeldMessages:
+    """What push consumers have, by client: not messages, but what each pop took from a queue.
+
+    The broker knows which messages of that are not done: when none is left, a pop is forgotten here.
+    """
+
+    def __init__(self, clock: Clock, settling: Settling) -> None:
+        self._clock = clock
+        self._settling = settling
+        # When the time of each ends that a client has.
+        self._held: dict[str, dict[Taken, int]] = {}
+        self._log = LogLimiter(log)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def keep(self, client_id: str, taken: Taken) -> None:
+        """A client got messages, which are invisible for :data:`INVISIBLE_MS` from their pop on."""
+        self._held.setdefault(client_id, {})[taken] = taken.pop_time_ms + INVISIBLE_MS
+
+    def renew(self) -> None:
+        """Let what clients have stay with them, but not for ever."""
+        now = self._clock.now_ms()
+        for client_id, held in list(self._held.items()):
+            for taken, ends_ms in list(held.items()):
+                if now - taken.pop_time_ms >= MOST_MS:
+                    del held[taken]  # what is left of it comes again when its time is over
+                elif ends_ms - now < RENEW_BELOW_MS:
+                    until = min(now + INVISIBLE_MS, taken.pop_time_ms + MOST_MS)
+                    if self._extend(taken, until - now):
+                        held[taken] = until
+                    else:
+                        del held[taken]
+            if not held:
+                del self._held[client_id]
+
+    def give_back(self, client_id: str) -> None:
+        """A client is gone: others get at once what it has not done."""
+        for taken in self._held.pop(client_id, {}):
+            self._extend(taken, AT_ONCE_MS)
+
+    def _extend(self, taken: Taken, invisible_ms: int) -> bool:
+        try:
+            return self._settling.extend(taken, invisible_ms)
+        except RemotingError as error:
+            self._log.write(logging.WARNING, "extend", "messages in flight get no more time: %s", error)
+            return False

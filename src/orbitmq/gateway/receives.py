@@ -1,0 +1,325 @@
+"""ReceiveMessage: messages of a pop, each in a response of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import isawaitable
+from itertools import chain
+from typing import Final
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.pop.popping import MAX_MESSAGES, Popped, PopRequest
+from orbitmq.broker.pop.service import Pops, PopsFullError
+from orbitmq.broker.pop.settling import Settled, Settling, Taken
+from orbitmq.gateway import delivered, receipts, schema
+from orbitmq.gateway.call import Call, CallError
+from orbitmq.gateway.caller import Caller, caller
+from orbitmq.gateway.clients import GrpcClients, log
+from orbitmq.gateway.held import INVISIBLE_MS, HeldMessages
+from orbitmq.gateway.messages import milliseconds, new, timestamp
+from orbitmq.gateway.names import group_name, topic_name
+from orbitmq.gateway.settings import POLL_MS
+from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, refusal
+from orbitmq.gateway.subscriptions import expression_of, tags_of
+from orbitmq.gateway.unary import ok, refused, request_of, status
+from orbitmq.message import property_names
+from orbitmq.message.errors import CompressionError
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.record import Record, iter_records
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.tasks import Background
+from orbitmq.wire import pop_info
+from orbitmq.wire.errors import RemotingError
+
+INVISIBLE_LIMITS_MS: Final = (10_000, 12 * 3600 * 1000)
+# Before a call's deadline its answer goes out; of a short deadline half.
+ANSWER_BEFORE_MS: Final = 1500
+# What could not be written is visible from now on.
+AT_ONCE_MS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a call wants.
+
+    Attributes:
+        tags: none of the messages has another tag; empty: tags do not matter.
+        most_tries: after so many deliveries a message is a dead letter.
+    """
+
+    pop: PopRequest
+    topic: schema.Resource
+    wait_ms: int
+    renews: bool
+    tags: frozenset[str]
+    most_tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A message that was taken.
+
+    Attributes:
+        tries: which delivery of it this is, from 1 on.
+    """
+
+    record: Record
+    properties: Mapping[str, str]
+    settled: Settled
+    handle: str
+    tries: int
+
+
+class _Waiting:
+    """The client behind a pop (see ``pop.service.PopClient``)."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.outcome: asyncio.Future[Popped] = asyncio.get_running_loop().create_future()
+
+    @property
+    def gone(self) -> bool:
+        return self._call.gone.is_set() or self.outcome.done()
+
+    def answer(self, popped: Popped) -> None:
+        self.outcome.set_result(popped)
+
+    def refuse(self, error: RemotingError) -> None:
+        self.outcome.set_exception(error)
+
+
+class Receives:
+    """Deals messages out to gRPC clients."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        metadata: MetadataAccess,
+        pops: Pops,
+        settling: Settling,
+        clients: GrpcClients,
+        held: HeldMessages,
+        background: Background,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._pops = pops
+        self._settling = settling
+        self._clients = clients
+        self._held = held
+        self._background = background
+        self._log = LogLimiter(log)
+        self._waiting: dict[_Waiting, PopRequest] = {}
+        self._stopping = False
+
+    async def receive(self, call: Call) -> None:
+        """A status, the messages, and the time of their delivery."""
+        request = await request_of(call, schema.ReceiveMessageRequest)
+        try:
+            who = caller(call)
+            asked = self._asked(who, request)
+            if asked.renews:
+                self._clients.known(who)
+            popped = await self._popped(call, asked)
+        except RefusalError as error:
+            await self._answer(call, refused(error))
+        except PopsFullError:
+            text = f"popPollingSize: {self._config.pop_polling_size} receives wait for this topic and group"
+            await self._answer(call, status(Code.TOO_MANY_REQUESTS, text))
+        except PORT_ERRORS as error:
+            await self._answer(call, refused(refusal(error)))
+        else:
+            await self._deliver(call, who, asked, popped)
+
+    def stop(self) -> None:
+        """Answer what waits, and let nobody wait any more."""
+        self._stopping = True
+        for client, request in list(self._waiting.items()):
+            self._leave(client, request)
+
+    # -- what is wanted --------------------------------------------------------------------------------
+
+    def _asked(self, who: Caller, request: schema.ReceiveMessageRequest) -> _Asked:
+        topic = request.message_queue.topic
+        name, group = topic_name(topic), group_name(request.group)
+        if request.batch_size < 1:
+            raise RefusalError(
+                Code.BAD_REQUEST, f"batch_size {request.batch_size}, limits 1 to {MAX_MESSAGES}"
+            )
+        config = self._metadata.group(group)
+        expression, kind = expression_of(request.filter_expression)
+        pop = PopRequest(
+            group,
+            name,
+            -1,
+            min(request.batch_size, MAX_MESSAGES),
+            _invisible_ms(request),
+            from_newest=True,
+            expression=expression,
+            expression_type=kind,
+            ordered=config.consume_message_orderly,
+            attempt_id=request.attempt_id or None,
+        )
+        return _Asked(
+            pop,
+            topic,
+            _wait_ms(who, request),
+            request.auto_renew,
+            tags_of(expression, kind),
+            max(1, config.retry_max_times + 1),
+        )
+
+    # -- taking ----------------------------------------------------------------------------------------
+
+    async def _popped(self, call: Call, asked: _Asked) -> Popped:
+        """What there is, or comes while the client waits; nothing when the client is gone."""
+        client = _Waiting(call)
+        popped = self._pops.pop(asked.pop, 0 if self._stopping else asked.wait_ms, client)
+        if popped is not None:
+            return popped
+        self._waiting[client] = asked.pop
+        gone = self._background.spawn(call.gone.wait(), "receive")
+        gone.add_done_callback(lambda _: self._leave(client, asked.pop))
+        try:
+            return await client.outcome
+        finally:
+            del self._waiting[client]
+            gone.cancel()
+
+    def _leave(self, client: _Waiting, request: PopRequest) -> None:
+        """End the wait of a client that has got nothing so far."""
+        if not client.outcome.done():
+            self._pops.leave(request, client)
+            client.answer(self._pops.nothing(request))
+
+    async def _taken(self, who: Caller, asked: _Asked, popped: Popped) -> list[_Taken]:
+        """The messages for the client; those that are not for it are ended."""
+        pop, broker = asked.pop, self._config.broker_name
+        found = []
+        for record in chain.from_iterable(map(iter_records, popped.body)):
+            properties = decode_properties(record.properties)
+            handle = receipts.of_record(record, properties, popped, pop.invisible_ms, broker)
+            settled = handle.settled(pop.topic, pop.group)
+            tries = _tries(record, popped, handle)
+            if asked.tags and properties.get(property_names.TAGS) not in asked.tags:
+                # Another tag with the same hash.
+                await self._end(partial(self._settling.acknowledge, settled))
+            elif tries > asked.most_tries:
+                await self._give_up(who, settled, f"delivered {tries} times, limit {asked.most_tries}")
+            else:
+                found.append(_Taken(record, properties, settled, handle.encode(), tries))
+        return found
+
+    async def _content(self, who: Caller, asked: _Asked, taken: _Taken) -> schema.Message | None:
+        """A message as it goes out; None: nobody can read its body, so it is a dead letter."""
+        try:
+            body = delivered.body_of(taken.record)
+        except CompressionError as error:
+            await self._give_up(who, taken.settled, str(error))
+            return None
+        return delivered.message_of(
+            taken.record, taken.properties, body, asked.topic, taken.handle, taken.tries
+        )
+
+    async def _give_up(self, who: Caller, settled: Settled, reason: str) -> None:
+        self._log.write(
+            logging.WARNING,
+            "given up",
+            "message %d of %s@%d is a dead letter of group %s: %s",
+            settled.offset, settled.topic, settled.queue_id, settled.group, reason,
+        )  # fmt: skip
+        await self._end(partial(self._settling.give_up, settled, reason, who.client_id))
+
+    async def _end(self, end: Callable[[], Awaitable[object] | object]) -> None:
+        """End a message, or let it go; what fails is left to the message's invisible time."""
+        try:
+            outcome = end()
+            if isawaitable(outcome):
+                await outcome
+        except PORT_ERRORS as error:
+            self._log.write(logging.WARNING, "end", "a message comes again when its time is over: %s", error)
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    async def _deliver(self, call: Call, who: Caller, asked: _Asked, popped: Popped) -> None:
+        """Write the messages; what cannot be written comes again at once."""
+        messages = await self._taken(who, asked, popped)
+        if not messages:
+            await self._answer(call, status(Code.MESSAGE_NOT_FOUND, "no new message"))
+            return
+        if asked.renews:
+            self._keep(who, asked.pop, popped)
+        written = 0
+        try:
+            await call.write(new(schema.ReceiveMessageResponse, status=ok()).SerializeToString())
+            for message in messages:
+                content = await self._content(who, asked, message)
+                if content is not None:
+                    await call.write(new(schema.ReceiveMessageResponse, message=content).SerializeToString())
+                written += 1
+            await call.write(self._now())
+        finally:
+            for message in messages[written:]:
+                await self._end(partial(self._settling.change, message.settled, AT_ONCE_MS))
+
+    def _keep(self, who: Caller, pop: PopRequest, popped: Popped) -> None:
+        """From now on the messages stay with their client, as long as it is there."""
+        try:
+            self._clients.known(who)
+        except RefusalError:
+            return
+        for (kind, queue), start in popped.starts.items():
+            topic = pop_info.retry_topic(pop.topic, pop.group, kind)
+            taken = Taken(topic, pop.group, int(queue), start, popped.pop_time_ms, in_order=pop.ordered)
+            self._held.keep(who.client_id, taken)
+
+    async def _answer(self, call: Call, end: schema.Status) -> None:
+        """An answer without messages."""
+        try:
+            await call.write(new(schema.ReceiveMessageResponse, status=end).SerializeToString())
+            await call.write(self._now())
+        except CallError:
+            if not call.gone.is_set():
+                raise
+
+    def _now(self) -> bytes:
+        now = timestamp(self._clock.now_ms())
+        return new(schema.ReceiveMessageResponse, delivery_timestamp=now).SerializeToString()
+
+
+def _invisible_ms(request: schema.ReceiveMessageRequest) -> int:
+    if request.auto_renew:
+        return INVISIBLE_MS
+    asked = milliseconds(request.invisible_duration)
+    low, high = INVISIBLE_LIMITS_MS
+    if not low <= asked <= high:
+        raise RefusalError(
+            Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration {asked} ms, limits {low} to {high} ms"
+        )
+    return asked
+
+
+def _wait_ms(who: Caller, request: schema.ReceiveMessageRequest) -> int:
+    """How long the call waits for messages: as it says, and not beyond its deadline."""
+    asked = milliseconds(request.long_polling_timeout) if request.HasField("long_polling_timeout") else None
+    if who.timeout_ms is None:
+        return POLL_MS if asked is None else max(0, asked)
+    most = who.timeout_ms - min(ANSWER_BEFORE_MS, who.timeout_ms // 2)
+    return max(0, most if asked is None else min(asked, most))
+
+
+def _tries(record: Record, popped: Popped, handle: receipts.Handle) -> int:
+    """Which delivery of the message this is; in order they are counted by the broker, not in the record."""
+    count = record.reconsume_times
+    kind = handle.info.retry
+    of_message = (kind, pop_info.order_count_key(record.queue_id, record.queue_offset))
+    of_queue = popped.order_counts.get((kind, str(record.queue_id)), 0)
+    return max(count, popped.order_counts.get(of_message, of_queue)) + 1

@@ -1,0 +1,532 @@
+"""ReceiveMessage, AckMessage, ChangeInvisibleDuration, and messages that stay with their client."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.grpc_client import prefixed
+from tests.conversation.grpc_rpc import Received, RpcClient, all_of, received
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.pop.revive import PopRevive
+from orbitmq.gateway.schema import ClientType, DigestType, FilterType
+from orbitmq.gateway.status import Code
+from orbitmq.message.tags import java_hash
+from orbitmq.testing import SimulatedRuntime
+from orbitmq.wire.codes import RequestCode
+
+
+def in_flight(broker: Broker) -> int:
+    return len(broker.part(PopRevive).state.in_flight)
+
+
+def receiving(rpc: RpcClient, **values: object) -> int:
+    """Begin a ReceiveMessage; the number of its stream."""
+    stream = rpc.grpc.open("ReceiveMessage", headers=rpc.headers)
+    request = rpc.receive_request(**values)  # type: ignore[arg-type]
+    rpc.grpc.h2.send_data(stream, prefixed(request.SerializeToString()), end_stream=True)
+    rpc.grpc.flush()
+    return stream
+
+
+async def answer_of(rpc: RpcClient, stream: int, timeout_s: float = 60.0) -> Received:
+    answer = rpc.grpc.answers[stream]
+    await asyncio.wait_for(answer.done.wait(), timeout_s)
+    assert answer.status == 0, answer
+    return received(answer.messages())
+
+
+async def ordered_group(broker: Broker, group: str = "cg", retries: int = 16) -> None:
+    async with BrokerPeer(broker.runtime) as peer:
+        body = b'{"groupName":"%s","consumeMessageOrderly":true,"retryMaxTimes":%d}' % (
+            group.encode(),
+            retries,
+        )
+        await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+
+# -- receiving -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("GW-22")
+async def test_a_message_is_unpacked_and_has_its_digest(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(b"hello")
+    answer = await rpc.receive()
+    assert (answer.code, answer.bodies, answer.delivered) == (Code.OK, [b"hello"], True)
+    system = answer.messages[0].system_properties
+    assert system.body_digest.type == DigestType.MD5
+    assert system.body_digest.checksum == hashlib.md5(b"hello").hexdigest().upper()
+    assert system.delivery_attempt == 1
+
+
+@pytest.mark.behaviour("GW-21")
+async def test_a_receive_waits_as_long_as_it_says(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.route()
+    loop = asyncio.get_running_loop()
+    for wait_ms, timeout, least, most in (
+        (0, "", 0.0, 0.05),
+        (500, "3S", 0.5, 0.7),
+        (1500, "", 1.5, 1.7),
+        (20_000, "23S", 20.0, 20.3),
+        (None, "", 20.0, 20.3),
+    ):
+        began = loop.time()
+        answer = await rpc.receive(wait_ms=wait_ms, timeout=timeout)
+        assert (answer.code, answer.messages) == (Code.MESSAGE_NOT_FOUND, [])
+        assert least <= round(loop.time() - began, 3) <= most, wait_ms
+
+
+@pytest.mark.behaviour("GW-21")
+async def test_a_receive_is_answered_before_its_deadline(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.route()
+    loop = asyncio.get_running_loop()
+    for wait_ms, timeout_s in ((20_000, 5), (20_000, 1), (None, 4)):
+        began = loop.time()
+        answer = await rpc.receive(wait_ms=wait_ms, timeout=f"{timeout_s}S")
+        assert answer.code == Code.MESSAGE_NOT_FOUND
+        assert timeout_s / 2 <= loop.time() - began < timeout_s
+
+
+@pytest.mark.behaviour("GW-21")
+async def test_a_receive_is_answered_when_messages_come(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.route()
+    waiting = asyncio.ensure_future(rpc.receive(wait_ms=20_000))
+    await asyncio.sleep(3)
+    await rpc.sent(b"one")
+    assert (await asyncio.wait_for(waiting, 1)).bodies == [b"one"]
+
+
+@pytest.mark.behaviour("GW-21")
+async def test_at_most_32_messages_come_at_a_time(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(*(b"%d" % number for number in range(100)))
+    sizes = []
+    found: list[bytes] = []
+    for count in (1, 5, 32, 1000):
+        answer = await rpc.receive(count=count)
+        sizes.append(len(answer.bodies))
+        found += answer.bodies
+    assert (sizes[0], sizes[1], max(sizes)) == (1, 5, 32)
+    assert len(set(found)) == len(found)
+    for count in (0, -1):
+        assert (await rpc.receive(count=count)).code == Code.BAD_REQUEST
+
+
+@pytest.mark.behaviour("GW-15")
+async def test_a_receive_needs_no_earlier_call(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(b"one")
+    async with RpcClient(grpc_broker.runtime, client_id="never seen before") as other:
+        answer = await other.receive()
+        assert answer.bodies == [b"one"]
+    async with RpcClient(grpc_broker.runtime, client_id="nor this one") as third:
+        assert (await third.ack(answer.handle())).status.code == Code.OK
+
+
+@pytest.mark.behaviour("GW-21")
+async def test_tags_choose_messages_and_a_hash_is_not_enough(grpc_broker: Broker, rpc: RpcClient) -> None:
+    assert java_hash("Aa") == java_hash("BB")
+    for tag in ("Aa", "BB", "c"):
+        await rpc.sent(tag.encode(), tag=tag)
+    answers = [await rpc.receive(expression="Aa || d") for _ in range(3)]
+    assert [body for answer in answers for body in answer.bodies] == [b"Aa"]
+    assert in_flight(grpc_broker) == 1, "the other one is done: it is for nobody here"
+    rpc.group = "sql"
+    answer = await rpc.receive(expression="TAGS = 'c'", kind=FilterType.SQL)
+    assert answer.bodies == [b"c"]
+    answer = await rpc.receive(expression="a >", kind=FilterType.SQL)
+    assert answer.code == Code.ILLEGAL_FILTER_EXPRESSION
+
+
+@pytest.mark.behaviour("GW-27")
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"invisible_ms": 0}, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"invisible_ms": 9999}, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"invisible_ms": 13 * 3600 * 1000}, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"topic": "unknown"}, Code.TOPIC_NOT_FOUND),
+    ],
+)
+async def test_a_receive_that_cannot_be_is_refused(
+    grpc_broker: Broker, rpc: RpcClient, values: dict[str, object], code: Code
+) -> None:
+    await rpc.route()
+    answer = await rpc.receive(**values)  # type: ignore[arg-type]
+    assert (answer.code, answer.delivered) == (code, True)
+
+
+@pytest.mark.behaviour("GW-27")
+@pytest.mark.broker(pop_polling_size=1)
+async def test_too_many_waiting_receives_are_told_so(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.route()
+    first = receiving(rpc, wait_ms=5000)
+    await asyncio.sleep(0.1)
+    answer = await rpc.receive(wait_ms=5000)
+    assert answer.code == Code.TOO_MANY_REQUESTS
+    assert "popPollingSize" in answer.text
+    assert (await answer_of(rpc, first)).code == Code.MESSAGE_NOT_FOUND
+
+
+@pytest.mark.behaviour("GW-27")
+@pytest.mark.broker(auto_create_subscription_group=False)
+async def test_an_unknown_group_is_not_found(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.route()
+    assert (await rpc.receive()).code == Code.CONSUMER_GROUP_NOT_FOUND
+    assert (await rpc.assignment()).status.code == Code.CONSUMER_GROUP_NOT_FOUND
+
+
+# -- what could not be written -------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("GW-23")
+async def test_a_waiting_receive_ends_with_its_client(grpc_broker: Broker, rpc: RpcClient) -> None:
+    """The next message is for someone who is there."""
+    await rpc.route()
+    for end in ("reset", "close"):
+        async with RpcClient(grpc_broker.runtime, client_id="gone") as gone:
+            stream = receiving(gone, wait_ms=20_000)
+            await asyncio.sleep(0.1)
+            async with BrokerPeer(grpc_broker.runtime) as peer:
+                info = await peer.ok(RequestCode.POLLING_INFO, consumerGroup="cg", topic="T", queueId=-1)
+                assert info.ext["pollingNum"] == "1"
+                if end == "reset":
+                    gone.grpc.h2.reset_stream(stream)
+                    gone.grpc.flush()
+                else:
+                    gone.grpc.close()
+                await asyncio.sleep(0.1)
+                info = await peer.ok(RequestCode.POLLING_INFO, consumerGroup="cg", topic="T", queueId=-1)
+                assert info.ext["pollingNum"] == "0"
+    await rpc.sent(b"one")
+    assert (await rpc.receive()).bodies == [b"one"]
+
+
+@pytest.mark.behaviour("GW-23")
+async def test_what_could_not_be_written_comes_again_within_a_second(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.sent(*(bytes([number]) * 50_000 for number in range(4)))
+    async with RpcClient(grpc_broker.runtime, client_id="deaf", reads=False) as deaf:
+        stream = receiving(deaf, invisible_ms=60_000)
+        await asyncio.sleep(0.5)
+        taken = in_flight(grpc_broker)
+        assert taken >= 2, "the first of them fills the windows"
+        deaf.grpc.h2.reset_stream(stream)
+        deaf.grpc.flush()
+        await asyncio.sleep(1)
+        again = [body for _ in range(4) for body in (await rpc.receive()).bodies]
+    assert len(again) >= 3, "one may have been written"
+
+
+# -- acknowledgements ----------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("GW-25")
+async def test_an_acknowledged_message_does_not_come_again(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(b"one", b"two")
+    got = await all_of(rpc, 2)
+    handles = [each.system_properties.receipt_handle for each in got]
+    answer = await rpc.ack(*handles)
+    assert answer.status.code == Code.OK
+    assert [entry.status.code for entry in answer.entries] == [Code.OK, Code.OK]
+    assert [entry.receipt_handle for entry in answer.entries] == handles
+    await asyncio.sleep(30)
+    assert (await rpc.receive()).messages == []
+    assert in_flight(grpc_broker) == 0
+
+
+@pytest.mark.behaviour("GW-25")
+async def test_results_of_acknowledgements_stand_one_by_one(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(b"one")
+    handle = (await rpc.receive()).handle()
+    answer = await rpc.ack(handle, "nonsense", handle)
+    assert answer.status.code == Code.MULTIPLE_RESULTS
+    codes = [Code(entry.status.code).name for entry in answer.entries]
+    assert codes == ["OK", "INVALID_RECEIPT_HANDLE", "INVALID_RECEIPT_HANDLE"]
+    again = await rpc.ack(handle)
+    assert again.status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await rpc.ack()).status.code == Code.BAD_REQUEST
+
+
+@pytest.mark.behaviour("GW-25")
+async def test_a_message_not_handled_in_time_comes_again_with_its_count(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.sent(b"one")
+    first = await rpc.receive()
+    (again,) = await all_of(rpc, 1)
+    assert again.body == b"one"
+    assert again.topic.name == "T"
+    assert again.system_properties.delivery_attempt == 2
+    assert again.system_properties.message_id == first.messages[0].system_properties.message_id
+    assert (await rpc.ack(first.handle())).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await rpc.ack(again.system_properties.receipt_handle)).status.code == Code.OK
+    await asyncio.sleep(30)
+    assert (await rpc.receive()).messages == []
+
+
+@pytest.mark.behaviour("GW-25")
+async def test_another_invisible_time_makes_another_handle(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(b"one")
+    first = (await rpc.receive(invisible_ms=10_000)).handle()
+    answer = await rpc.change(first, 60_000)
+    assert answer.status.code == Code.OK
+    assert answer.receipt_handle != first
+    await asyncio.sleep(30)
+    assert (await rpc.receive()).messages == []
+    assert (await rpc.ack(first)).status.code == Code.INVALID_RECEIPT_HANDLE
+    shorter = await rpc.change(answer.receipt_handle, 1000)
+    (again,) = await all_of(rpc, 1, wait_ms=3000)
+    assert again.system_properties.delivery_attempt == 2
+    assert (await rpc.change(shorter.receipt_handle, 1000)).status.code == Code.INVALID_RECEIPT_HANDLE
+    at_once = await rpc.change(again.system_properties.receipt_handle, 0)
+    assert at_once.status.code == Code.OK
+    (third,) = await all_of(rpc, 1, wait_ms=1000)
+    assert third.system_properties.delivery_attempt == 3
+
+
+@pytest.mark.behaviour("GW-27")
+async def test_an_invisible_time_out_of_its_limits_is_refused(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(b"one")
+    handle = (await rpc.receive()).handle()
+    for time_ms in (-1000, 13 * 3600 * 1000):
+        answer = await rpc.change(handle, time_ms)
+        assert answer.status.code == Code.ILLEGAL_INVISIBLE_TIME
+    assert (await rpc.change(handle, 12 * 3600 * 1000)).status.code == Code.OK
+
+
+# -- in order ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("GW-24")
+async def test_a_group_in_order_gets_the_next_when_the_last_is_done(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.sent(*(b"%d" % number for number in range(4)), message_group="g")
+    first = await rpc.receive(count=2, attempt="a-1")
+    assert first.bodies == [b"0", b"1"]
+    assert (await rpc.receive(count=2, attempt="a-2")).messages == []
+    again = await rpc.receive(count=2, attempt="a-1")
+    assert again.bodies == [b"0", b"1"], "the answer to this attempt was lost"
+    assert [each.system_properties.delivery_attempt for each in again.messages] == [1, 1]
+    waiting = asyncio.ensure_future(rpc.receive(count=2, wait_ms=20_000))
+    await asyncio.sleep(0.1)
+    handles = [again.handle(0), again.handle(1)]
+    assert (await rpc.ack(*handles)).status.code == Code.OK
+    assert (await asyncio.wait_for(waiting, 1)).bodies == [b"2", b"3"]
+
+
+@pytest.mark.behaviour("GW-24")
+async def test_a_group_in_order_gets_what_it_did_not_end_again_and_counted(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.sent(b"0", b"1", message_group="g")
+    first = await rpc.receive(count=1, attempt="a-1")
+    changed = await rpc.change(first.handle(), 2000)
+    assert changed.status.code == Code.OK
+    (again,) = (await rpc.receive(count=1, wait_ms=20_000, attempt="a-2")).messages
+    assert (again.body, again.system_properties.delivery_attempt) == (b"0", 2)
+    assert (await rpc.ack(again.system_properties.receipt_handle)).status.code == Code.OK
+    assert (await rpc.receive(count=1)).bodies == [b"1"]
+
+
+# -- messages that stay --------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("GW-26")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_what_a_push_consumer_works_on_stays_with_it_under_its_first_handle(
+    grpc_broker: Broker, rpc: RpcClient, in_order: bool
+) -> None:
+    if in_order:
+        await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.start()
+    await rpc.sent(b"slow", message_group="g")
+    got = await rpc.receive(renew=True, invisible_ms=0)
+    assert got.bodies == [b"slow"]
+    async with RpcClient(grpc_broker.runtime, client_id="other") as other:
+        for _ in range(100):
+            await asyncio.sleep(10)
+            await rpc.heartbeat(ClientType.PUSH_CONSUMER)
+            assert (await other.receive()).messages == []
+        assert (await rpc.ack(got.handle())).status.code == Code.OK
+        await asyncio.sleep(100)
+        assert (await other.receive()).messages == []
+
+
+@pytest.mark.behaviour("GW-26")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_after_three_hours_a_message_goes_to_another(
+    grpc_broker: Broker, rpc: RpcClient, in_order: bool
+) -> None:
+    if in_order:
+        await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.start()
+    await rpc.sent(b"stuck", message_group="g")
+    assert (await rpc.receive(renew=True)).bodies == [b"stuck"]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with RpcClient(grpc_broker.runtime, client_id="other") as other:
+        while not (again := await other.receive(wait_ms=20_000)).messages:
+            await rpc.heartbeat(ClientType.PUSH_CONSUMER)
+        assert 3 * 3600 - 1 <= loop.time() - began <= 3 * 3600 + 5
+        assert again.messages[0].system_properties.delivery_attempt == 2
+
+
+@pytest.mark.behaviour("GW-26")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_a_client_that_says_goodbye_gives_its_messages_back_at_once(
+    grpc_broker: Broker, rpc: RpcClient, in_order: bool
+) -> None:
+    if in_order:
+        await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.start()
+    await rpc.sent(b"one", b"two", message_group="g")
+    assert len((await rpc.receive(renew=True)).messages) == 2
+    async with RpcClient(grpc_broker.runtime, client_id="other") as other:
+        waiting = asyncio.ensure_future(all_of(other, 2))
+        await asyncio.sleep(1)
+        await rpc.goodbye()
+        got = await asyncio.wait_for(waiting, 1)
+        assert sorted(each.body for each in got) == [b"one", b"two"]
+
+
+@pytest.mark.behaviour("GW-26")
+async def test_a_client_that_is_cut_off_gives_its_messages_back_after_10_seconds(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.start()
+    await rpc.sent(b"one")
+    assert (await rpc.receive(renew=True)).bodies == [b"one"]
+    rpc.grpc.close()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with RpcClient(grpc_broker.runtime, client_id="other") as other:
+        (again,) = await all_of(other, 1)
+        assert 9 <= loop.time() - began <= 13
+        assert again.system_properties.delivery_attempt == 2
+
+
+@pytest.mark.behaviour("GW-26")
+async def test_a_client_cut_off_for_5_seconds_keeps_its_messages(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.start()
+    await rpc.sent(b"one")
+    got = await rpc.receive(renew=True)
+    rpc.grpc.close()
+    await asyncio.sleep(5)
+    async with RpcClient(grpc_broker.runtime) as back:
+        await back.start()
+        for _ in range(12):
+            await asyncio.sleep(10)
+            await back.heartbeat(ClientType.PUSH_CONSUMER)
+            assert (await back.receive()).messages == []
+        assert (await back.ack(got.handle())).status.code == Code.OK
+
+
+@pytest.mark.behaviour("GW-26")
+async def test_a_silent_client_gives_its_messages_back(
+    grpc_broker: Broker, rpc: RpcClient, orbitmq_runtime: SimulatedRuntime
+) -> None:
+    """It never had a stream, so only its silence tells."""
+    await rpc.sent(b"one")
+    assert (await rpc.receive(renew=True)).bodies == [b"one"]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with RpcClient(orbitmq_runtime, client_id="other") as other:
+        (again,) = await all_of(other, 1)
+        assert 39 <= loop.time() - began <= 43
+        assert again.body == b"one"
+
+
+@pytest.mark.behaviour("GW-26")
+async def test_a_message_put_off_by_its_consumer_is_not_kept(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.start()
+    await rpc.sent(b"one")
+    got = await rpc.receive(renew=True)
+    assert (await rpc.change(got.handle(), 15_000)).status.code == Code.OK
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    (again,) = await all_of(rpc, 1)
+    assert 14.9 <= loop.time() - began <= 16
+    assert again.system_properties.delivery_attempt == 2
+
+
+# -- dead letters --------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("GW-28")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_a_message_that_is_given_up_is_a_dead_letter(
+    grpc_broker: Broker, rpc: RpcClient, in_order: bool
+) -> None:
+    if in_order:
+        await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.sent(b"poison", b"good", message_group="g")
+    got = await rpc.receive()
+    assert got.bodies == [b"poison", b"good"]
+    assert (await rpc.give_up(got.handle())).status.code == Code.OK
+    assert (await rpc.give_up(got.handle())).status.code == Code.OK, "clients repeat it until it is OK"
+    assert (await rpc.give_up("nonsense")).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await rpc.ack(got.handle())).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await rpc.ack(got.handle(1))).status.code == Code.OK
+    await asyncio.sleep(30)
+    assert (await rpc.receive()).messages == []
+    rpc.group = "reader"
+    (dead,) = await all_of(rpc, 1, topic="%DLQ%cg")
+    system = dead.system_properties
+    assert dead.body == b"poison"
+    assert system.dead_letter_queue.topic == "T"
+    assert system.dead_letter_queue.message_id
+    assert in_flight(grpc_broker) == 1
+
+
+@pytest.mark.behaviour("GW-28")
+async def test_a_message_in_order_that_was_tried_too_often_is_a_dead_letter(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await ordered_group(grpc_broker, retries=2)
+    await rpc.route()
+    await rpc.sent(b"poison", b"next", message_group="g")
+    tries = []
+    for _ in range(3):
+        (got,) = (await rpc.receive(count=1, wait_ms=20_000)).messages
+        assert got.body == b"poison"
+        tries.append(got.system_properties.delivery_attempt)
+        await rpc.change(got.system_properties.receipt_handle, 100)
+    assert tries == [1, 2, 3]
+    await asyncio.sleep(1)
+    assert (await rpc.receive(count=1)).code == Code.MESSAGE_NOT_FOUND
+    assert (await rpc.receive(count=1, wait_ms=1000)).bodies == [b"next"]
+    await asyncio.sleep(1)
+    assert grpc_broker.services.store.max_offset("%DLQ%cg", 0) == 1
+
+
+@pytest.mark.behaviour("GW-08")
+async def test_a_broker_that_stops_answers_what_waits(orbitmq_runtime: SimulatedRuntime) -> None:
+    from tests.conversation.broker_peer import broker_config
+
+    from orbitmq.gateway.attach import attach
+
+    async with (
+        Broker(orbitmq_runtime, broker_config(), extensions=[attach]) as broker,
+        RpcClient(orbitmq_runtime) as rpc,
+    ):
+        await rpc.route()
+        stream = await rpc.start()
+        waiting = receiving(rpc, wait_ms=20_000)
+        await asyncio.sleep(0.1)
+        stopping = asyncio.ensure_future(broker.stop())
+        assert (await answer_of(rpc, waiting, 2)).code == Code.MESSAGE_NOT_FOUND
+        await asyncio.wait_for(stream.answer.done.wait(), 3)
+        assert stream.answer.status == 0
+        await stopping
