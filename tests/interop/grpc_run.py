@@ -2,8 +2,9 @@
 
 Producers in Python (plaintext) and Java (TLS); what each sends is received by a push and a simple consumer of
 both languages and by OrbitMQ's own client, each in a group of its own: every message once, keys and bodies
-equal. The Python client is installed into a virtual environment of its own in ``build/``; Java's comes from
-Maven Central. A client that cannot be had is left out with one line; where ``ORBITMQ_CI`` is set, that fails.
+equal. The two programs of docs/grpc.md run first. The Python client is installed into a virtual environment
+of its own in ``build/``; Java's comes from Maven Central. A client that cannot be had is left out with one
+line; where ``ORBITMQ_CI`` is set, that fails.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from orbitmq import ConsumeFrom, Consumer
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent / "grpc"
+PAGE = ROOT / "docs" / "grpc.md"
+# The endpoint that the page names.
+PAGE_ENDPOINT = "127.0.0.1:8081"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
 JAVA_CLIENTS = ("5.0.8", "5.2.0")
 COUNT = 200
@@ -42,10 +46,11 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Client:
-    """One official client: how its program is started."""
+    """One official client: how its program is started, and the one of docs/grpc.md, by its endpoint."""
 
     name: str
     command: Sequence[str]
+    page_command: Callable[[str], Sequence[str]]
 
     def run(self, role: str, endpoint: str, topic: str, group: str, count: int) -> list[Line]:
         done = subprocess.run(
@@ -60,6 +65,13 @@ class Client:
             print(f"{self.name} {role}: {len(lines)} of {count}, exit code {done.returncode}")
             print("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
         return lines
+
+
+def page_program(language: str, endpoint: str) -> str:
+    """The program of docs/grpc.md in that language, at that endpoint."""
+    program = PAGE.read_text().partition(f"```{language}\n")[2].partition("```")[0]
+    assert PAGE_ENDPOINT in program, language
+    return program.replace(PAGE_ENDPOINT, endpoint)
 
 
 def python_client() -> Client:
@@ -86,7 +98,11 @@ def python_client() -> Client:
             (home / "ready").touch()
     except (subprocess.SubprocessError, OSError) as error:
         raise PeerUnavailableError(f"{PYTHON_CLIENT} cannot be installed: {error}") from None
-    return Client("python 5.1.2", [str(python), str(HERE / "python_client.py")])
+    return Client(
+        "python 5.1.2",
+        [str(python), str(HERE / "python_client.py")],
+        lambda endpoint: [str(python), "-c", page_program("python", endpoint)],
+    )
 
 
 def java_client(version: str, folder: Path) -> Client:
@@ -95,7 +111,15 @@ def java_client(version: str, folder: Path) -> Client:
     classes = folder / f"classes-{version}"
     classes.mkdir(parents=True, exist_ok=True)
     compile_java(classes, jars, [HERE / "Calls.java"])
-    return Client(f"java {version}", ["java", "-Xmx128m", "-cp", f"{classes}:{jars}", "Calls"])
+    java = ["java", "-Xmx128m", "-cp", f"{classes}:{jars}"]
+
+    def page_command(endpoint: str) -> Sequence[str]:
+        source = classes / "Hello.java"
+        source.write_text(page_program("java", endpoint))
+        compile_java(classes, jars, [source])
+        return [*java, "Hello"]
+
+    return Client(f"java {version}", [*java, "Calls"], page_command)
 
 
 @contextmanager
@@ -155,10 +179,23 @@ def fault(lines: list[Line], count: int) -> str:
     return ", ".join(found)
 
 
+def page_fault(client: Client, endpoint: str) -> str:
+    """What is wrong with what the program of docs/grpc.md prints; empty when nothing is."""
+    done = subprocess.run(
+        client.page_command(endpoint), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    expected = f"from {client.name.partition(' ')[0].capitalize()}"
+    if done.returncode == 0 and expected in done.stdout.splitlines():
+        return ""
+    return f"exit code {done.returncode}, no line {expected!r}: {(done.stdout + done.stderr)[-500:]}"
+
+
 def cells(
     clients: Sequence[Client], told: dict[str, Any], count: int
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Each cell by its name: a function that gives its fault."""
+    for client in clients:
+        yield f"docs/grpc.md, {client.name}", partial(page_fault, client, told["grpc"])
     for sender in clients:
         topic = "from-" + sender.name.replace(" ", "-").replace(".", "_")
 
