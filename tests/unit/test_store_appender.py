@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.queue_slots import add_slot
 
 from orbitmq.message import record_layout
 from orbitmq.message.octets import crc32_of
@@ -37,7 +38,7 @@ def appender(host: tuple[str, int] = STORE_HOST, *, batch: int = 1 << 17, tail: 
 
 
 def row_of(made: Appender, next_offset: int = 0) -> int:
-    slot = made.add_slot(next_offset, 0)
+    slot = add_slot(made, next_offset, 0)
     made.set(slot, layout.Q_ID, QUEUE_ID)
     made.prepare_tail(slot)
     return slot
@@ -104,7 +105,7 @@ def test_checksums_are_those_of_zlib() -> None:
 
 def test_room_answers() -> None:
     made = appender(batch=2000, tail=3)
-    slot = made.add_slot(0, 0)
+    slot = add_slot(made, 0, 0)
     assert append(made, slot) == layout.TAIL_FULL
     made.prepare_tail(slot)
     for offset in range(3):
@@ -163,7 +164,7 @@ def test_an_index_entry_of_garbage_is_no_record(entry: bytes, seed: int) -> None
     log = random.Random(seed).randbytes(SEGMENT) if seed else bytes(SEGMENT)
     made = appender()
     find = Lookup(made)
-    slot = made.add_slot(1, 0)
+    slot = add_slot(made, 1, 0)
     find.set_log_maps(4, [memoryview(log)])
     find.set_entry_map(slot, memoryview(entry), 0, 1)
     status = find.read_messages(slot, 0, 1, 32, 1000, PASS_ALL.codes, PASS_ALL.count, bytearray(1 << 16))
@@ -180,7 +181,7 @@ def test_an_index_entry_of_garbage_is_no_record(entry: bytes, seed: int) -> None
 def test_an_index_entry_that_points_anywhere(physical: int, size: int) -> None:
     made = appender()
     find = Lookup(made)
-    slot = made.add_slot(1, 0)
+    slot = add_slot(made, 1, 0)
     log = bytearray(SEGMENT)
     if physical == 4 * SEGMENT and size > 0:
         struct.pack_into(">i", log, 0, size)
@@ -202,7 +203,7 @@ def test_maps_that_are_too_short_are_refused() -> None:
         find.set_entry_map(0, memoryview(bytes(20)), 0, 1)
     made = appender()
     find = Lookup(made)
-    slot = made.add_slot(0, 0)
+    slot = add_slot(made, 0, 0)
     with pytest.raises(ValueError, match="entries"):
         find.set_entry_map(slot, memoryview(bytes(39)), 0, 2)
 

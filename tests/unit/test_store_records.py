@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.queue_slots import add_slot
 
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, blank_record, encode_record
@@ -26,7 +27,7 @@ class Dispatched:
 
     def __init__(self, topic: bytes = b"T", *, needs_code: bool = False) -> None:
         self.appender = Appender(1 << 16, 16, 1 << 16, pack_host(("127.0.0.1", 1)))
-        self.slot = self.appender.add_slot(7, 0)
+        self.slot = add_slot(self.appender, 7, 0)
         self.dispatcher = Dispatcher(self.appender)
         self.dispatcher.add(topic, 3, self.slot, needs_code=needs_code)
         self.lookup = Lookup(self.appender)
@@ -169,7 +170,7 @@ def test_any_number_of_queues_is_told_apart() -> None:
     slots = {}
     for number in range(3000):
         topic, queue_id = b"t%d" % (number // 8), number % 8
-        slots[topic, queue_id] = slot = made.appender.add_slot(0, 0)
+        slots[topic, queue_id] = slot = add_slot(made.appender, 0, 0)
         made.appender.prepare_tail(slot)
         made.dispatcher.add(topic, queue_id, slot, needs_code=False)
     for (topic, queue_id), slot in slots.items():

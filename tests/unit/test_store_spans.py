@@ -6,6 +6,7 @@ import random
 import struct
 
 import pytest
+from tests.queue_slots import add_slot
 
 from orbitmq.store.filter import PASS_ALL
 from orbitmq.store.log.append import pack_host
@@ -30,7 +31,7 @@ class Log:
         draw = random.Random(seed)
         appender = Appender(1 << 17, 8, SEGMENT, pack_host(("10.1.2.3", 10911)))
         self.find = Lookup(appender)
-        self.slots = [appender.add_slot(0, 0) for _ in range(queues)]
+        self.slots = [add_slot(appender, 0, 0) for _ in range(queues)]
         self.records: list[list[bytes]] = [[] for _ in self.slots]
         index: list[list[bytes]] = [[] for _ in self.slots]
         log = bytearray()

@@ -14,9 +14,9 @@ from orbitmq.replication.replicas import Replicas
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
 
-# What is written within this time counts as written at its begin.
+# Writes within this time count as one, made when it began.
 SAMPLE_S = 0.1
-# Ten minutes without a pause; who is further behind is shown as that.
+# Ten minutes of writes without a pause; a follower further behind is shown as ten minutes behind.
 MAX_SAMPLES = 6000
 
 
@@ -41,7 +41,7 @@ class LagClock:
             self._samples.append((end, now_s))
 
     def behind_s(self, received: int, now_s: float) -> float:
-        """For how long somebody who has everything below ``received`` has lacked something; 0: nothing."""
+        """For how long a follower that has everything below ``received`` has been behind; 0: it is not."""
         at = bisect_right(self._samples, received, key=lambda sample: sample[0])
         return now_s - self._samples[at][1] if at < len(self._samples) else 0.0
 
@@ -77,17 +77,15 @@ class ReplicationLines(Component):
         replicas.grew_s = self._lag.grew_s
 
     async def stop(self) -> None:
-        if self._sample in self._store.log.wakers:
-            self._store.log.wakers.remove(self._sample)
+        self._store.off_written(self._sample)
 
     def _sample(self) -> None:
         self._lag.sample(self._store.max_commit_log_offset, self._clock.monotonic())
 
     def begin(self) -> None:
         """A follower came: from now on each write tells when the log grew. A lone broker's writes do not."""
-        if self._sample not in self._store.log.wakers:
-            self._sample()
-            self._store.log.wakers.append(self._sample)
+        self._sample()
+        self._store.on_written(self._sample)
 
     def lines(self) -> Mapping[str, str]:
         """By RocketMQ's way of naming; followers as JSON by broker id, else by address."""

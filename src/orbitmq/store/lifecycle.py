@@ -12,7 +12,6 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
-from orbitmq.store.log.followings import Followings
 from orbitmq.store.queues.made import MadeTopics
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
@@ -45,7 +44,6 @@ class Lifecycle:
         flusher: Flusher,
         reader: Reader,
         upkeep: Upkeep,
-        followings: Followings,
         acceptance: Acceptance,
         codes: Mapping[str, TagsCodeOf],
         made: MadeTopics,
@@ -58,7 +56,6 @@ class Lifecycle:
         self._flusher = flusher
         self._reader = reader
         self._upkeep = upkeep
-        self._followings = followings
         self._acceptance = acceptance
         self._codes = codes
         self._made = made
@@ -86,7 +83,6 @@ class Lifecycle:
             raise
         self._acceptance.begin()
         self._upkeep.start()
-        self._followings.start()
 
     async def _recover(self) -> Opened:
         """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
@@ -146,7 +142,6 @@ class Lifecycle:
             return
         self._acceptance.end()
         await self._upkeep.stop()
-        await self._followings.stop()
         indexed = await self._upkeep.end_index()
         await self._log.stop()
         try:

@@ -71,45 +71,6 @@ class LogPiece:
         return record.physical_offset + record.total_size
 
 
-class LogFollower(Protocol):
-    """Made from the log, piece by piece, and going on after a restart (see ``MessageStore.follow``).
-
-    The message index is one; timers, the state of pops, compaction and what a slave is sent can be others.
-    """
-
-    async def take(self, piece: LogPiece) -> int:
-        """Take up records from the piece's start on; returns the log offset to go on with.
-
-        Never called again before it has returned. Long work belongs in a thread.
-
-        Raises:
-            OSError: the disk refused; :meth:`failed` says where to go on, ten seconds later.
-            LogDamagedError: no record begins where one should: the follower goes on with the next file of the
-            log.
-        """
-        ...
-
-    def failed(self) -> int:
-        """:meth:`take` was refused by the disk; returns the log offset to go on with."""
-        ...
-
-    async def flush(self) -> None:
-        """Bring what was taken to the device. Called before the progress is written down.
-
-        Raises:
-            OSError: the disk refused; the progress stays as it is.
-        """
-        ...
-
-    async def truncate(self, to: int) -> int:
-        """The log is about to end at ``to``: forget what was made of later records, durably.
-
-        Returns:
-            The log offset to go on with: ``to`` or lower.
-        """
-        ...
-
-
 class HotStore(Protocol):
     """The store as the compiled fast path uses it: its inner loops, and what they ask for.
 

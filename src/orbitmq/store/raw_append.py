@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from orbitmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from orbitmq.runtime import Runtime
@@ -10,7 +10,6 @@ from orbitmq.store.errors import RawAppendError
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import Flusher
-from orbitmq.store.log.following import Following
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
@@ -40,7 +39,6 @@ class RawAppend:
         flusher: Flusher,
         upkeep: Upkeep,
         codes: Mapping[str, TagsCodeOf],
-        followings: Callable[[], list[Following]],
     ) -> None:
         self._runtime = runtime
         self._log = log
@@ -49,7 +47,6 @@ class RawAppend:
         self._flusher = flusher
         self._upkeep = upkeep
         self._reput = Reput(queues, appender, codes, self._settle)
-        self._followings = followings
         self._topics_dropped = 0
 
     def append(self, offset: int, data: bytes | memoryview) -> None:
@@ -60,8 +57,7 @@ class RawAppend:
 
         Raises:
             RawAppendError: the piece does not go on where the log ends, or has no undamaged records of the
-            queues'
-                next offsets. Records before the bad one stay; ``received`` is behind them.
+                queues' next offsets. Records before the bad one stay; ``received`` is behind them.
             StoreClosedError: the disk refused.
             OSError: it refused a consume queue; records before the one that this is about stay.
         """
@@ -152,14 +148,14 @@ class RawAppend:
             raise RawAppendError(f"no record begins at {to}: the log goes from {log.files.first} to {end}")
         await self._flusher.flush()
         self._flusher.check()
-        followings = self._followings()
+        index = self._upkeep.index
         try:
-            for following in followings:
-                await following.truncate(to)
+            if index is not None:
+                await index.following.truncate(to)
             await self._cut(to, end)
         finally:
-            for following in followings:
-                following.limit = None
+            if index is not None:
+                index.following.truncated()
 
     async def _cut(self, to: int, end: int) -> None:
         queues = await self._runtime.threads.run(self._queues_behind, to, end)

@@ -17,11 +17,8 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
-from orbitmq.store.log.following import Following
-from orbitmq.store.log.followings import Followings
 from orbitmq.store.log.raw import RawLog
 from orbitmq.store.model import GetResult, NewMessage, PutResult
-from orbitmq.store.ports import LogFollower
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.made import MadeTopics
@@ -117,12 +114,8 @@ class MessageStore:
             self.flusher,
             self._upkeep,
             self._codes,
-            self._all_followings,
         )
         self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base, self.log.in_memory)
-        self._followings = Followings(
-            runtime, config.root, self._files, self.log, self.flusher, lambda: self.appender.batch_base
-        )
         self._lifecycle = Lifecycle(
             runtime,
             self._files,
@@ -132,7 +125,6 @@ class MessageStore:
             self.flusher,
             self._reader,
             self._upkeep,
-            self._followings,
             self.acceptance,
             self._codes,
             self.made,
@@ -379,40 +371,39 @@ class MessageStore:
         """
         await self.flusher.stored(end_offset)
 
-    # -- following the log -----------------------------------------------------------------------------
+    # -- copying the log ------------------------------------------------------------------------------
 
-    def follow(
-        self,
-        follower: LogFollower,
-        *,
-        name: str,
-        flushed: bool = False,
-        own_progress: bool = False,
-        at_once: bool = False,
-    ) -> Following:
-        """Hand the log to ``follower``, piece by piece, from where it was when the store stopped.
-
-        Call it before :meth:`start`: the follower is fed while the store is open.
+    def on_written(self, waker: Callable[[], None], *, first: bool = False) -> None:
+        """Call ``waker`` whenever something was written; no second time for one that is called already.
 
         Args:
-            name: of the file that keeps its progress.
-            flushed: only what is on the device, else what is written.
-            own_progress: the follower knows its position by itself: set ``Following.position`` before the
-            start. at_once: as soon as something is written, else some milliseconds later, many records
-            together.
-
-        Raises:
-            ValueError: the name is taken or cannot be a file's, or the store is open.
+            first: before all others.
         """
-        if self._lifecycle.open:
-            raise ValueError(f"the store is open already: {name!r} comes too late to follow its log")
-        return self._followings.add(
-            follower, name, flushed=flushed, own_progress=own_progress, at_once=at_once
-        )
+        wakers = self.log.wakers
+        if waker not in wakers:
+            wakers.insert(0 if first else len(wakers), waker)
 
-    def _all_followings(self) -> list[Following]:
-        index = self._upkeep.index
-        return [*self._followings.all(), *([index.following] if index is not None else [])]
+    def off_written(self, waker: Callable[[], None]) -> None:
+        """End what :meth:`on_written` began, if it did."""
+        if waker in self.log.wakers:
+            self.log.wakers.remove(waker)
+
+    def on_flushed(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` whenever a flush has ended, well or not."""
+        self.flusher.watchers.append(watcher)
+
+    def off_flushed(self, watcher: Callable[[], None]) -> None:
+        """End what :meth:`on_flushed` began."""
+        self.flusher.watchers.remove(watcher)
+
+    def in_memory(self, offset: int) -> memoryview | None:
+        """See ``CommitLog.in_memory``."""
+        return self.log.in_memory(offset)
+
+    @property
+    def flush_error(self) -> BaseException | None:
+        """Why nothing is flushed any more, ``None``: it is."""
+        return self.flusher.error
 
     # -- a master's log --------------------------------------------------------------------------------
 

@@ -96,10 +96,9 @@ class Pops:
 
     def leave(self, request: PopRequest, client: PopClient) -> None:
         """A client waits no more for an answer to this request, and gets none."""
-        place = _place(request)
-        for waiter in self._held.waiters(place):
-            if isinstance(waiter, _WaitingPop) and waiter.client is client:
-                self._held.leave(place, waiter)
+        for held in self._held.at(_place(request)):
+            if isinstance(held.waiter, _WaitingPop) and held.waiter.client is client:
+                self._held.drop(held)
 
     def look(self, waiter: _WaitingPop) -> Looked:
         """A pop that waits tries again."""

@@ -172,9 +172,6 @@ class MessageIndex:
             self._builder = None
         return self._resume_at(True, -1)
 
-    async def flush(self) -> None:
-        """The index knows by itself what is on the device: complete files."""
-
     async def truncate(self, to: int) -> int:
         """What names later records is removed, and made again as far as it is there."""
         async with self._busy:

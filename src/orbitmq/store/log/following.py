@@ -1,4 +1,4 @@
-"""The one way to follow the log: bounded pieces, in order, once they are written or flushed, at a pace."""
+"""How the message index follows the log: bounded pieces, in order, once they are written, at a pace."""
 
 from __future__ import annotations
 
@@ -6,68 +6,64 @@ import asyncio
 import contextlib
 import logging
 import math
-import struct
-import zlib
 from collections.abc import Callable
+from typing import Protocol
 
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.store.errors import LogDamagedError
 from orbitmq.store.log.files import LogFiles
-from orbitmq.store.ports import LogFollower, LogPiece
+from orbitmq.store.ports import LogPiece
 
 logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 4 << 20
 # Between two pieces: a piece for each message would cost more than taking the message.
 PAUSE_SECONDS = 0.005
-IDLE_SECONDS = 0.2
 RETRY_SECONDS = 10.0
 # A follower that fails with each retry says so this often.
 FAILURES_LOGGED_SECONDS = 600.0
-# The progress of a follower that works is written down so often.
-PROGRESS_SECONDS = 5.0
 # A caller that waits for the follower does not wait for more pieces than this.
 CATCH_UP_PIECES = 64
 
-_PROGRESS = struct.Struct(">8sqI")
-_MAGIC = b"orbitlf1"
 
+class LogFollower(Protocol):
+    """Made from the log, piece by piece."""
 
-class Progress:
-    """A file with the log offset below which a follower has everything on the device."""
+    async def take(self, piece: LogPiece) -> int:
+        """Take up records from the piece's start on; returns the log offset to go on with.
 
-    def __init__(self, runtime: Runtime, path: str) -> None:
-        self._files = runtime.files
-        self._path = path
+        Never called again before it has returned. Long work belongs in a thread.
 
-    def load(self) -> int:
-        """The offset, -1 when it is unknown."""
-        if not self._files.exists(self._path):
-            return -1
-        data = self._files.read_bytes(self._path)
-        if len(data) != _PROGRESS.size:
-            return -1
-        magic, offset, crc = _PROGRESS.unpack(data)
-        return int(offset) if magic == _MAGIC and crc == zlib.crc32(data[:-4]) else -1
+        Raises:
+            OSError: the disk refused; :meth:`failed` says where to go on, ten seconds later.
+            LogDamagedError: no record begins where one should: the follower goes on with the next file of the
+                log.
+        """
+        ...
 
-    def save(self, offset: int) -> None:
-        """Write the offset durably."""
-        head = _PROGRESS.pack(_MAGIC, offset, 0)[:-4]
-        self._files.write_atomic(self._path, head + zlib.crc32(head).to_bytes(4, "big"))
+    def failed(self) -> int:
+        """:meth:`take` was refused by the disk; returns the log offset to go on with."""
+        ...
+
+    async def truncate(self, to: int) -> int:
+        """The log is about to end at ``to``: forget what was made of later records, durably.
+
+        Returns:
+            The log offset to go on with: ``to`` or lower.
+        """
+        ...
 
 
 class Following:
-    """Feeds one follower.
+    """Feeds the follower. While nothing is written, nothing runs.
 
     Args:
         name: for log lines.
         end: gives the log offset up to which pieces may be handed out.
-        progress: where the position is written down; ``None``: the follower knows it by itself.
-        at_once: hand out what is new when :meth:`wake` is called, without a pause.
 
     Attributes:
-        position: the follower has taken everything below.
+        position: the follower has taken everything below. Set it before the start.
     """
 
     def __init__(
@@ -78,59 +74,45 @@ class Following:
         end: Callable[[], int],
         *,
         name: str,
-        progress: Progress | None = None,
         piece_bytes: int = PIECE_BYTES,
-        at_once: bool = False,
     ) -> None:
-        self.follower = follower
         self.name = name
         self.position = 0
-        self.at_once = at_once
+        self._follower = follower
         # While the log is truncated nothing behind is handed out.
-        self.limit: int | None = None
+        self._limit: int | None = None
         self._runtime = runtime
         self._log = log
         self._end = end
-        self._progress = progress
         self._piece_bytes = piece_bytes
         self._failures_log = LogLimiter(logger, FAILURES_LOGGED_SECONDS)
-        self._noted = -1
-        self._noted_at = 0.0
-        # Monotonic seconds: no piece before.
+        # Monotonic seconds: no piece before; 0: nothing failed.
         self._retry_at = 0.0
         # One piece at a time, and none while the log is truncated.
         self._busy = asyncio.Lock()
-        self._wanted = asyncio.Event()
-        self._stopped = False
+        self._grown = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Feed the follower in the background from now on."""
-        if self._progress is not None:
-            self._noted = self._progress.load()
-            self.position = self._noted if self._noted >= 0 else self._log.first
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-{self.name}")
 
     async def stop(self) -> None:
-        """End the piece under way; write the progress down.
-
-        Raises:
-            OSError: the disk refused; the follower goes on from the last progress.
-        """
-        self._stopped = True
-        self._wanted.set()
+        """Return when the piece under way has ended."""
+        self._stopping.set()
+        self._grown.set()
         if self._task is not None:
             await self._task
             self._task = None
-        await self._note(now=True)
 
     def wake(self) -> None:
-        """There may be something new."""
-        self._wanted.set()
+        """Something was written: there may be a piece."""
+        self._grown.set()
 
     async def _run(self) -> None:
-        while not self._stopped:
-            self._wanted.clear()
+        while not self._stopping.is_set():
+            self._grown.clear()
             try:
                 worked = await self.step()
             except Exception as error:
@@ -143,13 +125,27 @@ class Following:
                     self.position,
                     error=error,
                 )
-                self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
+                self._try_again_later()
                 worked = False
-            if worked and (self.at_once or self._end() - self.position >= self._piece_bytes):
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE_SECONDS if worked else IDLE_SECONDS):
-                    await self._wanted.wait()
+            if worked:
+                if self._end() - self.position < self._piece_bytes:
+                    await self._pause(self._stopping, PAUSE_SECONDS)
+            else:
+                await self._pause(self._grown, self._retry_in_s())
+
+    async def _pause(self, event: asyncio.Event, seconds: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
+    def _try_again_later(self) -> None:
+        self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
+
+    def _retry_in_s(self) -> float | None:
+        """Seconds until a piece that failed is tried again, ``None``: none is to be."""
+        if self._retry_at in (0.0, math.inf):
+            return None
+        return max(0.001, self._retry_at - self._runtime.clock.monotonic())
 
     async def step(self) -> bool:
         """Hand out the next piece; ``False`` when there is none, or none now."""
@@ -158,8 +154,7 @@ class Following:
             if piece is None:
                 return False
             try:
-                self.position = await self.follower.take(piece)
-                await self._note()
+                self.position = await self._follower.take(piece)
                 return True
             except LogDamagedError as error:
                 logger.error("%s follows the log: %s; the rest of that file is left out", self.name, error)
@@ -172,17 +167,18 @@ class Following:
                     self.name,
                     error,
                 )
-                self.position = self.follower.failed()
-                self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
+                self.position = self._follower.failed()
+                self._try_again_later()
                 return False
 
     def _next_piece(self) -> LogPiece | None:
         if self._runtime.clock.monotonic() < self._retry_at:
             return None
+        self._retry_at = 0.0
         self.position = max(self.position, self._log.first)
         end = min(self._end(), self.position + self._piece_bytes)
-        if self.limit is not None:
-            end = min(end, self.limit)
+        if self._limit is not None:
+            end = min(end, self._limit)
         segment = self._log.segment(self.position)
         if self.position >= end or segment is None:
             return None
@@ -197,33 +193,25 @@ class Following:
         self.position = piece.file_end
         return True
 
-    async def _note(self, *, now: bool = False) -> None:
-        progress, position = self._progress, self.position
-        clock = self._runtime.clock.monotonic()
-        if progress is None or position == self._noted:
-            return
-        if now or clock - self._noted_at >= PROGRESS_SECONDS:
-            await self.follower.flush()
-            await self._runtime.threads.run(progress.save, position)
-            self._noted, self._noted_at = position, clock
-
     async def catch_up(self, up_to: int) -> None:
         """Return when the follower has taken what is below ``up_to``, as far as that goes in a few pieces."""
         for _ in range(CATCH_UP_PIECES):
-            if self.position >= up_to or self._stopped or not await self.step():
+            if self.position >= up_to or self._stopping.is_set() or not await self.step():
                 break
 
     async def truncate(self, to: int) -> None:
-        """The log is about to end at ``to``; durable on return. Set :attr:`limit` to ``None`` when it does.
+        """The log is about to end at ``to``; durable on return. Call :meth:`truncated` when it does.
 
         Raises:
             OSError: the disk refused.
         """
-        self.limit = to
+        self._limit = to
         async with self._busy:
             if self.position > to:
-                self.position = await self.follower.truncate(to)
+                self.position = await self._follower.truncate(to)
             self._retry_at = 0.0
-            if self._progress is not None and self._noted > self.position:
-                self._progress.save(self.position)
-                self._noted = self.position
+
+    def truncated(self) -> None:
+        """What is written from now on may be handed out."""
+        self._limit = None
+        self._grown.set()

@@ -75,12 +75,6 @@ class QueueTable:
 
     # -- slots: Python side, never on the path of a message ---------------------------------------------
 
-    def add_slot(self, next_offset: int, min_offset: int) -> int:
-        """A new queue whose file holds the entries up to ``next_offset``; returns its slot number."""
-        slot = self.add_slots(1)
-        self.reset_slot(slot, next_offset, min_offset)
-        return slot
-
     def add_slots(self, count: int) -> int:
         """``count`` new queues without messages; returns the first one's slot number."""
         first = self.slots

@@ -124,6 +124,7 @@ class Upkeep:
     def start(self) -> None:
         """Begin; the store is open."""
         if self.index is not None:
+            self._log.wakers.append(self.index.following.wake)
             self.index.start()
         loop = asyncio.get_running_loop()
         self._tasks = [
@@ -167,6 +168,7 @@ class Upkeep:
         """End the index's work; returns up to where it is on the device, -1 when that is unknown."""
         if self.index is None:
             return -1
+        self._log.wakers.remove(self.index.following.wake)
         try:
             await self.index.stop()
         except OSError as error:

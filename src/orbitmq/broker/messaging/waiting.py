@@ -1,0 +1,210 @@
+"""Requests that wait for messages, by what they wait for, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from orbitmq.broker.component import Component
+from orbitmq.runtime.seam import Clock
+
+log = logging.getLogger(__name__)
+
+# Times are rounded up to slots of this length: requests that end in one slot share one entry of the heap.
+SLOT_MS = 100
+MAX_WAIT_MS = 120_000
+
+
+class HasDeadline(Protocol):
+    """A request that waits."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+        ...
+
+    def expire(self) -> None:
+        """Answer that nothing came."""
+        ...
+
+
+K = TypeVar("K", bound=Hashable)
+W = TypeVar("W", bound=HasDeadline)
+
+
+@dataclass(slots=True, eq=False)
+class Held(Generic[K, W]):
+    """A request that waits, and where.
+
+    Attributes:
+        ends: the slot in which its time is over.
+        looks: the slot in which it looks again by itself; -1: it does not.
+    """
+
+    waiter: W
+    key: K
+    ends: int
+    looks: int = -1
+
+
+class Waiting(Component, Generic[K, W]):
+    """Requests that wait, by key, in the order in which they came.
+
+    One task sleeps until the next deadline. While nothing ends, arrives or is parked, nothing runs.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self._held: dict[K, dict[W, Held[K, W]]] = {}
+        self._count = 0
+        # What is due in a slot. A slot stays until its time, empty or not, so the heap has each one once.
+        self._slots: dict[int, dict[Held[K, W], None]] = {}
+        self._order: list[int] = []
+        self._earlier = asyncio.Event()
+
+    def __len__(self) -> int:
+        return self._count
+
+    async def start(self) -> None:
+        self._spawn(self._run(), "time limits")
+
+    async def stop(self) -> None:
+        """Answer every request now."""
+        await self.end_work()
+        self.expire_all()
+
+    # -- coming and going ------------------------------------------------------------------------------
+
+    def hold(self, key: K, waiter: W, wait_ms: int) -> None:
+        """Let ``waiter`` wait for ``wait_ms``, at most two minutes."""
+        ends = self._slot(min(max(0, wait_ms), MAX_WAIT_MS))
+        held = Held(waiter, key, ends)
+        self._held.setdefault(key, {})[waiter] = held
+        self._count += 1
+        self._note(ends, held)
+
+    def look_in(self, key: K, waiter: W, wait_ms: int) -> None:
+        """Call :meth:`look` for a waiter after ``wait_ms``, if it still waits. The last call counts."""
+        held = self._held.get(key, {}).get(waiter)
+        if held is None:
+            return
+        looks = self._slot(max(0, wait_ms))
+        if looks != held.looks:
+            self._forget(held.looks, held)
+            held.looks = -1
+            if looks < held.ends:
+                held.looks = looks
+                self._note(looks, held)
+
+    def at(self, key: K) -> list[Held[K, W]]:
+        """Those that wait for ``key``, the first one first."""
+        known = self._held.get(key)
+        return [] if known is None else list(known.values())
+
+    def keys(self) -> list[K]:
+        """What somebody waits for."""
+        return list(self._held)
+
+    def waits(self, held: Held[K, W]) -> bool:
+        """Whether the request waits still."""
+        return self._held.get(held.key, {}).get(held.waiter) is held
+
+    def drop(self, held: Held[K, W]) -> None:
+        """A request waits no longer: it was answered, or its client has left."""
+        if not self.waits(held):
+            return
+        known = self._held[held.key]
+        del known[held.waiter]
+        self._count -= 1
+        self._forget(held.ends, held)
+        if held.looks >= 0:
+            self._forget(held.looks, held)
+        if not known:
+            del self._held[held.key]
+            self.nobody_waits(held.key)
+
+    def expire(self, held: Held[K, W]) -> None:
+        """Answer that nothing came, if the request waits still."""
+        waits = self.waits(held)
+        self.drop(held)
+        if waits and not held.waiter.gone:
+            try:
+                held.waiter.expire()
+            except Exception:
+                log.exception("%s: a request whose time was over got no answer", self.name)
+
+    def expire_all(self) -> None:
+        """Answer every request now, the one whose time is over first."""
+        everyone = [held for key in self.keys() for held in self.at(key)]
+        for held in sorted(everyone, key=lambda one: one.ends):
+            self.expire(held)
+
+    # -- what the two kinds do differently -------------------------------------------------------------
+
+    def look(self, held: Held[K, W]) -> None:
+        """The time that :meth:`look_in` named has come."""
+
+    def nobody_waits(self, key: K) -> None:
+        """The last one that waited for ``key`` has gone."""
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _now(self) -> int:
+        return round(self._clock.monotonic() * 1000)
+
+    def _slot(self, wait_ms: int) -> int:
+        return (self._now() + wait_ms) // SLOT_MS + 1
+
+    def _note(self, slot: int, held: Held[K, W]) -> None:
+        due = self._slots.get(slot)
+        if due is None:
+            due = self._slots[slot] = {}
+            heapq.heappush(self._order, slot)
+            if self._order[0] == slot:
+                self._earlier.set()
+        due[held] = None
+
+    def _forget(self, slot: int, held: Held[K, W]) -> None:
+        due = self._slots.get(slot)
+        if due is not None:
+            due.pop(held, None)
+
+    async def _run(self) -> None:
+        while True:
+            self._earlier.clear()
+            self.tick()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._next_s()):
+                    await self._earlier.wait()
+
+    def _next_s(self) -> float | None:
+        """Seconds until the next slot is due, ``None``: none is."""
+        if not self._order:
+            return None
+        return max(0.001, self._order[0] * SLOT_MS / 1000 - self._clock.monotonic())
+
+    def tick(self) -> None:
+        """Answer the requests whose time is over, and let those look whose time to look has come."""
+        now = self._now() // SLOT_MS
+        while self._order and self._order[0] <= now:
+            slot = heapq.heappop(self._order)
+            for held in list(self._slots.pop(slot)):
+                if held.waiter.gone:
+                    self.drop(held)
+                elif held.ends <= slot:
+                    self.expire(held)
+                elif self.waits(held):
+                    held.looks = -1
+                    self._look_now(held)
+
+    def _look_now(self, held: Held[K, W]) -> None:
+        try:
+            self.look(held)
+        except Exception:
+            log.exception("%s: a request could not look for messages", self.name)
