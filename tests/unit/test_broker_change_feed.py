@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.feeds import follow
 
 from orbitmq.broker.change_feed import DELAYS, FORBIDDEN, LOCKS, OFFSETS, RESETS, TOPICS, ChangeFeed, Entry
 from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS, QueueLocks
@@ -95,10 +96,10 @@ def change_something(tables: Tables, choice: random.Random) -> None:
 def test_a_second_set_of_tables_that_is_fed_is_equal(seed: int) -> None:
     clock = VirtualClock()
     first, second = Tables(clock), Tables(clock)
-    first.feed.follow(lambda entry: second.feed.apply(Entry.decode(entry.encode())))
+    follow(first.feed, lambda entry: second.feed.apply(Entry.decode(entry.encode())))
     # What is passed on must not depend on what happens to a config later.
     kept: list[Entry] = []
-    first.feed.follow(kept.append)
+    follow(first.feed, kept.append)
     choice = random.Random(seed)
     for _ in range(300):
         clock.advance(0.05)
@@ -115,7 +116,7 @@ def test_a_second_set_of_tables_that_is_fed_is_equal(seed: int) -> None:
 def test_locks_go_over_with_the_time_they_were_renewed() -> None:
     clock = VirtualClock()
     first, second = Tables(clock), Tables(clock)
-    first.feed.follow(second.feed.apply)
+    follow(first.feed, second.feed.apply)
     queue = MessageQueue("T", "a", 0)
     first.locks.lock("g", "one", [queue])
     clock.advance(LOCK_LIVES_MS / 1000 - 1)
@@ -128,7 +129,7 @@ def test_entries_carry_their_number_and_the_end_of_the_log() -> None:
     tables = Tables(VirtualClock())
     entries: list[Entry] = []
     tables.offsets.commit("g", "T", 0, 1)
-    end = tables.feed.follow(entries.append)
+    end = follow(tables.feed, entries.append)
     tables.log_end = 700
     tables.offsets.commit("g", "T", 0, 2)
     tables.log_end = 900
@@ -143,7 +144,7 @@ def test_entries_carry_their_number_and_the_end_of_the_log() -> None:
 
 def test_what_is_applied_is_told_as_an_event_and_passes_the_own_feed() -> None:
     first, second = Tables(VirtualClock()), Tables(VirtualClock())
-    first.feed.follow(second.feed.apply)
+    follow(first.feed, second.feed.apply)
     heard: list[str] = []
     marked: list[str] = []
     second.events.subscribe(TopicChanged, lambda event: heard.append(event.topic))

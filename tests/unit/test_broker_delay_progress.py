@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.feeds import follow
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, Entry
 from orbitmq.broker.delay.delivered import (
@@ -243,7 +244,7 @@ def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_rea
     clock = VirtualClock()
     feeds = [ChangeFeed(), ChangeFeed()]
     first, second = (DelayProgress(clock, 3, feed) for feed in feeds)
-    feeds[0].follow(lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
+    follow(feeds[0], lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
     first.move(2, Place(5, 1234))
     assert second.place(2) == Place(5, 1234)
     assert second.version == first.version
@@ -255,7 +256,7 @@ def pair_of_tables() -> tuple[DelayProgress, DelayProgress, ChangeFeed]:
     """Two brokers' tables; what changes in the first is applied by the feed of the second."""
     feeds = [ChangeFeed(), ChangeFeed()]
     first, second = (DelayProgress(VirtualClock(), 3, feed) for feed in feeds)
-    feeds[0].follow(lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
+    follow(feeds[0], lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
     return first, second, feeds[1]
 
 
@@ -296,7 +297,7 @@ def test_levels_that_a_broker_does_not_have_keep_their_progress() -> None:
     first, second = (
         DelayProgress(VirtualClock(), levels, feed) for levels, feed in zip((18, 2), feeds, strict=True)
     )
-    feeds[0].follow(lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
+    follow(feeds[0], lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
     first.move(17, Place(5, 1234).with_ahead([9]))
     assert second.place(17) == Place(5, 1234, (9,))
     assert second.levels == [1, 2, 17]
@@ -326,7 +327,7 @@ def test_what_is_no_level_is_refused_and_left_out_of_a_file(level: int) -> None:
 def test_a_journal_says_what_was_taken_back() -> None:
     """With what others have among it, it was joined with the place before, and so lost."""
     first, journal = ChangeFeed(), list[Entry]()
-    first.follow(journal.append)
+    follow(first, journal.append)
     table = DelayProgress(VirtualClock(), 3, first)
     table.move(1, Place(9, 900))
     table.take_back(1, Place(9, 900).back_at(5, [7]))

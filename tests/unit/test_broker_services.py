@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.feeds import follow
 
 from orbitmq.broker import names
 from orbitmq.broker.change_feed import ChangeFeed
@@ -355,7 +356,7 @@ def test_a_step_of_the_wall_clock_gives_no_lock_away() -> None:
     clock = Stepping()
     feed, other_feed = ChangeFeed(), ChangeFeed()
     locks, copy = QueueLocks(clock, feed), QueueLocks(clock, other_feed)
-    feed.follow(other_feed.apply)
+    follow(feed, other_feed.apply)
     queue = MessageQueue("T", "b", 0)
     assert locks.lock("g", "one", [queue]) == [queue]
     for clock.ahead_ms in (3_600_000, -3_600_000):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.feeds import follow
 
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, Entry
 from orbitmq.broker.config import BrokerConfig
@@ -281,7 +282,7 @@ def test_what_was_due_later_is_taken_back_but_for_what_other_masters_have() -> N
 @pytest.mark.behaviour("PO-36")
 def test_timers_are_taken_back_to_the_slot_of_the_first_that_is_lost() -> None:
     feed, told = ChangeFeed(), list[Entry]()
-    feed.follow(told.append)
+    follow(feed, told.append)
     written = ProgressTable(system_runtime(), BrokerConfig(), None, feed)  # type: ignore[arg-type]
     written.saved = Progress(all_of(90_000), 5, 500)
     whose: Any = ()
@@ -518,7 +519,7 @@ async def test_a_journal_says_what_was_taken_back(runtime: SimulatedRuntime) -> 
     feed = ChangeFeed()
     before = ProgressTable(runtime, BrokerConfig(), store, feed)
     journal: list[Entry] = []
-    feed.follow(journal.append)
+    follow(feed, journal.append)
     for due in (1000, 8000):
         before.write(Progress(mark(due, 40), 3, 100))
     table = fastjson.loads("".join(before.file_text()))

@@ -13,6 +13,7 @@ from orbitmq.broker.change_feed import (
     ESCAPED_HALVES,
     OFFSETS,
     POPS,
+    PROGRESS,
     TIMERS,
     UNTOLD,
     ChangeFeed,
@@ -22,7 +23,7 @@ from orbitmq.broker.change_feed import (
 from orbitmq.broker.events import Events
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.frames import Ack
-from orbitmq.replication.state.kept import PROGRESS, Kept
+from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
 from orbitmq.replication.state.telling import SILENT_SECONDS
 from orbitmq.replication.state.terms import NONE, Terms

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from orbitmq.broker.events import tell
+from orbitmq.runtime.listeners import tell
 from orbitmq.wire.bodies.topic import DataVersion
 from orbitmq.wire.errors import WireError
 
@@ -37,6 +37,11 @@ POPS = "popInFlight"
 POP_DELIVERIES = "popDeliveries"
 POP_ORDERS = "consumerOrderInfo"
 QUEUE_ENDS = "queueEnds"
+
+# What messages need to be found and read. Ends of queues come behind the topics that have them.
+METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
+# What was delivered and consumed: of what went to another group of brokers no log here tells.
+PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
 Listener: TypeAlias = Callable[[str, str, object], object]
 
@@ -125,7 +130,6 @@ class ChangeFeed:
         self._log_end = log_end
         self._tables: dict[str, FedTable] = {}
         self._listeners: list[Listener] = []
-        self._followers: list[Callable[[Entry], object]] = []
         self.sequence = 0
 
     def register(self, name: str, table: FedTable) -> None:
@@ -144,30 +148,14 @@ class ChangeFeed:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def follow(self, follower: Callable[[Entry], object]) -> Callable[[], None]:
-        """Call ``follower`` with every change from now on; returns what ends that."""
-        if not self._followers:
-            self._listeners.append(self._to_followers)
-        self._followers.append(follower)
-
-        def end() -> None:
-            self._followers.remove(follower)
-            if not self._followers:
-                self._listeners.remove(self._to_followers)
-
-        return end
-
     def changed(self, table: str, key: str, value: object) -> None:
         """``key`` of ``table`` now has ``value`` (``None``: removed).
 
         Raises:
-            Exception: the first failure of a listener or follower, after all have heard of the change.
+            Exception: the first failure of a listener, after all have heard of the change.
         """
         self.sequence += 1
         tell(self._listeners, table, key, value)
-
-    def _to_followers(self, table: str, key: str, value: object) -> None:
-        tell(self._followers, self.entry(self.sequence, table, key, value))
 
     def entry(self, sequence: int, table: str, key: str, value: object) -> Entry:
         """A change that was made, with the present version of its table."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from orbitmq.broker.metadata.table_files import StoredTable
 from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
@@ -16,6 +15,18 @@ from orbitmq.runtime.tasks import Background, every
 log = logging.getLogger(__name__)
 
 C = TypeVar("C", bound="Component")
+
+
+class StoredTable(Protocol):
+    """What a table gives for its file; the change feed knows how to write and apply its changes."""
+
+    def file_text(self) -> Iterator[str]:
+        """The table file in small pieces. The table may change meanwhile."""
+        ...
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over what a table file holds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ subscribed; then the first failure is raised to the publisher, and later ones ar
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from orbitmq.runtime.listeners import tell
 from orbitmq.store import MessageFilter
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from orbitmq.broker.clients.registry import ConsumerGroup
     from orbitmq.broker.delay.delivered import Delivery
     from orbitmq.transport.server import ServerConnection
-
-log = logging.getLogger(__name__)
 
 E = TypeVar("E")
 
@@ -199,22 +197,3 @@ class Events:
             listeners[0](topic, queue_id, max_offset)
         else:
             tell(listeners, topic, queue_id, max_offset)
-
-
-def tell(listeners: Sequence[Callable[..., object]], *what: object) -> None:
-    """Call each of ``listeners`` with ``what``.
-
-    Raises:
-        Exception: the first failure of a listener, after all were called.
-    """
-    first: Exception | None = None
-    for listener in list(listeners):
-        try:
-            listener(*what)
-        except Exception as error:
-            if first is None:
-                first = error
-            else:
-                log.exception("one more listener of %s failed", what)
-    if first is not None:
-        raise first

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from orbitmq.broker.change_feed import (
-    DELAYS,
-    ESCAPED_HALVES,
-    OFFSETS,
-    POP_ORDERS,
-    POPS,
-    QUEUE_ENDS,
-    TIMERS,
-)
+from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
 from orbitmq.broker.delay.search import deliveries_backwards
 from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut
 from orbitmq.broker.extension import Attachment, Host
@@ -79,7 +71,7 @@ def attach(host: Host) -> Attachment:
         replicas.forget()
         s.events.publish(LogCut(end))
         # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
-        await s.persistence.flush(DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
+        await s.persistence.flush(*PROGRESS)
 
     cutting.before_cut, cutting.on_cut = about_to_cut, cut
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)

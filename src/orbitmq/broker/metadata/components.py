@@ -14,6 +14,7 @@ from orbitmq.broker.change_feed import (
     OFFSETS,
     POP_ORDERS,
     POPS,
+    PROGRESS,
     REDRIVES,
     RESETS,
     TOPICS,
@@ -45,8 +46,8 @@ class MetadataTables(Component):
             # find them.
             Table(TOPICS, topics, after=(OFFSETS, REDRIVES)),
             Table(GROUPS, groups, parts=(FORBIDDEN,), after=(OFFSETS,)),
-            # A reset that a pop has heard is over: where that pop went on must not be lost without it. And a
-            # slave that lacks it would undo it, if it did not count as one that lacks something.
+            # A reset that a pop consumed and the position that the pop moved to become durable together. A
+            # slave that lacks them would undo the reset, so the list of those is written too.
             Table(OFFSETS, offsets, parts=(RESETS,), after=(POPS, POP_ORDERS, UNTOLD)),
             Table(LOCKS, locks, parts=(LOCKS_COMPLETE,)),
         )
@@ -115,4 +116,4 @@ class KeptAtOnce(Component):
             await self._wanted.wait()
             self._wanted.clear()
             with suppress(OSError):
-                await self._persistence.flush(OFFSETS, POPS, POP_ORDERS, UNTOLD)
+                await self._persistence.flush(UNTOLD, *PROGRESS)

@@ -10,11 +10,12 @@ import asyncio
 import logging
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.component import StoredTable
 from orbitmq.broker.events import Events, TableSaved, TablesRead
 from orbitmq.broker.metadata.change_journal import ABSENT, ChangeJournal, KnownFile, change_frame
 from orbitmq.errors import OrbitError
@@ -39,18 +40,6 @@ _BARE_KEY = re.compile(rb"(\n\s*)(-?[0-9]+):")
 
 class TableError(OrbitError):
     """Neither a table file nor its backup can be read, or the content is refused."""
-
-
-class StoredTable(Protocol):
-    """What a table gives for its file; the change feed knows how to write and apply its changes."""
-
-    def file_text(self) -> Iterator[str]:
-        """The table file in small pieces. The table may change meanwhile."""
-        ...
-
-    def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over what a table file holds."""
-        ...
 
 
 Key = tuple[str, str]

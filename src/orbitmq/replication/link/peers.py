@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from orbitmq.broker.events import tell
 from orbitmq.replication.link.stream import Kind
+from orbitmq.runtime.listeners import tell
 
 
 class PeerLink(Protocol):
@@ -92,7 +92,7 @@ class Peers:
             tell(self._watchers, link, False)
 
     def received(self, link: PeerLink, kind: Kind, payload: bytes) -> None:
-        """A frame came that is not of the link itself. What nobody waits for is left out."""
+        """Hand out a frame that is not about the link itself. One without a receiver is ignored."""
         receiver = self._receivers.get(kind)
         if receiver is not None:
             receiver(link, payload)

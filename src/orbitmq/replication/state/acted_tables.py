@@ -1,10 +1,10 @@
-"""What a slave did while it acted, as the body of an answer: for another slave, with which it has no link."""
+"""Deliveries of an acting slave as the body of an answer, for another slave, with which it has no link."""
 
 from __future__ import annotations
 
 import msgspec
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, LOCKS, QUEUE_ENDS, TOPICS, ChangeFeed
+from orbitmq.broker.change_feed import LOCKS, METADATA, ChangeFeed
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.state.acted import Acted
@@ -13,7 +13,7 @@ from orbitmq.replication.state.outbox import SendingLink, everything
 
 # Locks have one heir, whoever else knows them. The others have no progress in them, and can be many.
 # Where queues end that have no message is the word of whose log is copied: others delete by their own disk.
-_LEFT_OUT = frozenset({LOCKS, TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS})
+_LEFT_OUT = frozenset({LOCKS, *METADATA})
 
 
 class _Told:

@@ -1,10 +1,10 @@
-"""What an acting master has delivered is on its disk soon: its log does not tell of it."""
+"""Writes the progress of an acting master to the disk soon: its own log has no record of its deliveries."""
 
 from __future__ import annotations
 
 import logging
 
-from orbitmq.broker.change_feed import ACTED, DELAYS, ESCAPED_HALVES, OFFSETS, POPS
+from orbitmq.broker.change_feed import ACTED, PROGRESS
 from orbitmq.broker.component import Component
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.role import Role
@@ -14,9 +14,8 @@ from orbitmq.runtime.seam import Clock
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 0.2
-# A disk that refuses is told of once in this time, however often it is tried.
+# One line in this time says that the disk refuses, however often it is tried.
 COMPLAIN_EVERY_S = 60.0
-TABLES = (ACTED, DELAYS, ESCAPED_HALVES, OFFSETS, POPS)
 
 
 class ActingJournal(Component):
@@ -40,7 +39,7 @@ class ActingJournal(Component):
     async def write(self) -> None:
         """Bring what has changed to the disk; nothing when nothing has."""
         try:
-            await self._persistence.flush(*TABLES)
+            await self._persistence.flush(ACTED, *PROGRESS)
         except OSError as error:
             text = "the progress of deliveries is not on the disk, it is tried again: %s"
             self._limiter.write(logging.ERROR, "refused", text, error)

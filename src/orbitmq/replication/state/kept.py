@@ -13,27 +13,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from orbitmq.broker.change_feed import (
-    DELAYS,
-    ESCAPED_HALVES,
-    FORBIDDEN,
-    GROUPS,
-    OFFSETS,
-    POP_ORDERS,
-    POPS,
-    QUEUE_ENDS,
-    TIMERS,
-    TOPICS,
-)
+from orbitmq.broker.change_feed import METADATA, PROGRESS
 from orbitmq.replication.state.inbox import Action, Complete
 from orbitmq.runtime.log_limiter import LogLimiter
 
 log = logging.getLogger(__name__)
-
-# Ends of queues come behind the topics that have them.
-METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
-# What was done: of what went to another group no log here tells.
-PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
 
 def has_metadata(actions: Iterable[Action]) -> bool:

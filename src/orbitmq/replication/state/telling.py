@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.change_feed import METADATA, ChangeFeed, Entry
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.state.frames import decode_ack
-from orbitmq.replication.state.kept import METADATA, Kept
+from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
 from orbitmq.replication.state.untold import Untold
 from orbitmq.runtime.seam import Clock
