@@ -29,30 +29,23 @@ from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
 from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
-from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
-from orbitmq.broker.handlers.changes import AdminChanges
-from orbitmq.broker.handlers.cleaning import CleaningHandlers
-from orbitmq.broker.handlers.clients import ClientHandlers
-from orbitmq.broker.handlers.forward import ForwardHandlers
-from orbitmq.broker.handlers.group_tables import GroupTableHandlers
-from orbitmq.broker.handlers.group_topics import GroupTopicHandlers
-from orbitmq.broker.handlers.groups import GroupHandlers
-from orbitmq.broker.handlers.inspection import InspectionHandlers
-from orbitmq.broker.handlers.offsets import OffsetHandlers
-from orbitmq.broker.handlers.operation import OperationHandlers
-from orbitmq.broker.handlers.progress import ProgressHandlers
+from orbitmq.broker.handlers.changes import ROLES, AdminChanges
+from orbitmq.broker.handlers.clients import (
+    AssignmentHandlers,
+    ClientHandlers,
+    ForwardHandlers,
+    QueueLockHandlers,
+)
+from orbitmq.broker.handlers.groups import GroupHandlers, GroupTableHandlers, GroupTopicHandlers
+from orbitmq.broker.handlers.inspection import InspectionHandlers, QueryHandlers
+from orbitmq.broker.handlers.offsets import OffsetHandlers, ProgressHandlers, QueueBoundHandlers
+from orbitmq.broker.handlers.operation import CleaningHandlers, OperationHandlers
 from orbitmq.broker.handlers.pull import PullHandlers
-from orbitmq.broker.handlers.query import QueryHandlers
-from orbitmq.broker.handlers.queue_bounds import QueueBoundHandlers
-from orbitmq.broker.handlers.queue_locks import QueueLockHandlers
-from orbitmq.broker.handlers.reply import ReplyHandlers
 from orbitmq.broker.handlers.router import Router
-from orbitmq.broker.handlers.send import SendHandlers
-from orbitmq.broker.handlers.send_back import SendBackHandlers
-from orbitmq.broker.handlers.slave_tables import SlaveTables
-from orbitmq.broker.handlers.topic_tables import TopicTableHandlers
-from orbitmq.broker.handlers.topics import TopicHandlers
+from orbitmq.broker.handlers.send import ReplyHandlers, SendBackHandlers, SendHandlers
+from orbitmq.broker.handlers.slave_tables import CODES, SlaveTables
+from orbitmq.broker.handlers.topics import TopicHandlers, TopicTableHandlers
 from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.inspection.progress import ConsumeProgress
 from orbitmq.broker.inspection.queues import QueueInspection
@@ -145,10 +138,13 @@ def assemble(
     for each in attached:
         doors.takers.update(each.takers)
     status = [each.status for each in attached]
-    added = [family for each in attached for family in each.families]
-    inside = [*families(services, services_of_doors, status), *added]
-    changes = AdminChanges(services.role, services.to_master, config.broker_name, inside)
-    router = Router([*inside, SlaveTables(services.role, inside), changes])
+    router = Router(
+        [*families(services, services_of_doors, status), *(f for each in attached for f in each.families)]
+    )
+    for each in attached:
+        router.replace(each.instead)
+    router.wrap(ROLES, AdminChanges(services.role, services.to_master, config.broker_name).around)
+    router.wrap(CODES, SlaveTables(services.role).around)
     parts = [
         *shared,
         *(component for each in attached for component in each.components),

@@ -58,7 +58,8 @@ class Attachment:
 
     Attributes:
         components: they start when the broker's own parts work, before it serves requests.
-        families: handlers of request codes; a code that the broker has too is answered here.
+        families: handlers of request codes that nothing else of the broker answers.
+        instead: handlers that take the place of the broker's own.
         hand_over: awaited at a clean stop while everything still works. It has to keep a limit of its own.
         status: its lines of brokerStatus.
         offers: its ports, for what is attached after it (:meth:`Host.offered`).
@@ -67,6 +68,7 @@ class Attachment:
 
     components: Sequence[Component] = ()
     families: Sequence[Family] = ()
+    instead: Sequence[Family] = ()
     hand_over: HandOver | None = None
     status: Status = dict
     offers: Sequence[object] = ()

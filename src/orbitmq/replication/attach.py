@@ -170,7 +170,8 @@ def attach(host: Host) -> Attachment:
             lines,
             gate,
         ],
-        families=[handlers, MemberHandlers(membership.look_now), LockHandlers(locks)],
+        families=[MemberHandlers(membership.look_now)],
+        instead=[handlers, LockHandlers(locks)],
         hand_over=membership.hand_over,
         status=lambda: {**gate.status(), **status.lines(), **lines.lines()},
     )

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
 
 Answer: TypeAlias = Command | Awaitable[Command | None] | None
 Handler: TypeAlias = Callable[[ServerConnection, Command], Answer]
@@ -38,3 +39,20 @@ async def reply_after(done: Awaitable[None], command: Command) -> Command:
     """An empty success, as soon as the work is done."""
     await done
     return command.reply()
+
+
+class WaitingClient:
+    """The client behind a request that may be answered later, when messages are there."""
+
+    __slots__ = ("_command", "_connection")
+
+    def __init__(self, connection: ServerConnection, command: Command) -> None:
+        self._connection = connection
+        self._command = command
+
+    @property
+    def gone(self) -> bool:
+        return self._connection.closed
+
+    def refuse(self, error: RemotingError) -> None:
+        self._connection.send(self._command.reply(error.code, error.remark))

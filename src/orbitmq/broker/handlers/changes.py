@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from functools import partial
 from inspect import isawaitable
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.broker.to_master import ToMaster
 from orbitmq.transport.server import ServerConnection
@@ -14,10 +14,10 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
-# A slave's tables are its master's, and so are those of a broker that still asks the others. Who acts for its
-# master gives it what was added or moved.
+# A slave, and a broker in pre-online, get their tables from another broker: a change there is lost. An acting
+# master gives its master what was added or moved.
 _KEEPS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
-# But a master that comes back has what was deleted meanwhile, and so has who acts for one that is fenced.
+# Deletions are refused there: a returning master still has the topic and would bring it back.
 _DELETES = frozenset({Role.MASTER})
 ROLES = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _KEEPS,
@@ -36,24 +36,17 @@ ROLES = {
 _BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
 
 
-class AdminChanges(Family):
-    """Answers with the handlers of ``families``, in the roles in which a change lasts."""
+class AdminChanges:
+    """Lets a change be made only in the roles in which it lasts."""
 
-    def __init__(
-        self, role: RoleState, to_master: ToMaster, broker_name: str, families: Iterable[Family]
-    ) -> None:
+    def __init__(self, role: RoleState, to_master: ToMaster, broker_name: str) -> None:
         self._role = role
         self._to_master = to_master
         self._broker_name = broker_name
-        self._handlers = {
-            code: handler for family in families for code, handler in family.routes().items() if code in ROLES
-        }
 
-    def routes(self) -> dict[int, Handler]:
-        return {
-            code: partial(self._change, ROLES[RequestCode(code)], handler)
-            for code, handler in self._handlers.items()
-        }
+    def around(self, code: int, handler: Handler) -> Handler:
+        """``handler``, in the roles in which its change lasts."""
+        return partial(self._change, ROLES[RequestCode(code)], handler)
 
     def _change(
         self, roles: frozenset[Role], handler: Handler, connection: ServerConnection, command: Command

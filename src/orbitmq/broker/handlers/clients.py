@@ -1,19 +1,29 @@
-"""Clients: heartbeats, who is online (ClientManageProcessor, ConsumerManageProcessor)."""
+"""Clients: heartbeats, who is online, how queues are shared (ClientManageProcessor)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
+from functools import partial
 
+from orbitmq.broker.change_feed import LOCKS
+from orbitmq.broker.clients.assignment import Assignments
+from orbitmq.broker.clients.consumer_requests import ConsumerRequests
 from orbitmq.broker.clients.heartbeats import Heartbeats
 from orbitmq.broker.clients.listing import ClientListing
+from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Client
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with, reply_after
 from orbitmq.broker.messaging.filters import Filters
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.stats import GetConsumerStatusBody
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.headers.client import ConsumeMessageDirectlyRequest, GetConsumerRunningInfoRequest
+from orbitmq.wire.headers.offset import InvokeBrokerToGetConsumerStatusRequest
 
 
 async def _reply_when(done: Awaitable[None], reply: Command) -> Command:
@@ -85,3 +95,102 @@ class ClientHandlers(Family):
     def all_producers(self, _connection: ServerConnection, command: Command) -> Answer:
         """Every producer by group."""
         return command.reply(body=self._listing.all_producers().encode())
+
+
+class AssignmentHandlers(Family):
+    """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE."""
+
+    def __init__(self, assignments: Assignments) -> None:
+        self._assignments = assignments
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
+        }
+
+    async def query(self, _connection: ServerConnection, command: Command) -> Command:
+        """The queues of one member; without a list when they are not known now."""
+        found = await self._assignments.of(bodies.QueryAssignmentRequestBody.decode(command.body))
+        return command.reply(body=bodies.QueryAssignmentResponseBody(found).encode())
+
+    def set_mode(self, _connection: ServerConnection, command: Command) -> Answer:
+        """Switch a group between pulling and popping."""
+        mode = bodies.SetMessageRequestModeRequestBody.decode(command.body)
+        return reply_after(self._assignments.set_mode(mode), command)
+
+    def modes(self, _connection: ServerConnection, command: Command) -> Answer:
+        """How groups get messages, as ``messageRequestMode.json`` holds it: slaves copy it."""
+        return command.reply(body=self._assignments.modes().encode())
+
+
+class ForwardHandlers(Family):
+    """Requests that a consumer answers."""
+
+    def __init__(self, requests: ConsumerRequests) -> None:
+        self._requests = requests
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.status,
+        }
+
+    def running_info(self, _connection: ServerConnection, command: Command) -> Answer:
+        """What a consumer says about itself."""
+        header = GetConsumerRunningInfoRequest.from_ext(command.ext)
+        question = Command(command.code, dict(command.ext), command.body)
+        answer = self._requests.ask(header.consumer_group, header.client_id, question)
+        return answer_with(answer, partial(_passed_on, command))
+
+    def consume_directly(self, _connection: ServerConnection, command: Command) -> Answer:
+        """Let a consumer consume one stored message now."""
+        header = ConsumeMessageDirectlyRequest.from_ext(command.ext)
+        answer = self._requests.consume_directly(header, command.ext)
+        return answer_with(answer, partial(_passed_on, command))
+
+    def status(self, _connection: ServerConnection, command: Command) -> Answer:
+        """How far each consumer of a group says it is in a topic."""
+        header = InvokeBrokerToGetConsumerStatusRequest.from_ext(command.ext)
+        statuses = self._requests.statuses(header.group, header.topic, header.client_addr)
+        return answer_with(statuses, partial(_statuses, command))
+
+
+def _passed_on(command: Command, answer: Command) -> Command:
+    return command.reply(answer.code, answer.remark, answer.ext, answer.body)
+
+
+def _statuses(command: Command, statuses: dict[str, dict[MessageQueue, int]]) -> Command:
+    return command.reply(body=GetConsumerStatusBody(consumer_table=statuses).encode())
+
+
+class QueueLockHandlers(Family):
+    """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ of a broker without replication."""
+
+    def __init__(self, locks: QueueLocks, metadata: MetadataAccess) -> None:
+        self._locks = locks
+        self._metadata = metadata
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+        }
+
+    async def lock(self, _connection: ServerConnection, command: Command) -> Command:
+        """Lock queues for an orderly consumer; a new lock is on the disk before it is answered."""
+        request = bodies.LockBatchRequestBody.decode(command.body)
+        group, client_id = request.consumer_group, request.client_id
+        held: Iterable[MessageQueue] = self._locks.lock(group, client_id, request.mq_set)
+        if not self._locks.all_shared(group, held):
+            await self._metadata.save(LOCKS)
+            held = self._locks.share(group, client_id, held)
+        return command.reply(body=bodies.LockBatchResponseBody(lock_ok_mq_set=set(held)).encode())
+
+    def unlock(self, _connection: ServerConnection, command: Command) -> Answer:
+        """Give locked queues back."""
+        request = bodies.UnlockBatchRequestBody.decode(command.body)
+        self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
+        return command.reply()

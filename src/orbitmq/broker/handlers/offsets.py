@@ -1,15 +1,22 @@
-"""Offsets of groups: commit, ask, reset (ConsumerManageProcessor, AdminBrokerProcessor)."""
+"""Offsets of groups and queues, and how far groups are (ConsumerManageProcessor, AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
-from orbitmq.broker.handlers.tables import encode_with_tables
+from orbitmq.broker.handlers.tables import encode_with_list, encode_with_table, encode_with_tables
+from orbitmq.broker.inspection.progress import ConsumeProgress
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.stats import ConsumerOffsetSerializeWrapper, ResetOffsetBody
+from orbitmq.wire.bodies.stats import (
+    ConsumerOffsetSerializeWrapper,
+    ConsumeStats,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+)
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -71,3 +78,96 @@ class OffsetHandlers(Family):
         header = headers.CloneGroupOffsetRequest.from_ext(command.ext)
         cloned = self._reset.clone(header.src_group, header.dest_group, header.topic, offline=header.offline)
         return reply_after(cloned, command)
+
+
+class QueueBoundHandlers(Family):
+    """The bounds of queues, and searches by time."""
+
+    def __init__(self, queues: QueueOffsets) -> None:
+        self._queues = queues
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
+            RequestCode.GET_MAX_OFFSET: self.maximum,
+            RequestCode.GET_MIN_OFFSET: self.minimum,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+        }
+
+    def by_time(self, _connection: ServerConnection, command: Command) -> Answer:
+        """The first offset at or behind a time; with boundary ``upper`` the last one before it."""
+        header = headers.SearchOffsetByTimestampRequest.from_ext(command.ext)
+        upper = (header.boundary_type or "").lower() == "upper"
+        offset = self._queues.at_time(header.topic, header.queue_id, header.timestamp, upper=upper)
+        made_at = self._queues.made_at(header.topic)
+        return headers.SearchOffsetByTimestampResponse(offset=offset, made_at=made_at).reply_to(command)
+
+    def maximum(self, _connection: ServerConnection, command: Command) -> Answer:
+        """The offset that the next message of a queue gets."""
+        header = headers.GetMaxOffsetRequest.from_ext(command.ext)
+        offset = self._queues.maximum(header.topic, header.queue_id)
+        made_at = self._queues.made_at(header.topic)
+        return headers.GetMaxOffsetResponse(offset=offset, made_at=made_at).reply_to(command)
+
+    def minimum(self, _connection: ServerConnection, command: Command) -> Answer:
+        """The first offset of a queue that is still stored."""
+        header = headers.GetMinOffsetRequest.from_ext(command.ext)
+        offset = self._queues.minimum(header.topic, header.queue_id)
+        made_at = self._queues.made_at(header.topic)
+        return headers.GetMinOffsetResponse(offset=offset, made_at=made_at).reply_to(command)
+
+    def earliest_time(self, _connection: ServerConnection, command: Command) -> Answer:
+        """When the first message of a queue was stored, -1 when there is none."""
+        header = headers.GetEarliestMsgStoretimeRequest.from_ext(command.ext)
+        timestamp = self._queues.earliest_time(header.topic, header.queue_id)
+        return headers.GetEarliestMsgStoretimeResponse(timestamp=timestamp).reply_to(command)
+
+
+class ProgressHandlers(Family):
+    """Statistics of consuming: offsets, lag and time spans."""
+
+    def __init__(self, progress: ConsumeProgress) -> None:
+        self._progress = progress
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offset,
+        }
+
+    async def consume_stats(self, _connection: ServerConnection, command: Command) -> Command:
+        """How far a group is in each queue."""
+        header = headers.GetConsumeStatsRequest.from_ext(command.ext)
+        group = header.consumer_group
+        if header.topic_list:
+            topics = [topic for topic in header.topic_list.split(";") if topic]
+            stats = await self._progress.of_group(group, topics)
+        elif header.topic:
+            stats = await self._progress.in_topic(group, header.topic)
+        else:
+            stats = await self._progress.of_group(group)
+        body = ConsumeStats(consume_tps=stats.consume_tps)
+        return command.reply(body=await encode_with_table(body, "offsetTable", stats.offset_table))
+
+    async def all_consume_stats(self, _connection: ServerConnection, command: Command) -> Command:
+        """How far every group is in every topic; with ``isOrder`` only in ordered topics."""
+        only_order = headers.GetBrokerConsumeStatsRequest.from_ext(command.ext).is_order
+        found = await self._progress.of_all_groups(only_order=only_order)
+        groups, found.consume_stats_list = found.consume_stats_list, []
+        items = ((group, 1 + sum(map(len, group.values()))) for group in groups)
+        return command.reply(body=await encode_with_list(found, "consumeStatsList", items))
+
+    def time_span(self, _connection: ServerConnection, command: Command) -> Answer:
+        """Of when the messages of a topic are, and how far in time a group is."""
+        header = headers.QueryConsumeTimeSpanRequest.from_ext(command.ext)
+        spans = self._progress.time_spans(header.topic, header.group)
+        return command.reply(body=QueryConsumeTimeSpanBody(spans).encode())
+
+    async def correction_offset(self, _connection: ServerConnection, command: Command) -> Command:
+        """The smallest offset of all groups in each queue; "never" where ``compareGroup`` is behind it."""
+        header = headers.QueryCorrectionOffsetRequest.from_ext(command.ext)
+        without = (header.filter_groups or "").split(",")
+        smallest = await self._progress.corrections(header.topic, header.compare_group, without)
+        return command.reply(body=QueryCorrectionOffsetBody(correction_offsets=smallest).encode())

@@ -1,4 +1,4 @@
-"""Running a broker: its settings and its state (AdminBrokerProcessor)."""
+"""Running a broker: its settings, its state, its files (AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from orbitmq.broker.inspection.runtime_info import RuntimeInfo
 from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.settings import properties_text
+from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -63,3 +64,30 @@ class OperationHandlers(Family):
     def ha_status(self, _connection: ServerConnection, command: Command) -> Answer:
         """The state of replication."""
         return command.reply(body=self._info.ha_status().encode())
+
+
+class CleaningHandlers(Family):
+    """Expired files, and queues without a topic."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+        }
+
+    def clean(self, connection: ServerConnection, command: Command) -> Answer:
+        """Delete expired files now; the two codes for it do the same here."""
+        log.info("expired files are deleted for %s", connection.remote_address)
+        self._store.clean()
+        return command.reply()
+
+    def clean_unused_topics(self, connection: ServerConnection, command: Command) -> Answer:
+        """Delete queues on disk whose topic is not in the table."""
+        dropped = self._store.drop_unknown_topics()
+        if dropped:
+            log.info("unused topics deleted for %s: %s", connection.remote_address, ", ".join(dropped))
+        return command.reply()

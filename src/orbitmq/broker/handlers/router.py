@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
@@ -17,13 +17,34 @@ log = logging.getLogger(__name__)
 
 
 class Router:
-    """Answers requests with the handlers of all families."""
+    """Answers requests with the handlers of all families.
+
+    Raises:
+        ValueError: two families answer the same request code.
+    """
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._routes: dict[int, Handler] = {}
         self._peers_log = LogLimiter(log)
         for family in families:
+            for code, handler in family.routes().items():
+                if code in self._routes:
+                    raise ValueError(f"request code {code} has two handlers, the second is {handler}")
+                self._routes[code] = handler
+
+    def replace(self, families: Iterable[Family]) -> None:
+        """Answer with these handlers from now on, whether there are others for their codes or not."""
+        for family in families:
             self._routes.update(family.routes())
+
+    def wrap(self, codes: Iterable[int], around: Callable[[int, Handler], Handler]) -> None:
+        """Let ``around`` decide for each of ``codes`` whether and how its handler is called.
+
+        Raises:
+            KeyError: this broker has no handler for a code.
+        """
+        for code in codes:
+            self._routes[code] = around(code, self._routes[code])
 
     @property
     def codes(self) -> frozenset[int]:

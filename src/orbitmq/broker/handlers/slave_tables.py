@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler
 from orbitmq.broker.role import RoleState
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -27,17 +26,15 @@ CODES = frozenset(
 )
 
 
-class SlaveTables(Family):
-    """Answers with the handlers of ``families``, but not while this broker may have lost what they tell."""
+class SlaveTables:
+    """Gives none of these tables while this broker may have lost what they hold."""
 
-    def __init__(self, role: RoleState, families: Iterable[Family]) -> None:
+    def __init__(self, role: RoleState) -> None:
         self._role = role
-        self._handlers = {
-            code: handler for family in families for code, handler in family.routes().items() if code in CODES
-        }
 
-    def routes(self) -> dict[int, Handler]:
-        return {code: partial(self._tell, handler) for code, handler in self._handlers.items()}
+    def around(self, _code: int, handler: Handler) -> Handler:
+        """``handler``, if the tables are there."""
+        return partial(self._tell, handler)
 
     def _tell(self, handler: Handler, connection: ServerConnection, command: Command) -> Answer:
         if self._role.lacks_tables():

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.extension import Attachment, Host
-from orbitmq.broker.handlers.pop import PopHandlers
-from orbitmq.broker.handlers.pop_ack import PopAckHandlers
-from orbitmq.broker.handlers.pop_inspection import PopInspectionHandlers
-from orbitmq.broker.handlers.pop_notices import PopNoticeHandlers
+from orbitmq.broker.handlers.pop import PopAckHandlers, PopHandlers, PopInspectionHandlers, PopNoticeHandlers
 from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.broker.pop.moving import Moving
