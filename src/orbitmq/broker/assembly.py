@@ -320,7 +320,6 @@ def ports(s: Services) -> Ports:
             s.events,
             metadata,
             topics,
-            groups,
             offsets,
             clients,
             store,

@@ -13,7 +13,6 @@ from orbitmq.broker.events import Events, PullPermitted
 from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
-from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
@@ -133,7 +132,6 @@ class Pulling:
         events: Events,
         metadata: MetadataAccess,
         topics: TopicConfigs,
-        groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
         clients: ClientManager,
         store: MessageStore,
@@ -149,7 +147,6 @@ class Pulling:
         self._events = events
         self._metadata = metadata
         self._topics = topics
-        self._groups = groups
         self._offsets = offsets
         self._clients = clients
         self._store = store
@@ -200,31 +197,9 @@ class Pulling:
                 "[REJECTREQUEST]system busy, start flow control for a while: this broker is a "
                 f"{self._role.role.value}, slaveReadEnable=true lets consumers read from it",
             )
-        if not config.readable:
-            raise RemotingError(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden"
-            )
-        group = self._groups.find(request.group)
-        if group is None:
-            raise RemotingError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{request.group}] does not exist",
-            )
-        if not group.consume_enable:
-            raise RemotingError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}"
-            )
-        topic = self._metadata.topic(request.topic)
-        if not topic.perm & reserved.PERM_READ:
-            raise RemotingError(
-                ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] pulling message is forbidden"
-            )
-        if not 0 <= request.queue_id < topic.read_queue_nums:
-            raise RemotingError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
-            )
+        self._metadata.check_readable("pulling message")
+        group = self._metadata.reading_group(request.group)
+        self._metadata.readable_topic(request.topic, request.queue_id, "pulling message")
         return group
 
     def _filter(self, request: PullRequest, group: SubscriptionGroupConfig) -> MessageFilter:
@@ -239,11 +214,7 @@ class Pulling:
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{request.group}] can not consume by broadcast way",
             )
-        if not self._groups.may_read(request.group, request.topic):
-            raise RemotingError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{request.group}] is forbidden for topic[{request.topic}]",
-            )
+        self._metadata.check_may_read(request.group, request.topic)
         data = state.subscriptions.get(request.topic)
         if data is None:
             raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")

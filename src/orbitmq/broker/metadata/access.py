@@ -7,6 +7,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.message import reserved
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
@@ -69,6 +70,63 @@ class MetadataAccess:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
             )
         return group
+
+    def check_readable(self, what: str) -> None:
+        """Refuse readers while the settings do not let this broker be read.
+
+        Args:
+            what: what is refused, as RocketMQ calls it: "pulling message".
+
+        Raises:
+            RemotingError: NO_PERMISSION.
+        """
+        if not self._config.readable:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_ip1}] {what} is forbidden"
+            )
+
+    def readable_topic(self, name: str, queue_id: int | None, what: str) -> TopicConfig:
+        """The config of a topic that may be read, and has this queue; ``None``: any queue.
+
+        Raises:
+            RemotingError: it may not be read, or is not there.
+        """
+        topic = self.topic(name)
+        if not topic.perm & reserved.PERM_READ:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{name}] {what} is forbidden")
+        if queue_id is not None and not 0 <= queue_id < topic.read_queue_nums:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return topic
+
+    def reading_group(self, name: str) -> SubscriptionGroupConfig:
+        """The config of a group that may consume, made when the settings allow it.
+
+        Raises:
+            RemotingError: SUBSCRIPTION_GROUP_NOT_EXIST, or NO_PERMISSION for one that may not consume.
+        """
+        group = self._groups.find(name)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+            )
+        if not group.consume_enable:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+        return group
+
+    def check_may_read(self, group: str, topic: str) -> None:
+        """Refuse a group for which an administrator has forbidden the topic.
+
+        Raises:
+            RemotingError: NO_PERMISSION.
+        """
+        if not self._groups.may_read(group, topic):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{group}] is forbidden for topic[{topic}]"
+            )
 
     async def inner_topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
         """A retry or dead letter topic, made when it is missing, and on disk before this returns.

@@ -28,7 +28,6 @@ def attach(host: Host) -> Attachment:
         s.role,
         s.metadata,
         topics,
-        groups,
         offsets,
         store,
         state.in_flight,

@@ -11,7 +11,6 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.queue_offsets import is_young
 from orbitmq.broker.metadata.access import MetadataAccess
-from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
@@ -133,7 +132,6 @@ class Popping:
         role: RoleState,
         metadata: MetadataAccess,
         topics: TopicConfigs,
-        groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
         store: MessageStore,
         in_flight: InFlight,
@@ -146,7 +144,6 @@ class Popping:
         self._role = role
         self._metadata = metadata
         self._topics = topics
-        self._groups = groups
         self._offsets = offsets
         self._store = store
         self._in_flight = in_flight
@@ -203,31 +200,10 @@ class Popping:
             RemotingError: it may not.
         """
         check_leads(self._role)
-        config = self._config
-        if not config.readable:
-            raise RemotingError(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {what} is forbidden"
-            )
-        found = self._metadata.topic(topic)
-        if not found.perm & reserved.PERM_READ:
-            raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] {what} is forbidden")
-        if queue_id >= found.read_queue_nums:
-            raise RemotingError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-                f"topicConfig.readQueueNums:[{found.read_queue_nums}]",
-            )
-        state = self._groups.find(group)
-        if state is None:
-            raise RemotingError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist"
-            )
-        if not state.consume_enable:
-            raise RemotingError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-        if not self._groups.may_read(group, topic):
-            raise RemotingError(
-                ResponseCode.NO_PERMISSION, f"the consumer group[{group}] is forbidden for topic[{topic}]"
-            )
+        self._metadata.check_readable(what)
+        found = self._metadata.readable_topic(topic, queue_id if queue_id >= 0 else None, what)
+        self._metadata.reading_group(group)
+        self._metadata.check_may_read(group, topic)
         return found
 
     # -- popping ---------------------------------------------------------------------------------------
