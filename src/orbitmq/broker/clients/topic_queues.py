@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import logging
 
+from orbitmq.broker.clients.route_question import NoRouteError, route_of
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_READ
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies.route import TopicRouteData
-from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_MS = 3000
 FRESH_MS = 5000
 MOST_KEPT = 10_000
 
@@ -52,23 +47,17 @@ class TopicQueues:
         return found
 
     async def _asked(self, topic: str) -> list[MessageQueue] | None:
-        command = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True).command()
-        for address in self._config.name_servers:
-            try:
-                answer = await self._client.request(address, command, TIMEOUT_MS)
-                if answer.code != ResponseCode.SUCCESS:
-                    continue
-                route = TopicRouteData.decode(answer.body)
-            except (TransportError, WireError) as error:
-                log.info("route of %s from %s: %s", topic, address, error)
-                continue
-            return sorted(
-                MessageQueue(topic, data.broker_name, number)
-                for data in route.queue_datas
-                if data.perm & PERM_READ
-                for number in range(data.read_queue_nums)
-            )
-        return None
+        try:
+            route = await route_of(self._client, self._config, topic)
+        except NoRouteError as error:
+            log.info("route of %s: %s", topic, error)
+            return None
+        return sorted(
+            MessageQueue(topic, data.broker_name, number)
+            for data in route.queue_datas
+            if data.perm & PERM_READ
+            for number in range(data.read_queue_nums)
+        )
 
     def _own(self, topic: str) -> list[MessageQueue] | None:
         config = self._topics.get(topic)

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from orbitmq.broker.clients.route_question import NoRouteError, route_of
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.replication.escape.forms import Target, targets
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies.route import TopicRouteData
-from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest
 
 GOOD_FOR_S = 30.0
 # A route that did not help is asked for again, however many messages wait for it, once in this time.
 ASK_AGAIN_S = 1.0
-ASK_TIMEOUT_MS = 3000
 MAX_TOPICS = 100_000
 
 
@@ -67,18 +62,12 @@ class Routes:
         return known
 
     async def _from_name_servers(self, topic: str) -> tuple[tuple[Target, ...], str]:
-        problem = "no name server is configured"
-        question = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True)
-        for server in self._config.name_servers:
-            try:
-                answer = await self._client.request(server, question.command(), ASK_TIMEOUT_MS)
-                if answer.code == ResponseCode.SUCCESS:
-                    found = targets(TopicRouteData.decode(answer.body), self._config.broker_name)
-                    return tuple(found), "" if found else f"no other master takes messages of topic {topic}"
-                problem = f"name server {server}: code {answer.code}, {answer.remark}"
-            except (TransportError, WireError) as error:
-                problem = f"name server {server}: {error}"
-        return (), problem
+        try:
+            route = await route_of(self._client, self._config, topic)
+        except NoRouteError as error:
+            return (), str(error)
+        found = targets(route, self._config.broker_name)
+        return tuple(found), "" if found else f"no other master takes messages of topic {topic}"
 
     async def close(self) -> None:
         """End what is asked now."""
