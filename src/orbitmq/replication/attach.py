@@ -29,9 +29,10 @@ from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.name_servers import NameServerQueries
-from orbitmq.replication.members.ports import OtherSlaves, OwnState, Surroundings, TableExchange
+from orbitmq.replication.members.ports import TableExchange
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
 from orbitmq.replication.members.siblings import Siblings
+from orbitmq.replication.members.surroundings import OwnState, Surroundings
 from orbitmq.replication.passing_on import PassingOn
 from orbitmq.replication.replicas import Replicas
 from orbitmq.replication.state.acted_tables import ActedTables
@@ -184,7 +185,7 @@ def _membership(
     peers: Peers,
     client: RemotingClient,
     tables: TableExchange,
-    slaves: OtherSlaves,
+    slaves: Siblings,
     term: Callable[[], int],
 ) -> Membership:
     s = host.services

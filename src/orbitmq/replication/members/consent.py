@@ -53,5 +53,5 @@ class LateConsent:
         if answer.code != ResponseCode.SUCCESS:
             return False
         told = KVTable.decode(answer.body).table
-        # One of ours that did not agree may be cut off and lead still: its own fence has to end that.
+        # A member of OrbitMQ that did not agree may be cut off and still lead: its own fence has to end that.
         return "brokerRoleNow" not in told and told.get("brokerActive") == "false"

@@ -1,6 +1,7 @@
-"""A master that began without a log and alone: does one of its name come that has what it may have lost?
+"""After a start with an empty log: finds members whose log holds what this master may have lost.
 
-A follower of ours greets over its link. One of RocketMQ asks for tables, and deletes what it is not told.
+A follower of OrbitMQ greets over its link. A slave of RocketMQ asks for tables, and deletes what they do
+not name.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Elders:
     async def _look_at(self, address: str) -> None:
         member = Inquiry(self._client, address)
         try:
-            # Who refuses to say has none: RocketMQ's broker fails before its first file.
+            # A member that refuses to answer has an empty log: RocketMQ's broker fails before its first file.
             first, last = await member.log_range() or (0, 0)
             first = max(first, 0)
             own = self._record_at(first)

@@ -173,7 +173,7 @@ class Fence:
         return None if latest is None else latest + self._terms.lease_s
 
     def is_leased(self, now_s: float) -> bool:
-        """Whether all other brokers of the name leave it to this one."""
+        """Whether all other brokers of the name leave the background work to this one."""
         since_s = self.leases.since_s
         return since_s is not None and now_s < since_s + self._terms.lease_s
 

@@ -10,10 +10,11 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.ha_handlers import LEADS, LOG_END
-from orbitmq.replication.link.follower import MAX_RETRY_SECONDS
+from orbitmq.replication.link.follower import MAX_RETRY_SECONDS, Following
 from orbitmq.replication.link.inquiry import Inquiry
 from orbitmq.replication.members.fence import Terms
-from orbitmq.replication.members.ports import ExchangeError, FollowsMaster, LooksAtLinks, TableExchange
+from orbitmq.replication.members.links import Links
+from orbitmq.replication.members.ports import ExchangeError, TableExchange
 from orbitmq.replication.members.pre_online import Outcome, PreOnline, Step, Task
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
@@ -63,8 +64,8 @@ class GoingOnline:
         client: RemotingClient,
         address: str,
         ha_address: Callable[[], str],
-        following: FollowsMaster,
-        links: LooksAtLinks,
+        following: Following,
+        links: Links,
         tables: TableExchange,
         members: Callable[[], Mapping[int, str]],
         known: Callable[[], bool],

@@ -1,4 +1,4 @@
-"""What a name server tells a broker of its members."""
+"""A name server's notice that the members of a group changed."""
 
 from __future__ import annotations
 

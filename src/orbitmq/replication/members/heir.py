@@ -44,7 +44,7 @@ class Heir:
 
 
 class Will:
-    """The leader's side: who has its promise. It is one at a time, the lowest id of those that ask."""
+    """The leader's side: which slave has its promise. Only one has it, the lowest id of those that ask."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -60,7 +60,7 @@ class Will:
         if not 0 < hold_s <= LONGEST_HOLD_S:
             return False
         if broker_id != min(self._asked_s) or (heir is not None and heir.broker_id != broker_id):
-            # The heir of before may count on its answer until that has run out.
+            # The previous heir may rely on its promise until that has run out.
             return False
         # Two clocks do not run alike.
         until_s = now_s + hold_s + self._terms.guard_s
@@ -108,11 +108,11 @@ class Claim:
 
 
 class Knowledge:
-    """From when on the own table has every lock that a client may count on, while a broker leads and after.
+    """Since when this broker's table has every lock that a client may rely on, while it leads and afterwards.
 
-    Whoever begins to lead without being told grants nothing for :data:`TRUSTED_S`. So what a leader knows is
-    all there is for so long after it led, unless it has passed it on: to an heir, who may grant at once, or
-    to a master that asked for it.
+    A broker that begins to lead with an unknown table grants no lock for :data:`TRUSTED_S`. So for that time
+    after a leader stops its table is complete, unless it handed the locks over: to an heir, which may grant
+    at once, or to a master that asked for them.
 
     Args:
         guard_s: two clocks do not run alike.
@@ -149,7 +149,7 @@ class Knowledge:
         self.from_s, self._led_s = 0.0, now_s
 
     def void(self) -> None:
-        """Another broker may have begun to lead with what this one knows, or has told what it knows."""
+        """Another broker may have begun to lead with this table, or has sent its own."""
         self._led_s = None
 
     def after(self, now_s: float) -> float | None:

@@ -19,7 +19,7 @@ _ANSWER = Struct(">q")
 
 
 def question(number: int, term: int) -> bytes:
-    """What a master asks: the number of the question, and the state version of its tables."""
+    """A master's question: its number, and the state version of the master's tables."""
     return _QUESTION.pack(number, term)
 
 

@@ -25,38 +25,38 @@ class Links:
         self._peers = peers
 
     def copies(self, broker_id: int, host: str) -> bool:
-        """See ``LooksAtLinks``."""
+        """Whether the member copies our log now; ``host`` is for one that does not tell its id (PO-07)."""
         if any(not link.is_master and link.broker_id == broker_id for link in self._peers.links):
             return True
-        # One of ours tells its id, and is among the peers as soon as its tables can be asked for.
+        # A broker of OrbitMQ tells its id, and is among the peers as soon as its tables can be asked for.
         return any(
             each.host == host and each.sender is not None and each.hello is None
             for each in self._port.connections
         )
 
     def master_heartbeat_s(self) -> float:
-        """See ``LooksAtLinks``."""
+        """How often the master that is followed shows that it lives."""
         return heartbeat_s(self._config, stream=any(link.is_master for link in self._peers.links))
 
     def master_silence_s(self) -> float | None:
-        """See ``LooksAtLinks``."""
+        """Seconds since our master was heard over the link; ``None`` without a link."""
         link = self._following.link
         return None if link is None else self._clock.monotonic() - link.last_read
 
     def tell_leaving(self) -> None:
-        """See ``LooksAtLinks``."""
+        """Tell all followers that this broker leads no more and stops."""
         for link in self._peers.links:
             if not link.is_master:
                 link.send(Kind.HAND_OVER, b"")
 
     def ask_lease(self, number: int, term: int) -> None:
-        """See ``LooksAtLinks``."""
+        """Ask all followers to leave the background work to us, see ``lease``."""
         for link in self._peers.links:
             if not link.is_master:
                 link.send(Kind.LEASE_ASKED, lease.question(number, term))
 
     def ask_take_over(self) -> None:
-        """See ``LooksAtLinks``."""
+        """Ask our master whether this broker may do its background work."""
         for link in self._peers.links:
             if link.is_master:
                 link.send(Kind.TAKE_OVER, b"")

@@ -21,9 +21,9 @@ from orbitmq.replication.members.fence import Fence, Terms
 from orbitmq.replication.members.going_online import GoingOnline
 from orbitmq.replication.members.looking import Looking
 from orbitmq.replication.members.name_servers import NameServerQueries
-from orbitmq.replication.members.ports import OwnState, Surroundings
 from orbitmq.replication.members.probe import Probe
 from orbitmq.replication.members.rivals import Rivals
+from orbitmq.replication.members.surroundings import OwnState, Surroundings
 from orbitmq.replication.members.view import Decision, Move, Sightings, Situation, decide
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
@@ -106,7 +106,7 @@ class Membership(Component):
         self._stood_in = False
         self._asked_s = 0.0
         self._asked = False
-        # Who was there in pre-online while somebody was missing: who comes later is asked too.
+        # The members in pre-online while others were missing: members that come later are asked too.
         self._met: frozenset[int] = frozenset()
         self._idle = False
         self._leaving = False
@@ -159,7 +159,7 @@ class Membership(Component):
         self._around.links.tell_leaving()
 
     async def _step_back(self) -> None:
-        """Stop the work that one broker of a name does."""
+        """Stop the background work, which only one broker of a name may do."""
         after = Role.FENCED if self._role.role is Role.MASTER else Role.SLAVE
         self.fence.withdraw()
         await self._change_role(after)
@@ -198,9 +198,9 @@ class Membership(Component):
         self._looking.at_once()
 
     def master_releases(self) -> None:
-        """The master says that it leads no more: as soon as the name servers do not show it, we may.
+        """The master says that it leads no more: this broker may lead once the name servers do not show it.
 
-        Behind the word of its return (906) this one is late: it is of before.
+        A release that arrives after the notice of its return (906) is stale.
         """
         now = self._clock.monotonic()
         if now >= self._yielded_until:
@@ -505,7 +505,7 @@ class Membership(Component):
         self._came.clear()
         self._elders.went_online(empty=misses_others and not self._others() and not self._own.log_end())
         self._met = frozenset(self._others() if misses_others else ())
-        # What those agree to says nothing of who is missing: the time of its right to lead has to pass.
+        # The consent of these members does not cover a missing one: wait until its right to lead has run out.
         self._consent.need(None if self._met else silent)
         async with self._moving:
             if self._leaving:

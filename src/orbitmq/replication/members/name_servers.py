@@ -1,4 +1,4 @@
-"""What a broker tells and asks a name server each second (BrokerOuterAPI)."""
+"""The heartbeat and the question that a broker sends to a name server each second (BrokerOuterAPI)."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class PreOnline:
         elif member.at is Step.ANNOUNCE:
             member.consents = outcome.consent
             member.at = Step.LINK
-            # What its link did not bring in all tries it brings in none.
+            # If all tries over its link failed, another one fails too.
             member.finished = member.given_up
         elif member.at is Step.LINK:
             member.at = Step.TAKE

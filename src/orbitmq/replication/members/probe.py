@@ -28,7 +28,7 @@ async def refuses(client: RemotingClient, address: str) -> bool:
 
 
 async def refusing(client: RemotingClient, addresses: Sequence[str]) -> list[str]:
-    """Those of some addresses whose ports refuse connections; all are asked at once."""
+    """The addresses whose ports refuse connections; all are tried at the same time."""
     answers = await asyncio.gather(*(refuses(client, address) for address in addresses))
     return [address for address, refused in zip(addresses, answers, strict=True) if refused]
 
@@ -49,7 +49,7 @@ class Probe:
 
     @property
     def port(self) -> Port:
-        """What the master's showed a moment ago."""
+        """Whether the master's port refused a moment ago."""
         return self._port if self._has_just_looked() else Port.UNKNOWN
 
     def forget(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-# Of a question that was not answered before so many others nothing counts any more.
+# A question that is still unanswered after this many later ones counts no more.
 MAX_QUESTIONS = 16
 
 
 class Questions:
-    """Those that an answer may come to."""
+    """The questions that may still be answered."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -28,5 +28,5 @@ class Questions:
         return self._asked.get(number)
 
     def withdraw(self) -> None:
-        """Let no question of before count; each may be answered still."""
+        """Ignore the answers to all questions asked until now."""
         self._asked.clear()

@@ -126,7 +126,7 @@ class ReplicatedLocks(Component):
 
     @property
     def quorum(self) -> int:
-        """How many brokers have to grant a lock; 1: this one alone (LK-04, LK-05)."""
+        """How many brokers must grant a lock; 1: only this one (LK-04, LK-05)."""
         return self._config.total_replicas // 2 + 1 if self._config.lock_in_strict_mode else 1
 
     async def lock(self, request: LockBatchRequestBody) -> set[MessageQueue]:
@@ -284,7 +284,7 @@ class ReplicatedLocks(Component):
         return self._will.asked(broker_id, address, hold_s, now)
 
     async def _share(self) -> None:
-        """Return when the heir has the table as it is now.
+        """Return when the heir has all locks of this moment.
 
         Raises:
             RemotingError: it does not answer.

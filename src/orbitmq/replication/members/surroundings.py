@@ -1,0 +1,49 @@
+"""The parts of a broker that membership works with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from orbitmq.replication.link.follower import Following
+from orbitmq.replication.members.links import Links
+from orbitmq.replication.members.ports import TableExchange
+from orbitmq.replication.members.siblings import Siblings
+
+
+@dataclass(frozen=True, slots=True)
+class OwnState:
+    """What a broker tells others of itself.
+
+    Attributes:
+        address: where clients reach it.
+        ha_address: gives where followers reach it.
+        log_end: gives the end of its log.
+        record_at: gives a record of its log by its place, ``None``: there is none.
+        term: gives the state version of its tables, which grows when a broker takes the lead.
+        crashed: tells whether the stop before its start was not a clean one.
+    """
+
+    address: str
+    ha_address: Callable[[], str]
+    log_end: Callable[[], int]
+    record_at: Callable[[int], bytes | None]
+    term: Callable[[], int]
+    crashed: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The parts of replication that membership works with.
+
+    Attributes:
+        settle: returns when what special services have begun is settled.
+        master_back: called when clients can use the master again that this broker stood in for.
+    """
+
+    following: Following
+    links: Links
+    tables: TableExchange
+    slaves: Siblings
+    settle: Callable[[], Awaitable[None]]
+    master_back: Callable[[], object]
