@@ -50,6 +50,7 @@ class Side:
         self.peers = Peers()
         self.role = RoleState(role, 0)
         self.noted: list[str] = []
+        self.refusals: list[OSError] = []
         self.exchange = StateExchange(
             runtime.clock,
             self.tables.events,
@@ -59,6 +60,7 @@ class Side:
             self.peers,  # type: ignore[arg-type]
             Kept(self.save),
             self.noted.append,
+            self.refusals.append,
         )
         self.saved: list[str] = []
         self.disk_s = DISK_S
@@ -477,7 +479,7 @@ class Delivering(Side):
         super().__init__(runtime, role)
         self.delays = DelayProgress(runtime.clock, 3, self.tables.feed)
         self.halves = EscapedHalves(self.tables.feed)
-        self.modes = RequestModes(self.tables.feed)
+        self.modes = RequestModes(self.tables.feed, Events())
 
     def stored(self) -> list[StoredTable]:
         tables = self.tables
@@ -703,7 +705,7 @@ async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
     """The table has no version; one that never followed in our term is even older (its term is lower)."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
-        modes = [RequestModes(side.tables.feed) for side in (master, slave)]
+        modes = [RequestModes(side.tables.feed, Events()) for side in (master, slave)]
         pull, pop = (SetMessageRequestModeRequestBody("T", "g", mode) for mode in MessageRequestMode)
         master.become(Role.PRE_ONLINE)
         master.become(Role.MASTER)

@@ -205,7 +205,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int]) -> 
     metadata = MetadataAccess(config, topics, groups, persistence)
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
     append = MessageAppend(role, store, durability, counters)
-    modes = RequestModes(feed)
+    modes = RequestModes(feed, events)
     return Services(
         runtime=runtime,
         config=config,
@@ -231,7 +231,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int]) -> 
         timer_hook=TimerHook(clock, config),
         counters=counters,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
-        registration=Registration(runtime, config, topics, address),
+        registration=Registration(runtime, config, topics, address, events),
         to_master=ToMaster(),
     )
 

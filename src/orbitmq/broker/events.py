@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from orbitmq.runtime.listeners import tell
 from orbitmq.store import MessageFilter
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.pop import SetMessageRequestModeRequestBody
 from orbitmq.wire.bodies.topic import TopicConfig
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ class GroupChanged:
 
     group: str
     config: SubscriptionGroupConfig | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestModeSet:
+    """An administrator chose pulls or pops for a group in a topic."""
+
+    mode: SetMessageRequestModeRequestBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,19 @@ class ResetHeard:
 @dataclass(frozen=True, slots=True)
 class UntoldChanged:
     """A slave lacks something that its master has changed, or has all again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterNamed:
+    """A name server named the master to this slave (row NR-14).
+
+    Attributes:
+        ha_address: where its followers reach it.
+        address: where clients reach it.
+    """
+
+    ha_address: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, MasterNamed
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.backoff import Backoff
@@ -90,7 +91,9 @@ class Registration(Component):
     name = "registration"
     runs_as = EVERY_ROLE - {Role.PRE_ONLINE}
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, topics: TopicConfigs, address: str) -> None:
+    def __init__(
+        self, runtime: Runtime, config: BrokerConfig, topics: TopicConfigs, address: str, events: Events
+    ) -> None:
         self._clock = runtime.clock
         self._config = config
         self._topics = topics
@@ -101,8 +104,7 @@ class Registration(Component):
         self._servers_changed = asyncio.Event()
         # Where slaves reach this broker: the port is known when it is listened on.
         self.ha_port = config.ha_listen_port
-        # Told a master's HA address and address, when a name server names them to a slave (row NR-14).
-        self.on_master: Callable[[str, str], object] | None = None
+        self._events = events
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._changes = 0
         # The number of the last change of each topic that not all name servers have, the oldest change first.
@@ -354,8 +356,8 @@ class Registration(Component):
             master = RegisterBrokerResponse.from_ext(response.ext)
         except WireError:
             return
-        if self.on_master is not None and master.ha_server_addr and master.master_addr:
-            self.on_master(master.ha_server_addr, master.master_addr)
+        if master.ha_server_addr and master.master_addr:
+            self._events.publish(MasterNamed(master.ha_server_addr, master.master_addr))
 
     async def _body(self, topics: list[str], version: DataVersion) -> bytes:
         """A RegisterBrokerBody with those of ``topics`` that are there."""

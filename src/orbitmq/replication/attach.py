@@ -7,7 +7,7 @@ from functools import partial
 
 from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
 from orbitmq.broker.delay.search import deliveries_backwards
-from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut
+from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut, MasterNamed
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.role import LEADING
 from orbitmq.message.reserved import MASTER_ID
@@ -59,7 +59,7 @@ def attach(host: Host) -> Attachment:
     def term() -> int:
         return s.topics.version.state_version
 
-    peers, cutting = Peers(), Cutting(s.runtime, s.store)
+    peers = Peers()
 
     async def about_to_cut(start: int, end: int) -> None:
         async for lost in deliveries_backwards(s.runtime.threads, s.store, start, end):
@@ -74,15 +74,11 @@ def attach(host: Host) -> Attachment:
         # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
         await s.persistence.flush(*PROGRESS)
 
-    cutting.before_cut, cutting.on_cut = about_to_cut, cut
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
-    port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens)
+    lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
+    port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens, lines.begin)
+    cutting = Cutting(s.runtime, s.store, about_to_cut, cut)
     ours = Ours(peers, identity, cutting, Borders(s.runtime, s.store))
-    following = Following(s.runtime, s.config, s.store, s.address, ours)
-    status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
-
-    escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
-    QueueEnds(s.feed, s.store)
 
     async def keep(*tables: str) -> None:
         await s.persistence.flush(*(table for table in tables if table != QUEUE_ENDS))
@@ -90,6 +86,13 @@ def attach(host: Host) -> Attachment:
             await s.store.keep_ends()  # in files of the store's own
 
     kept = Kept(keep)
+    prepare = kept.all if s.config.broker_id != MASTER_ID else None
+    following = Following(s.runtime, s.config, s.store, s.address, ours, prepare)
+    status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
+
+    escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
+    QueueEnds(s.feed, s.store)
+
     exchange = StateExchange(
         s.runtime.clock,
         s.events,
@@ -99,10 +102,8 @@ def attach(host: Host) -> Attachment:
         peers,
         kept,
         s.persistence.note_version,
+        following.broken,
     )
-    exchange.refused = following.broken
-    if s.config.broker_id != MASTER_ID:
-        following.prepare = kept.all
     client = RemotingClient(s.runtime)
     codes = TableCodes(
         client,
@@ -143,9 +144,7 @@ def attach(host: Host) -> Attachment:
 
     if not s.config.enable_slave_acting_master:
         # Without acting masters the name server's answer to a registration is all that a slave knows.
-        s.registration.on_master = master_named
-    lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
-    port.on_follower = lines.begin
+        s.events.subscribe(MasterNamed, lambda named: master_named(named.ha_address, named.address))
     handlers = HaHandlers(
         s.role,
         s.store,
@@ -205,7 +204,7 @@ def _membership(
         ),
         client,
         NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
-        # Who waits here is answered, and asks the master next (SS-05).
+        # Clients whose pulls wait here are answered, and pull from the master next (SS-05).
         Surroundings(following, links, tables, slaves, s.outlet.settle, s.long_polling.expire_all),
         host.change_role,
     )

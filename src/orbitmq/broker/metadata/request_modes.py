@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker.change_feed import REQUEST_MODES, ChangeFeed, FedTable
+from orbitmq.broker.events import Events, RequestModeSet
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
 from orbitmq.wire.bodies.pop import SetMessageRequestModeRequestBody
 
@@ -13,15 +14,11 @@ _SEPARATOR = "@"
 
 
 class RequestModes:
-    """The modes that administrators set, kept in ``config/messageRequestMode.json``.
+    """The modes that administrators set, kept in ``config/messageRequestMode.json``."""
 
-    Attributes:
-        on_put: called with each mode that is set.
-    """
-
-    def __init__(self, feed: ChangeFeed) -> None:
+    def __init__(self, feed: ChangeFeed, events: Events) -> None:
         self._feed = feed
-        self.on_put: Callable[[SetMessageRequestModeRequestBody], object] = lambda _mode: None
+        self._events = events
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
         feed.register(
             REQUEST_MODES,
@@ -36,7 +33,7 @@ class RequestModes:
         """Set how a group gets a topic's messages."""
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
         self._feed.changed(REQUEST_MODES, f"{mode.topic}{_SEPARATOR}{mode.consumer_group}", mode)
-        self.on_put(mode)
+        self._events.publish(RequestModeSet(mode))
 
     def _apply(self, key: str, value: Mapping[str, Any] | None) -> None:
         if value is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.pop import PopAckHandlers, PopHandlers, PopInspectionHandlers, PopNoticeHandlers
-from orbitmq.broker.pop.hand_over import CheckPoints
+from orbitmq.broker.pop.hand_over import CheckPoints, marks
 from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.broker.pop.moving import Moving
 from orbitmq.broker.pop.ordered import OrderedPops
@@ -20,7 +22,8 @@ def attach(host: Host) -> Attachment:
     s = host.services
     config, clock, events, store = s.config, s.runtime.clock, s.events, s.store
     topics, groups, offsets = s.topics, s.groups, s.offsets
-    state, orders = PopState(s.feed, offsets), OrderedPops(s.feed)
+    state = PopState(s.feed, offsets, partial(marks, config, store))
+    orders = OrderedPops(s.feed)
     held = HeldPops("held pops", config, clock, events, store.watch)
     held_notices = HeldPops("held notices", config, clock, events, store.watch)
     popping = Popping(
@@ -37,7 +40,6 @@ def attach(host: Host) -> Attachment:
     )
     pops = Pops(config, clock, topics, store, popping, orders, held, held_notices)
     check_points = CheckPoints(config, clock, events, offsets, store, s.outlet, state)
-    settling = Settling(config, s.role, clock, s.metadata, offsets, store, state.in_flight, orders)
     revive = PopRevive(
         config,
         clock,
@@ -53,11 +55,21 @@ def attach(host: Host) -> Attachment:
         orders,
         check_points,
         Moving(events, topics, offsets, store, state.in_flight, orders),
+        held.release,
     )
-    settling.freed = pops.freed
-    settling.early = check_points.early
-    settling.save_soon = revive.save_soon
-    revive.release = held.release
+    settling = Settling(
+        config,
+        s.role,
+        clock,
+        s.metadata,
+        offsets,
+        store,
+        state.in_flight,
+        orders,
+        freed=pops.freed,
+        early=check_points.early,
+        save_soon=revive.save_soon,
+    )
     return Attachment(
         components=[revive, held, held_notices],
         families=[

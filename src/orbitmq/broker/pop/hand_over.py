@@ -46,6 +46,13 @@ RECORDS_PER_TURN = 128
 MAX_EARLY = 100_000
 
 
+def marks(config: BrokerConfig, store: MessageStore) -> list[int]:
+    """Where the timer messages and the revive queues end: what tells whether somebody wrote since."""
+    topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
+    ends = [store.max_offset(topic, queue_id) for queue_id in range(config.revive_queue_num)]
+    return [store.max_offset(reserved.TIMER_TOPIC, 0), *ends]
+
+
 class CheckPoints:
     """Writes and reads the revive topic."""
 
@@ -75,7 +82,6 @@ class CheckPoints:
         self._early: dict[tuple[str, Receipt], set[int]] = {}
         # Where each revive queue is read next.
         self._next: dict[int, int] = {}
-        state.marks = self._marks
         events.on_messages_arrived(self._arrived, topic=self._topic)
         events.subscribe(TablesTold, self._tables_told)
         events.subscribe(TableSaved, self._saved)
@@ -85,11 +91,6 @@ class CheckPoints:
 
     def _queues(self) -> Iterable[int]:
         return range(self._config.revive_queue_num)
-
-    def _marks(self) -> list[int]:
-        """Where the revive queues and the timer messages end: what tells whether somebody wrote since."""
-        ends = [self._store.max_offset(self._topic, queue_id) for queue_id in self._queues()]
-        return [self._store.max_offset(reserved.TIMER_TOPIC, 0), *ends]
 
     # -- taking over -----------------------------------------------------------------------------------
 
@@ -114,7 +115,7 @@ class CheckPoints:
                 )
         for queue_id in self._queues():
             self._read(queue_id)  # added meanwhile
-        if self._marks() != self._state.known_marks:
+        if self._state.marks() != self._state.known_marks:
             self._state.note_marks()
         self._reads = True
         for queue_id in self._queues():
@@ -122,7 +123,7 @@ class CheckPoints:
 
     async def _is_own(self) -> bool:
         """Whether nobody else has written check points since this broker's table was written."""
-        marks = self._marks()
+        marks = self._state.marks()
         if not any(marks):
             return True
         # A table without a file is as old as the folder: it began with an empty log, or was told.

@@ -277,8 +277,9 @@ class OrderedPops:
 def _carry_on(before: Batch, batch: Batch, *, repeated: bool, keeps_done: bool) -> None:
     """Let a batch know what the one before it knew.
 
-    What is done and lies behind the first message of the batch must not come again, so it stays noted; and so
-    does what is not done between, or the group's offset would pass it. That is not out now: its time is over.
+    Acknowledged offsets behind the first message of the batch are kept, so that they are not dealt out again.
+    Offsets between them that are not done are kept too, or the group's offset would pass them; their time is
+    over.
     """
     dealt = set(batch.offsets)
     kept = before.done_offsets if keeps_done else set()

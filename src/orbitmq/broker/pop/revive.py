@@ -14,7 +14,7 @@ from itertools import repeat
 from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, GroupChanged, TopicChanged
+from orbitmq.broker.events import Events, GroupChanged, RequestModeSet, TopicChanged
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, came_from, mark_dead
 from orbitmq.broker.messaging.room import fitted_copy
@@ -78,6 +78,9 @@ class PopRevive(Component):
     A message stays in flight until its redelivery is stored, so a crash loses none. One that was stored a
     moment before a crash is known by a property of it: it is not put again.
 
+    Args:
+        answer_pops: answers the pops of a group that wait for a topic.
+
     Attributes:
         state: what is in flight.
     """
@@ -102,6 +105,7 @@ class PopRevive(Component):
         orders: OrderedPops,
         check_points: CheckPoints,
         moving: Moving,
+        answer_pops: Callable[[str, str], None],
     ) -> None:
         self._config = config
         self._clock = clock
@@ -110,8 +114,7 @@ class PopRevive(Component):
         self._topics = topics
         self._groups = groups
         self._modes = modes
-        modes.on_put = self._mode_set
-        self.release: Callable[[str, str], None] = lambda _topic, _group: None
+        self._answer_pops = answer_pops
         self._store = store
         self._outlet = outlet
         self.state = state
@@ -123,16 +126,16 @@ class PopRevive(Component):
         self._revived = Revived(store, topics, self._in_flight, self._targets)
         self._unsettled: deque[_Leaving] = deque()
         self._refused: dict[str, int] = {}
-        self._wake = asyncio.Event()
+        self._wake = state.wake
         self._led_otherwise = False
         self._anew = True  # redeliveries from before this start are not known yet
         self._running = False
         self._saving = False
-        state.on_earlier = self._wake.set
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(TopicChanged, self._topic_changed)
         events.subscribe(GroupChanged, self._group_changed)
+        events.subscribe(RequestModeSet, lambda event: self._mode_set(event.mode))
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -379,7 +382,7 @@ class PopRevive(Component):
     def _mode_set(self, mode: SetMessageRequestModeRequestBody) -> None:
         if mode.mode is MessageRequestMode.PULL and self._running:
             # A waiting pop would take messages that a member pulls already.
-            self.release(mode.topic, mode.consumer_group)
+            self._answer_pops(mode.topic, mode.consumer_group)
             self._spawn(self._release(mode), "release what waits for pops")
 
     async def _release(self, mode: SetMessageRequestModeRequestBody) -> None:

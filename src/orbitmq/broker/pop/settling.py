@@ -87,7 +87,7 @@ class Settling:
     What a method does is done when it returns; with SYNC_FLUSH its result is awaitable: it is there when the
     change is on disk. Else that takes ``flushIntervalCommitLog`` at most.
 
-    Attributes:
+    Args:
         freed: told when an acknowledgement lets a queue go on that waited for it.
         early: keeps acknowledgements whose delivery may still come from another broker.
         save_soon: asks for the change to be written within that time.
@@ -103,6 +103,10 @@ class Settling:
         store: MessageStore,
         in_flight: InFlight,
         orders: OrderedPops,
+        *,
+        freed: Freed,
+        early: Early,
+        save_soon: Callable[[], object],
     ) -> None:
         self._config = config
         self._role = role
@@ -112,9 +116,9 @@ class Settling:
         self._store = store
         self._in_flight = in_flight
         self._orders = orders
-        self.freed: Freed = lambda _topic, _group, _queue_id: None
-        self.early: Early = lambda _queue, _receipt, _invisible_ms, _offsets: False
-        self.save_soon: Callable[[], object] = lambda: None
+        self._freed = freed
+        self._early = early
+        self._save_soon = save_soon
 
     def acknowledge(self, settled: Settled) -> Awaitable[None] | None:
         """A message is done.
@@ -198,7 +202,7 @@ class Settling:
                 now + invisible_ms,
             ):
                 raise self._not_in_flight(settled, info)
-            self.freed(settled.topic, settled.group, settled.queue_id)
+            self._freed(settled.topic, settled.group, settled.queue_id)
             changed_in_order = Changed(
                 info.pop_time, now + invisible_ms - info.pop_time, info.revive_queue_id
             )
@@ -209,7 +213,7 @@ class Settling:
         changed = queue and self._in_flight.change(
             queue, receipt, settled.offset, now_ms=now, invisible_ms=invisible_ms
         )
-        if not changed and self.early(queue_key(*place), receipt, info.invisible_time, (settled.offset,)):
+        if not changed and self._early(queue_key(*place), receipt, info.invisible_time, (settled.offset,)):
             changed = self._in_flight.add(
                 self._in_flight.queue(*place), settled.offset, now_ms=now, invisible_ms=invisible_ms
             )
@@ -325,10 +329,10 @@ class Settling:
         done = set() if queue is None else self._in_flight.acknowledge(queue, receipt, offsets)
         if done:
             if was_full and config.pop_threshold_enable:
-                self.freed(topic, group, queue_id)
+                self._freed(topic, group, queue_id)
             return done
         key = queue_key(topic, group, queue_id)
-        return set(offsets) if self.early(key, receipt, invisible_ms, offsets) else set()
+        return set(offsets) if self._early(key, receipt, invisible_ms, offsets) else set()
 
     def _done_in_order(self, settled: Settled, pop_time_ms: int) -> None:
         if not self._commit_in_order(
@@ -346,7 +350,7 @@ class Settling:
             if following > queue.next:
                 self._in_flight.skip(queue, following)
         if self._orders.blocked_until(topic, group, queue_id, None, self._clock.now_ms()) is None:
-            self.freed(topic, group, queue_id)
+            self._freed(topic, group, queue_id)
         return True
 
     def _not_in_flight(self, settled: Settled, info: pop_info.ExtraInfo | None) -> RemotingError:
@@ -374,7 +378,7 @@ class Settling:
         """The value, when these tables are on disk, and the log up to ``log_end``."""
         if self._config.flush_disk_type == "SYNC_FLUSH":
             return self._when_saved(value, tables, log_end)
-        self.save_soon()
+        self._save_soon()
         return value
 
     async def _when_saved(self, value: T, tables: Iterable[str], log_end: int) -> T:

@@ -7,6 +7,7 @@ broker after a crash, deals some messages out again and loses none.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from orbitmq.broker.metadata.pretty import file_text, quoted
 from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue, of_runs, runs
 
 NEVER_MS = 1 << 62
-# Not a queue of the table, but its marks, see :attr:`PopState.marks`.
+# Not a queue of the table, but its marks, see :func:`hand_over.marks`.
 MARKS = "marks"
 _POSTPONED, _FOREIGN, _DEAD = 1, 2, 4
 
@@ -26,19 +27,24 @@ _POSTPONED, _FOREIGN, _DEAD = 1, 2, 4
 class PopState:
     """Owns :class:`InFlight`.
 
+    Args:
+        marks: gives what tells whether another broker has worked since, see ``hand_over.marks``.
+
     Attributes:
-        looks_at_ms: when its reviver looks at deadlines next; :attr:`on_earlier` is called for one before.
-        marks, known_marks: what tells whether another broker has worked since, now and when this table had
-            all that they stand for, see :mod:`orbitmq.broker.pop.hand_over`; ``None``: there was no file.
+        looks_at_ms: when its reviver looks at deadlines next.
+        wake: set when there is an earlier deadline; the reviver clears it.
+        known_marks: the marks when this table had all that they stand for; ``None``: there was no file.
     """
 
-    def __init__(self, feed: ChangeFeed, offsets: ConsumerOffsets) -> None:
+    def __init__(
+        self, feed: ChangeFeed, offsets: ConsumerOffsets, marks: Callable[[], list[int]] = list
+    ) -> None:
         self._feed = feed
         self._offsets = offsets
         self.in_flight = InFlight(self._delivery_changed, self._queue_moved, self._begin)
         self.looks_at_ms = 0
-        self.on_earlier: Callable[[], object] = lambda: None
-        self.marks: Callable[[], list[int]] = list
+        self.wake = asyncio.Event()
+        self.marks = marks
         self.known_marks: list[int] | None = None
         # In this order: who hears only the beginning knows no position without what is in flight below it.
         feed.register(
@@ -70,7 +76,7 @@ class PopState:
         self._feed.changed(POP_DELIVERIES, delivery.key, delivery if left else None)
         if left and delivery.due_ms < self.looks_at_ms:
             self.looks_at_ms = 0
-            self.on_earlier()
+            self.wake.set()
 
     def _queue_moved(self, queue: PopQueue) -> None:
         position = queue.next

@@ -35,7 +35,7 @@ Block: TypeAlias = tuple[int, int]
 
 
 class Answer(NamedTuple):
-    """What the other broker says.
+    """The other broker's answer.
 
     Attributes:
         matched: its log has the block of this number, and none before it; -1: none.
@@ -132,7 +132,7 @@ class Agreement:
         """Find the last file that begins with a common record, and the first that begins with another."""
         near_end = True
         while files := self._files_between():
-            # What a master lost is near the end, mostly.
+            # Records that a master lost are mostly near the end.
             wanted = doubling(files) if near_end else files[:: -(-len(files) // PLACES)]
             near_end = False
             spans = [span for start in wanted if (span := self._records.first(start)) is not None]

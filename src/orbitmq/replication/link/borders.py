@@ -15,7 +15,7 @@ from orbitmq.store.queues import layout as table
 # A record is searched backwards so far from its end: twice what the largest message may have.
 MAX_SCAN_BYTES = 8 << 20
 SCAN_BYTES = 64 * 1024
-# What the magic numbers of both versions of a record begin with.
+# The first bytes of the magic numbers of both versions of a record.
 _RECORD_MARK = pack(">i", MAGIC_V1)[:3]
 _BLANK_MARK = pack(">i", MAGIC_BLANK)
 

@@ -19,7 +19,7 @@ MAX_DATA_BYTES = FRAME_LIMIT_BYTES - HEADER.size - 1
 
 
 def data_frame_header(offset: int, size_bytes: int) -> bytes:
-    """What stands before ``size_bytes`` of the log from ``offset`` on; no bytes: a heartbeat."""
+    """The header of ``size_bytes`` of the log from ``offset`` on; without bytes it is a heartbeat."""
     return HEADER.pack(offset, size_bytes)
 
 

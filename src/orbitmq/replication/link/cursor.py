@@ -46,12 +46,12 @@ class Flow:
         self.last_second = 0
 
     def left(self, now: float, limit: int) -> int:
-        """How many of ``limit`` bytes a second may still be sent in this one."""
+        """How many bytes may still be sent in this second, with ``limit`` bytes a second."""
         self._turn(now)
         return max(0, limit - self._sent)
 
     def sent(self, now: float, size_bytes: int) -> None:
-        """So many bytes went out."""
+        """Count bytes that were sent."""
         self._turn(now)
         self._sent += size_bytes
 

@@ -1,4 +1,4 @@
-"""What a follower's log holds and its master's does not: kept in a file, then taken from the log."""
+"""Records of a follower that its master's log lacks: copied to a file, then cut from the log."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ log = logging.getLogger(__name__)
 COPY_BYTES = 1 << 20
 
 
-async def _nothing(*_ends: int) -> None:
-    pass
-
-
 class Cutting:
     """Cuts the end of the log.
 
+    Args:
+        before_cut: awaited before each cut, with where the log is to end and where it ends.
+        on_cut: awaited after each cut, with the new end.
+
     Attributes:
         times, size_bytes: how often that was done since the start, and how much was set aside.
-        before_cut: called each time with where the log is to end and where it ends.
-        on_cut: called each time with the new end, when the log is shorter. What both return is awaited.
     """
 
-    def __init__(self, runtime: Runtime, store: MessageStore) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: MessageStore,
+        before_cut: Callable[[int, int], Awaitable[None]],
+        on_cut: Callable[[int], Awaitable[None]],
+    ) -> None:
         self._runtime = runtime
         self._store = store
         self.times = 0
         self.size_bytes = 0
-        self.before_cut: Callable[[int, int], Awaitable[None]] = _nothing
-        self.on_cut: Callable[[int], Awaitable[None]] = _nothing
+        self._before_cut = before_cut
+        self._on_cut = on_cut
 
     async def cut(self, start: int, end: int, master: str) -> None:
         """Let the log end at ``start`` durably; what it has up to ``end`` is in a file then.
@@ -44,12 +48,12 @@ class Cutting:
         path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
         try:
             await self._runtime.threads.run(self._copy, path, start, end)
-            await self.before_cut(start, end)
+            await self._before_cut(start, end)
             await self._store.truncate(start)
         except (OSError, StoreError):
             # The link is tried again for ever: each time a copy would stay, until the disk is full.
             # A cut that failed half way is final, and the copy may be all there is of what it removed.
-            if self._store.flusher.error is None:
+            if self._store.flush_error is None:
                 await self._runtime.threads.run(self._remove, path)
             raise
         self.times += 1
@@ -58,7 +62,7 @@ class Cutting:
             "the master %s does not have what this log holds from %d to %d: set aside in %s, copied anew",
             master, start, end, path,
         )  # fmt: skip
-        await self.on_cut(start)
+        await self._on_cut(start)
 
     def _remove(self, path: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What a peer on the link did wrong."""
+"""Errors of a peer on the link."""
 
 from __future__ import annotations
 

@@ -36,18 +36,16 @@ NAMED_SECONDS = 5.0
 _MakeLink: TypeAlias = Callable[[Clock, BrokerConfig, MessageStore, str], FollowerLink]
 
 
-async def _nothing() -> None:
-    pass
-
-
 class Following(Component):
     """Follows one master at a time, whichever :meth:`follow` names.
+
+    Args:
+        prepare: returns when what an older link brought is kept; an OSError that it raises is tried again.
 
     Attributes:
         connected: a connection to the master's HA port is open.
         transferring: the master has been told where to go on.
         own_end_counts: the log of the one that is followed differs, and is not copied for that.
-        prepare: returns when what an older link brought is kept; an OSError that it raises is tried again.
         master_flushed: where the master's log on its device ended when it was first asked, with
             syncMasterFlushOffsetWhenStartup; else 0.
     """
@@ -56,7 +54,13 @@ class Following(Component):
     runs_as = EVERY_ROLE - TAKES_MESSAGES
 
     def __init__(
-        self, runtime: Runtime, config: BrokerConfig, store: MessageStore, address: str, ours: Ours
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        store: MessageStore,
+        address: str,
+        ours: Ours,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -74,7 +78,7 @@ class Following(Component):
         self._failures = 0
         self.master_flushed = 0
         self.own_end_counts = False
-        self.prepare: Callable[[], Awaitable[None]] = _nothing
+        self._prepare = prepare
         self.ha_address: str | None = config.ha_master_address or None
         self.master_address: str | None = None
 
@@ -174,7 +178,7 @@ class Following(Component):
         await self._changed.wait()
 
     def _say(self, level: int, text: str) -> None:
-        """One line for what repeats."""
+        """Log a repeated failure once."""
         if text != self._said:
             self._said = text
             log.log(level, "%s", text)
@@ -190,7 +194,8 @@ class Following(Component):
         self._store.refuse_raw()
         self._store.drop_partial()
         await self._store.flush()
-        await self.prepare()
+        if self._prepare is not None:
+            await self._prepare()
         if self._changed.is_set():
             return  # another master, or none, is to be followed since the flush began
         if not await self._is_named():

@@ -144,12 +144,11 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             LinkError, StoreError: the master sent what cannot be taken, or the disk refused.
         """
         tasks = [asyncio.ensure_future(self._look_after()), asyncio.ensure_future(self._copy())]
-        watchers = self._store.flusher.watchers
-        watchers.append(self._flushed)
+        self._store.on_flushed(self._flushed)
         try:
             await self._ended
         finally:
-            watchers.remove(self._flushed)
+            self._store.off_flushed(self._flushed)
             self.end(None)
             for task in tasks:
                 task.cancel()
@@ -187,7 +186,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     async def _until_durable(self) -> None:
         store = self._store
-        while store.flushed_offset < store.max_commit_log_offset and store.flusher.error is None:
+        while store.flushed_offset < store.max_commit_log_offset and store.flush_error is None:
             await self._clock.sleep(DURABLE_LOOK_S)
             if store.flushed_offset < self.copied_to:
                 await store.flush()
@@ -196,8 +195,8 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
     def _flushed(self) -> None:
         """A flush has ended. With SYNC_FLUSH that is what the master waits for."""
         store = self._store
-        if store.flusher.error is not None:
-            self.end(OSError(f"the disk refused: {store.flusher.error}"))
+        if store.flush_error is not None:
+            self.end(OSError(f"the disk refused: {store.flush_error}"))
         elif self._sync and self.transferring:
             self._report(store.received_offset, store.flushed_offset)
 
@@ -223,7 +222,7 @@ class ClassicFollowerLink(FollowerLink):
         self._frames = FrameReader(self._reported, store.config.commit_log_file_bytes)
 
     async def _begin(self) -> None:
-        # The first report says where the master goes on: the exact end, all of it durable.
+        # The first report says where the master is to go on: the exact end of this log, all of it durable.
         self._repeat()
         self.transferring = True
 

@@ -37,11 +37,11 @@ class HaPort(Component):
     """Accepts followers.
 
     Args:
-        listens: told the port, when it is listened on.
+        listens: called with the port, when it is listened on.
+        on_follower: called when a connection begins to be sent the log.
 
     Attributes:
         connections: those open now.
-        on_follower: called when a connection begins to be sent the log.
     """
 
     name = "HA port"
@@ -55,6 +55,7 @@ class HaPort(Component):
         peers: Peers,
         identity: Identity,
         listens: Callable[[int], object],
+        on_follower: Callable[[], object],
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -65,11 +66,11 @@ class HaPort(Component):
         pace = Pace(runtime.clock, config)
         self.shared = Port(runtime.clock, config, store, pace, replicas, peers, identity)
         self.connections: dict[HaConnection, None] = {}
-        # Those that are sent something: a thousand idle connections must cost a batch of messages nothing.
+        # Connections that are sent the log: a thousand idle ones must cost a batch of messages nothing.
         self._followers: tuple[HaConnection, ...] = ()
         self._come_again = ComeAgain()
         self._refusals: dict[str, float] = {}
-        self.on_follower: Callable[[], object] = lambda: None
+        self._on_follower = on_follower
 
     async def start(self) -> None:
         """Listen.
@@ -92,8 +93,7 @@ class HaPort(Component):
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
-        if self._written in self._store.log.wakers:
-            self._store.log.wakers.remove(self._written)
+        self._store.off_written(self._written)
         for connection in list(self.connections):
             connection.close()
 
@@ -119,12 +119,11 @@ class HaPort(Component):
     def follows(self, connection: HaConnection) -> None:
         """A connection tells that it is sent the log."""
         # With the first one only: a lone broker's writes wake nobody.
-        if self._written not in self._store.log.wakers:
-            # Before all others: senders may wait for the followers.
-            self._store.log.wakers.insert(0, self._written)
+        # Before all others: senders may wait for the followers.
+        self._store.on_written(self._written, first=True)
         self._followers = (*self._followers, connection)
         self._end_older(connection)
-        self.on_follower()
+        self._on_follower()
 
     def _end_older(self, connection: HaConnection) -> None:
         """A broker has come: of a link that it had before, a cut may have left our half only."""
@@ -143,7 +142,7 @@ class HaPort(Component):
         return True
 
     def refuses(self, why: str) -> bool:
-        """Whether a refusal is news: who is refused comes again every few seconds, for days."""
+        """Whether to log a refusal: a refused follower connects again every few seconds, for days."""
         now = self._runtime.clock.monotonic()
         known = self._refusals.get(why)
         if known is not None and now - known < REFUSED_AGAIN_S:
@@ -178,12 +177,12 @@ class HaConnection(asyncio.Protocol):
 
     @property
     def sender(self) -> LogSender | None:
-        """What it is sent, ``None`` before it has said where to begin."""
+        """The sender of the log, ``None`` before the follower has said where to begin."""
         return self.end.sender if self.end is not None else None
 
     @property
     def hello(self) -> Hello | None:
-        """What a follower of OrbitMQ has said of itself."""
+        """The greeting of a follower of OrbitMQ."""
         return self.end.hello if isinstance(self.end, StreamMaster) else None
 
     @property
@@ -197,7 +196,7 @@ class HaConnection(asyncio.Protocol):
 
     @property
     def state(self) -> ReplicaState | None:
-        """What is counted of it."""
+        """The counters of the connection."""
         return self._shared.replicas.states.get(self.end) if self.end is not None else None
 
     # -- from the network ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ MAX_MARKS = 4096
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """What a side says of itself.
+    """How one side of a link introduces itself.
 
     Attributes:
         cluster, group, broker_id, address: of the broker; the address is that for clients.

@@ -1,4 +1,4 @@
-"""Who this broker is among the brokers of its name."""
+"""How this broker introduces itself to the others of its name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.store import MessageStore
 
 
 class Identity:
-    """What this broker says of itself on a link.
+    """Makes the greeting of this broker.
 
     Args:
         term: of the last master that this broker was or followed.
@@ -43,7 +43,7 @@ class Identity:
         self.comparison = Comparison(config)
 
     def hello(self) -> Hello:
-        """What holds now."""
+        """The greeting as of now."""
         config, store = self._config, self._store
         return Hello(
             cluster=config.broker_cluster_name,

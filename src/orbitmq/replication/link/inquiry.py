@@ -1,4 +1,4 @@
-"""What a follower asks a master at its port for clients before it connects to its HA port."""
+"""Questions of a follower to a master's port for clients, before it connects to the HA port."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MAX_HELLO_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """What the links of one HA port share."""
+    """The parts that all links of one HA port share."""
 
     clock: Clock
     config: BrokerConfig
@@ -102,7 +102,7 @@ class ClassicMaster:
             self.sender.pump()
 
     def _begin(self, end: int) -> int:
-        """Where a follower goes on whose log ends at ``end``; one without a log gets the newest file only."""
+        """Where a follower whose log ends at ``end`` goes on; with an empty log: the newest file."""
         first = self._port.store.min_commit_log_offset
         if 0 < end < first:
             raise RefusedError(

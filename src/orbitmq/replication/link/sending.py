@@ -26,18 +26,18 @@ GATHER_S = 0.005
 FAR_BYTES = 16 << 20
 FAR_STEP_BYTES = 256 * 1024
 FAR_PAUSE_S = 0.004
-# Of a copy while much is written: 500 MB/s.
+# The most that a copy gets while much is written: 500 MB/s.
 FAR_MOST_BYTES = 2 << 20
 # When the event loop is so late, the master, its disk or its machine is busy: a copy rests longer, down to
 # 8 MB/s.
 LATE_S = 0.002
 FAR_LONGEST_PAUSE_S = 0.032
-# Of a log that is far behind the kernel reads so much ahead, so that the event loop seldom waits for a page.
+# For a follower far behind, the kernel reads this much ahead, so that the event loop seldom waits for a page.
 READ_AHEAD_BYTES = 4 << 20
 
 
 class Pace:
-    """What all followers share: how much may go out (haFlowControlEnable)."""
+    """How much all followers together may be sent (haFlowControlEnable)."""
 
     def __init__(self, clock: Clock, config: BrokerConfig) -> None:
         self._clock = clock
@@ -57,7 +57,7 @@ class Pace:
         return self._flow.left(self._clock.monotonic(), limit)
 
     def sent(self, size_bytes: int, now: float) -> None:
-        """So many bytes were sent at ``now``, in monotonic seconds."""
+        """Count bytes that were sent at ``now``, in monotonic seconds."""
         if self._config.ha_flow_control_enable:
             self._flow.sent(now, size_bytes)
 
@@ -121,7 +121,7 @@ class LogSender:
         self._monotonic = clock.monotonic
         self._store = store
         self._appender = store.appender
-        self._in_memory = store.log.in_memory
+        self._in_memory = store.in_memory
         self._pace = pace
         self._transport = transport
         self._out = FileSender(transport)
@@ -168,8 +168,8 @@ class LogSender:
             self._step()
 
     def _send_batch(self) -> bool:
-        """Send what was just written when that is all, from where it was put together: the shortest way for
-        senders who wait. ``False``: nothing was sent, a step has to look what is to be done."""
+        """Send the batch just written from the append buffer, if it is all that the follower lacks: the
+        shortest way for senders that wait. ``False``: nothing was sent, decide the next step."""
         offset = self.cursor.position
         memory = self._in_memory(offset)
         if memory is None or self._transport.is_closing():

@@ -17,18 +17,18 @@ from orbitmq.replication.link.classic import MAX_DATA_BYTES, check_piece
 from orbitmq.replication.link.errors import LinkError
 
 MAGIC = b"\xffOrbitMQ"
-# What the answer to 906 says.
+# Header fields of the answer to 906.
 STREAM_VERSION = 1
 _HEAD = Struct(">BBxxI")
 _PIECE_HEAD = Struct(">BBxxIq")
-# Of a piece: nobody waits for its acknowledgement, which may go with later ones.
+# Flag of a piece: nobody waits for its acknowledgement, which may be sent with a later one.
 NO_HURRY = 1
 _OFFSET_BYTES = 8
 _ACK = Struct(">qq")
 _ACK_FRAME = Struct(">BBxxIqq")
-# Of a frame that is kept until it is whole.
+# The longest frame that is kept until all of it has arrived.
 MAX_FRAME_BYTES = 4 << 20
-# What may wait to be sent when one more frame comes; a link that is slower is closed.
+# The most bytes that may wait to be sent when a frame is added; a slower link is closed.
 MAX_WAITING_BYTES = 16 << 20
 
 
@@ -73,7 +73,7 @@ def frame(kind: Kind, payload: bytes) -> bytes:
 
 
 def piece_header(offset: int, size_bytes: int, flags: int = 0) -> bytes:
-    """What stands before ``size_bytes`` of the log from ``offset`` on."""
+    """The header of ``size_bytes`` of the log from ``offset`` on."""
     return _PIECE_HEAD.pack(_PIECE_KIND, flags, _OFFSET_BYTES + size_bytes, offset)
 
 
@@ -110,7 +110,7 @@ class StreamReader:
         self._left = 0
 
     def only_ack(self, data: bytes) -> tuple[int, int] | None:
-        """What an acknowledgement says when it is all that came; ``None``: :meth:`feed` has to look."""
+        """The content of an acknowledgement that arrived alone; ``None``: use :meth:`feed`."""
         if self._left or self._kept or len(data) != _ACK_FRAME.size or not data.startswith(_ACK_HEAD):
             return None
         received, durable = _ACK.unpack_from(data, _HEAD.size)
@@ -151,7 +151,7 @@ class StreamReader:
             if len(self._kept) < _HEAD.size:
                 return
             kind, size = self._head()
-            # Of a piece the offset is kept, of all others the whole frame.
+            # Keep the offset of a piece, and all of any other frame.
             wanted = _HEAD.size + (_OFFSET_BYTES if kind is Kind.PIECE else size)
             data = self._keep(data, wanted)
             if len(self._kept) < wanted:

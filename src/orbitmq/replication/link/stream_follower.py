@@ -36,7 +36,7 @@ _CATCHING_UP = Role.PRE_ONLINE.value
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """What the links of this broker as a follower share."""
+    """The parts that all links of this broker as a follower share."""
 
     peers: Peers
     identity: Identity
@@ -115,7 +115,7 @@ class StreamFollowerLink(FollowerLink):
                 f"the log of {master.address} differs from ours behind {common}: that was before ours went on"
             )
         if common < own.end and copies_back(master, common, has, own.begin, own.end):
-            # It copies what only we have before it serves; then there is nothing to set aside.
+            # Before it serves it copies the records that only this broker has: no tail diverges.
             raise LinkError(f"{master.address} has yet to copy what this log has from {common} to {own.end}")
         if common < own.end:
             await self._ours.cutting.cut(common, own.end, master.address)

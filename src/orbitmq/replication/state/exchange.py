@@ -56,6 +56,7 @@ class StateExchange(Component):
     Args:
         kept: what has to be on the disk before it counts.
         note_version: told the tables whose version is another one, though nothing in them changed.
+        refused: called when the disk refuses what our leader told.
 
     Attributes:
         promise: asked by a follower with its id, its address and a time in seconds, whether this broker
@@ -64,7 +65,6 @@ class StateExchange(Component):
         locks_in_s: tells in how many seconds no client counts on a queue lock that our tables do not have;
             ``None``: unknown. With ``True`` a master that is about to lead is told.
         follows: called when the tables of a leader begin to come, and ours become its.
-        refused: called when the disk refuses what our leader told.
         acted: whether this broker acted for its master.
     """
 
@@ -80,6 +80,7 @@ class StateExchange(Component):
         peers: Peers,
         kept: Kept,
         note_version: Callable[[str], object],
+        refused: Callable[[OSError], object],
     ) -> None:
         self._clock = clock
         self._kept = kept
@@ -125,7 +126,7 @@ class StateExchange(Component):
         self.whole: Callable[[int], object] = lambda _number: None
         self.locks_in_s: Callable[[bool], float | None] = lambda _leads: None
         self.follows: Callable[[], object] = lambda: None
-        self.refused: Callable[[OSError], object] = lambda _error: None
+        self._refused = refused
         self._limiter = LogLimiter(log)
         peers.on(Kind.STATE, self._received)
         peers.on(Kind.STATE_ACK, self._acknowledged)
@@ -153,7 +154,7 @@ class StateExchange(Component):
         await self._telling.push()
 
     async def told_master(self) -> None:
-        """Return when our master has what it is told; at once when it is told nothing, or not linked."""
+        """Return when our master has all changes sent to it; at once when there are none, or no link."""
         await self._telling.told_master()
 
     async def shared_with(self, broker_id: int) -> bool:
@@ -262,7 +263,7 @@ class StateExchange(Component):
                 self._telling.flush()
                 link.send(Kind.STATE, encode(Whole(frame.number, self.terms.term)))
         elif isinstance(frame, Whole) and not self._accepts.lacks(link) and frame.term >= self.terms.term:
-            # Of a leader of a lower term we shall take nothing.
+            # A leader whose term is lower than ours is ignored.
             self.whole(frame.number)
 
     def _tell_own(self, link: PeerLink) -> None:
@@ -274,7 +275,7 @@ class StateExchange(Component):
         if self._ends_to_act:
             return
         self._accepts.told_own(link)
-        # It has not asked, so it does not begin to lead with them.
+        # The peer has not asked for our tables, so it does not begin to lead with them.
         self._telling.tell(link, asked=True, locks=lambda: None)
 
     async def _make_changes(self) -> None:
@@ -315,7 +316,7 @@ class StateExchange(Component):
         try:
             await self._kept.all()
         except OSError as error:
-            self.refused(error)
+            self._refused(error)
             return False
         return True
 
@@ -334,7 +335,7 @@ class StateExchange(Component):
             self._remove_others(action)
         elif link in self._telling.links and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
-                # It acted meanwhile, and took nothing of what was changed here.
+                # The peer acted meanwhile, and took none of the changes made here.
                 self._telling.begin(link)
             elif answer.newer or not answer.news_only:
                 self._remove_others(action, acted=link.broker_id if answer.acted else None)
@@ -425,14 +426,14 @@ class StateExchange(Component):
                 self._telling.begin(link)
 
     def _role_taken(self, _taken: RoleTaken) -> None:
-        """What this broker did while it acted has ended, and stands in the tables."""
+        """All that this broker began while it acted has ended, and the tables have the result."""
         if self._ends_to_act:
             self._ends_to_act = False
             for link in self._telling.masters:
                 self._tell_own(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
-        """What the leader told counts, though the log may not come as far."""
+        """The leader's changes are applied, though the log may never reach their places."""
         rest = inbox.rest()
         for action in rest:
             self._do(link, inbox, action)
