@@ -68,7 +68,7 @@ class HeadCount:
         self._counted = config.total_replicas
 
     def look(self, members: int) -> None:
-        """So many brokers of the name are there, this one included."""
+        """Note how many brokers the name has, this one included."""
         if members <= self._counted:
             return
         self._counted = members

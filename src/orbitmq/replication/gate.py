@@ -69,8 +69,7 @@ class ReplicaGate(Component):
     async def stop(self) -> None:
         """Give replicas a moment for what is written; then answers that still wait for them are late.
 
-        What the links have reported stays: one that lasts has nothing to report while nothing is written, and
-        nothing is written before it counts.
+        The last reports are kept: a follower that has everything sends no new one.
         """
         if self._waits and self._replicas.enough and self._durability.waits:
             with suppress(StoreError):

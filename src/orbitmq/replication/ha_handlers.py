@@ -91,7 +91,7 @@ class HaHandlers(Family):
         return command.reply(body=self._status.table().encode())
 
     def reset_flush_offset(self, _connection: ServerConnection, command: Command) -> Answer:
-        """What a slave shows as its master's flushed end; a master has none."""
+        """The flushed end of the master's log, as a slave shows it; a master has none."""
         header = ResetMasterFlushOffsetRequest.from_ext(command.ext)
         if not self._role.takes_messages:
             self._status.master_flush_offset = header.master_flush_offset

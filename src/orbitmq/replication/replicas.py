@@ -13,7 +13,7 @@ from enum import Enum
 
 from orbitmq.errors import OrbitError
 
-# What nothing waits for has every offset.
+# The mark while no answer waits for replicas: above every offset.
 EVERYTHING = 1 << 62
 NOTHING_OWED = -1.0
 # A follower looks four times in its period whether its next report is due.
@@ -115,7 +115,7 @@ class _Link:
 
 
 class Replicas:
-    """Who has how much of this master's log.
+    """How much of this master's log each replica has.
 
     Args:
         rule: may be replaced at any time; :meth:`judge` then looks anew.
@@ -192,7 +192,7 @@ class Replicas:
         self.judge(now)
 
     def spoke(self, link: Hashable, now: float) -> None:
-        """It said something else than a report: it lives, but may owe bytes all the same."""
+        """Something other than a report came: the follower lives, but may still owe bytes."""
         each = self._links.get(link)
         if each is not None:
             each.spoke = now
@@ -226,7 +226,7 @@ class Replicas:
     # -- the decision ----------------------------------------------------------------------------------
 
     def judge(self, now: float) -> None:
-        """Look who is in sync at ``now``. Called with each report; call it also while answers wait."""
+        """Decide which replicas are in sync at ``now``. Call it with each report and while answers wait."""
         end = self._log_end()
         rule = self.rule
         on_device = rule.on_device

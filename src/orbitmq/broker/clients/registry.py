@@ -312,7 +312,7 @@ class ClientManager(Component):
     def _notify(self, state: ConsumerGroup) -> None:
         notice = NotifyConsumerIdsChangedRequest(consumer_group=state.name)
         for peer in list(state.members):
-            # One that is gone has its own end to come; the others must hear it all the same.
+            # A closed connection has an event of its own: notify the other members anyway.
             with suppress(TransportError):
                 peer.oneway(notice.command())
 

@@ -271,7 +271,7 @@ class Pulls:
         max_bytes: int,
         codes_count: int,
     ) -> int:
-        """Copy the records that pass to where the next answer has its body."""
+        """Copy the matching records into the body of the next response."""
         if cython.compiled:
             out = cython.address(self.answers.view[0])
             codes = cython.address(self.permitted.numbers[0])

@@ -443,7 +443,7 @@ class Transactions(Component):
         producers[self._next % len(producers)].peer.oneway(header.command(body))
 
     def _note_progress(self) -> None:
-        """Note how far all is ended; what a slave handed on is then marked on the device."""
+        """Commit the progress; once its marks are durable, forget the half messages that a slave escaped."""
         if self._queue.note(self._table, self._marks, all_marked=not self._unmarked):
             handed_on, self._handed_on = self._handed_on, []
             for offset in handed_on:

@@ -33,7 +33,7 @@ LONGEST_PAUSE_S = 5.0
 # A master that takes a message after nobody took one for so long has come back: what rests is tried at once.
 AWAY_S = 1.0
 COMPLAIN_EVERY_S = 60.0
-# What is on the way at a time; more waits where it is stored.
+# Bytes and messages on the way at a time; more messages wait where they are stored.
 MAX_MESSAGES = 1024
 MAX_BYTES = 64 * 1024 * 1024
 # How long messages on the way may take when this broker stops to deliver.
@@ -73,7 +73,7 @@ class Escaping:
             raise
 
     def arrived(self, status: PutStatus) -> None:
-        """Another master has it."""
+        """Another master has the message."""
         if not self.status.done():
             self.status.set_result(status)
             self._sent()
@@ -227,7 +227,7 @@ class Escape(Component):
     async def _try(
         self, escaping: Escaping, tried: str, *, helped: bool
     ) -> tuple[PutStatus | None, str, str]:
-        """One try: the status when a master has the message, who was tried, and what went wrong."""
+        """One try: the status when a master has the message, which master was tried, and what went wrong."""
         message = escaping.message
         found, problem = await self._routes.targets(message.topic, helped=helped)
         if not found:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
 DEFAULT_TOPIC_QUEUES = 8
-# What the message waited by; with one of these it would wait there once more (ScheduleMessageService, TX-04).
+# Properties by which the message waited; with one of them it would wait once more (TX-04).
 _PLACES = frozenset(
     {
         property_names.REAL_TOPIC,
@@ -80,7 +80,7 @@ def targets(route: TopicRouteData, own_name: str) -> list[Target]:
 
 
 def choose(candidates: Sequence[Target], tried: str, chance: Random) -> Target:
-    """One of the candidates, another one than the broker that was tried last if there is one."""
+    """One of the candidates, not the broker that was tried last if there is another."""
     others = [target for target in candidates if target.broker_name != tried]
     return chance.choice(others or candidates)
 

@@ -27,9 +27,9 @@ from orbitmq.replication.state.terms import Terms
 from orbitmq.replication.state.untold import Untold
 from orbitmq.wire.bodies.topic import DataVersion
 
-# What messages need to be found and read: a member that did not act may be the only one that was told of it.
+# Tables that messages need to be read: a member that did not act may be the only one that has a change.
 _NEEDED = (TOPICS, GROUPS, OFFSETS)
-# What was on our disk when a member began to lack something: all of it, so what that one has is older.
+# Tables that were on our disk when a member began to lack changes: all of them, so the member's are older.
 _KEPT = frozenset({OFFSETS, RESETS, POPS, POP_DELIVERIES, POP_ORDERS})
 
 
@@ -87,11 +87,11 @@ class Acceptance:
         self._follows = follows
         self._answers: dict[PeerLink, Answer] = {}
         self._told_own: set[PeerLink] = set()
-        # Links whose changes were not all taken, from a beginning on.
+        # Links whose last full copy of the tables was not applied completely.
         self._lacking: set[PeerLink] = set()
 
     def opened(self, link: PeerLink) -> None:
-        """A link is up, and has told nothing yet."""
+        """A link is up; no table has come over it yet."""
         self._lacking.add(link)
 
     def closed(self, link: PeerLink) -> None:
@@ -101,7 +101,7 @@ class Acceptance:
         self._lacking.discard(link)
 
     def told_own(self, link: PeerLink) -> None:
-        """The peer is told all that our tables hold."""
+        """All our tables are being sent to the peer."""
         self._told_own.add(link)
 
     def lacks(self, link: PeerLink) -> bool:
@@ -109,7 +109,7 @@ class Acceptance:
         return link in self._lacking
 
     def answer(self, link: PeerLink) -> Answer:
-        """What is known of the answer that has come over a link."""
+        """The answer that has come over a link, as far as it is known."""
         return self._answers[link]
 
     def of_leader(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
@@ -126,7 +126,7 @@ class Acceptance:
         terms = self._terms
         unheard = frame.term == terms.begun or (self._acted.term and frame.term >= terms.term)
         if unheard and link not in self._told_own:
-            # It began its term without knowing what we did.
+            # The peer began its term without our changes.
             terms.saw(frame.term)
             terms.begin()
         if frame.term < terms.term:
@@ -200,7 +200,7 @@ class Acceptance:
         return lambda entry: self._is_newer(known.older, entry) and self._feed.is_news(entry, led=led)
 
     def with_our_version(self, link: PeerLink, entry: Entry) -> Entry:
-        """A change to be made; what an older table adds to ours does not make that one older."""
+        """A change to be made here; an addition from an older table does not lower our table's version."""
         answer = self._answers.get(link)
         older = answer is not None and (answer.newer or entry.table in answer.older)
         return structs.replace(entry, version=None) if older else entry

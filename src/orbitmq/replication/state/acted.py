@@ -25,7 +25,7 @@ class Acted:
         feed.register(ACTED, FedTable(lambda term: term, self._apply))
 
     def begins(self, term: int) -> None:
-        """It acts for its master."""
+        """This broker begins to act for its master."""
         self._set(term)
 
     def told(self) -> None:

@@ -27,12 +27,12 @@ class Alone:
         self._is_over = True
 
     def begins(self, term: int) -> None:
-        """It serves after a kill; its tables are those of its disk, of this term."""
+        """This broker serves after a kill, in the same term, with the tables of its disk."""
         if not self._is_over and not self.is_on:
             self.is_on, self._term = True, term
 
     def ends(self) -> None:
-        """It leads, or its tables became another leader's."""
+        """This broker took a new term, or took over another leader's tables."""
         self.is_on, self._is_over = False, True
         self._changed.clear()
 

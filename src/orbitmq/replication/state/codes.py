@@ -154,7 +154,7 @@ class TableCodes:
         return [] if items is None else [(key, None) for key, _ in items() if key not in there]
 
     async def take_back(self, address: str) -> None:
-        """What a master in pre-online asks of the broker that acted for it (PO-08).
+        """Fetch the tables of the broker that acted for this master in pre-online (PO-08).
 
         Raises:
             ExchangeError: it refuses, or what came cannot be read.

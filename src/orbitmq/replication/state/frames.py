@@ -1,4 +1,4 @@
-"""What two brokers of OrbitMQ tell each other of their tables, in frames of the link (no I/O)."""
+"""Frames of the link in which two brokers of OrbitMQ exchange changes of their tables (no I/O)."""
 
 from __future__ import annotations
 

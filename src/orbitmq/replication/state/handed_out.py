@@ -1,18 +1,18 @@
-"""What is gone where a slave acted, and must not come back with its returning master (no I/O)."""
+"""Keys that an acting slave removed, which a returning master must not bring back (no I/O)."""
 
 from __future__ import annotations
 
 from orbitmq.broker.change_feed import POP_ORDERS, RESETS
 
-# A reset is told until a pull follows it, a batch is out until its queue is freed: then their keys are gone.
+# A reset has a key until a pull follows it, a batch until its queue is free again.
 _TABLES = frozenset({RESETS, POP_ORDERS})
 
 
 class HandedOut:
-    """Which resets and batches of ours a follower knew.
+    """Notes which of our resets and batches each follower knew.
 
-    One that acted since and has them no more has told or freed them. What it never knew is not done: it was
-    made here after the last that the follower has heard of us.
+    If a follower that acted since no longer has a key that it knew, it has dealt with it. A key that it never
+    knew was made here after our last change that it has.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,8 @@ class HandedOut:
     def knew(self, broker_id: int, table: str, key: str) -> bool:
         """Whether a follower has known this reset or batch.
 
-        Of an earlier run nothing is noted: its resets were told within 0.2 s, of batches that is not known.
+        Nothing is noted of an earlier run. Its resets count as known, for they were sent within 0.2 s; its
+        batches do not.
         """
         made_at = self._made_at.get((table, key))
         if made_at is None:

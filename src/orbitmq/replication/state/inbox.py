@@ -126,7 +126,7 @@ class Inbox:
         return (entry.table, entry.key) in self._changed_here
 
     def made(self) -> None:
-        """All that was given out is made."""
+        """Everything that :meth:`ready` returned has been applied."""
         self.applied = self._given
 
     def rest(self) -> list[Action]:

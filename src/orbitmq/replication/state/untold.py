@@ -15,11 +15,12 @@ _KEY = "slaves"
 
 
 class Untold:
-    """The broker ids of followers that lost their link, have not answered for a while, are being told
-    everything, or have not heard yet that a reset is over: until they have all.
+    """The broker ids of followers that lack changes: their link was lost, they have not answered for a while,
+    they are being sent everything, or they do not know yet that a reset is over.
 
-    Of tables of one term nothing else says which are older. A master that begins anew has what it wrote some
-    seconds ago: a slave that was told all has more. Such a one has less of what is written with this note.
+    Nothing else tells which of two tables of one term is older. A master that was killed begins with what it
+    wrote some seconds ago, and a slave that had all changes has more than that. A slave noted here lacks
+    changes that this disk has.
     """
 
     def __init__(self, feed: ChangeFeed, events: Events) -> None:

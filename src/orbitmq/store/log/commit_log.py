@@ -209,7 +209,7 @@ class CommitLog:
         self.end_batch()
 
     def _allocate_next(self, offset: int) -> None:
-        """Have room in the file where a master's bytes go on."""
+        """Preallocate the file that the master's next bytes go to."""
         segment = self.files.segment(offset) or self.files.add()
         self._allocate(segment, offset - self.files.start_of(offset) + self._ahead())
 

@@ -28,8 +28,7 @@ class MadeTopics:
     Attributes:
         doubtful: queues were read from the log, and may hold what was deleted when the store was open last.
         rebuilt: all of them were.
-        ours: nobody else had the store since. RocketMQ may have lost a topic with the power, or have gone on
-            with a queue that had got back what was deleted.
+        ours: no broker of RocketMQ used the folder since. After one has, creation times prove nothing.
         newest_ms: no message had a later time when the store was opened. The clock may be behind it.
     """
 
