@@ -18,7 +18,7 @@ from tests.replicas import (
     store,
 )
 
-from orbitmq.replication.link.cutting import Cutting
+from orbitmq.replication.link.cutting import TailTruncation
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import Flusher
 from orbitmq.testing import World
@@ -191,7 +191,7 @@ async def test_the_cut_is_counted(orbitmq_world: World) -> None:
     world = orbitmq_world
     tail = await lose_the_tail(world, 3, 5)
     await world.until(lambda: same_end(world))
-    cutting: Cutting = following(world).ours.cutting
+    cutting: TailTruncation = following(world).ours.cutting
     assert (cutting.times, cutting.size_bytes) == (1, len(tail))
 
 

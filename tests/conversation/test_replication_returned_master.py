@@ -8,10 +8,10 @@ import pytest
 from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, cut_off, kill, online, shown
 
 from orbitmq.broker.role import Role
-from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.membership import YIELD_S, Membership
 from orbitmq.replication.members.probe import PERIOD_S, Probe
-from orbitmq.replication.members.view import Port, Sightings
+from orbitmq.replication.members.view import Port, MemberViews
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
 
@@ -100,7 +100,7 @@ async def test_what_a_port_showed_counts_for_a_second(orbitmq_world: World, *, h
     master = world.brokers[MASTER].address
     await world.stop_broker(MASTER)
     client = RemotingClient(world.runtime)
-    probe = Probe(world.clock, client, Sightings(1, world.brokers[SLAVE].address, Terms(4, 1), []))
+    probe = Probe(world.clock, client, MemberViews(1, world.brokers[SLAVE].address, Timing(4, 1), []))
     looks = asyncio.ensure_future(probe.look(master))
     if heard:
         await asyncio.sleep(0)  # the look is under way

@@ -25,7 +25,7 @@ from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.timers.pending import PendingTimers
 from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 from orbitmq.replication.gate import ReplicaGate
-from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.queue_locks import ReplicatedLocks
 from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.store import MessageStore, NewMessage, PutStatus
@@ -158,7 +158,7 @@ def test_a_timer_that_comes_though_it_was_taken_back_is_found(monkeypatch: pytes
 
 
 def test_a_promotion_without_a_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Terms, "patience_s", 0.0)
+    monkeypatch.setattr(Timing, "patience_s", 0.0)
     alone = Fault(3.0, 6.0, Kind.ISOLATE, "broker-a")
     reset = Fault(4.0, 0.0, Kind.RESET, "broker-a")
     broken = simulate(Plan(1, SAFE, (alone, reset))).violations

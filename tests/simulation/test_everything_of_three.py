@@ -10,9 +10,9 @@ from tools.simulation.plan import Fault, Kind, Mode, Plan
 from tools.simulation.run import simulate
 
 from orbitmq.replication.gate import ReplicaGate
-from orbitmq.replication.members.pre_online import PreOnline, Task
-from orbitmq.replication.members.siblings import Siblings
-from orbitmq.replication.members.view import Sightings
+from orbitmq.replication.members.pre_online import PreOnlinePlan, Task
+from orbitmq.replication.members.siblings import OtherSlaves
+from orbitmq.replication.members.view import MemberViews
 from orbitmq.replication.replicas import EVERYTHING
 
 SAFE = Mode(name_servers=1, quorum=False, sync_flush=True, replicas=3)
@@ -58,12 +58,12 @@ def test_a_disk_that_is_lost_behind_a_slave_that_lacks_something_loses_nothing()
 
 
 def test_a_master_that_asks_one_slave_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    visit = PreOnline.next
+    visit = PreOnlinePlan.next
 
-    def one_only(self: PreOnline, members: Mapping[int, str] | None) -> Task:
+    def one_only(self: PreOnlinePlan, members: Mapping[int, str] | None) -> Task:
         return visit(self, members and {number: at for number, at in members.items() if number != 2})
 
-    monkeypatch.setattr(PreOnline, "next", one_only)
+    monkeypatch.setattr(PreOnlinePlan, "next", one_only)
     assert "no acknowledged message is lost" in found(QUORUM, APART, DISK_IS_LOST)
 
 
@@ -82,16 +82,16 @@ def test_an_answer_before_a_slave_has_the_message_is_found(monkeypatch: pytest.M
 def test_two_slaves_that_act_at_once_are_found(
     monkeypatch: pytest.MonkeyPatch, acting_slave_is_cut_off: tuple[Fault, ...]
 ) -> None:
-    monkeypatch.setattr(Sightings, "stand_ins", lambda _self, _now_s: [])
+    monkeypatch.setattr(MemberViews, "stand_ins", lambda _self, _now_s: [])
     assert "special services on one member" in found(SAFE, *acting_slave_is_cut_off)
 
 
 def test_a_slave_that_repeats_what_another_one_did_is_found(
     monkeypatch: pytest.MonkeyPatch, acting_slave_is_stopped: tuple[Fault, ...]
 ) -> None:
-    async def nothing(_self: Siblings, _members: Mapping[int, str]) -> None:
+    async def nothing(_self: OtherSlaves, _members: Mapping[int, str]) -> None:
         pass
 
-    monkeypatch.setattr(Siblings, "ask", nothing)
-    monkeypatch.setattr(Siblings, "go", nothing)
+    monkeypatch.setattr(OtherSlaves, "ask", nothing)
+    monkeypatch.setattr(OtherSlaves, "go", nothing)
     assert "nothing is stored twice" in found(SAFE, *acting_slave_is_stopped)

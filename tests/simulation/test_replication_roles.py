@@ -14,7 +14,7 @@ from orbitmq import Message
 from orbitmq.errors import OrbitError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
-from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.links import Links
 from orbitmq.testing import Keep, SimulatedRuntime, World
 from orbitmq.testing.machines import PowerMachine
@@ -119,7 +119,7 @@ async def test_a_promotion_that_does_not_wait_is_found(
     orbitmq_runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test of the test: a slave that takes a silent master for a dead one."""
-    monkeypatch.setattr(Terms, "patience_s", 0.0)
+    monkeypatch.setattr(Timing, "patience_s", 0.0)
     # Nor does it look at the link, whose signs of life would hold it back until the master is fenced.
     monkeypatch.setattr(Links, "master_silence_s", lambda _links: None)
     world = World(orbitmq_runtime, replicas=2, settings=ACTING)

@@ -14,7 +14,7 @@ from tests.seeds import seeds
 
 from orbitmq.message.record import Record, blank_record, encode_record
 from orbitmq.replication.link.agreement import Agreement, Answer, Block, Span, doubling
-from orbitmq.replication.link.borders import Borders
+from orbitmq.replication.link.borders import RecordBoundaries
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.hello import BLOCK_BYTES, MAX_MARKS, first_match, mark
 from orbitmq.store.ports import LogPiece
@@ -111,7 +111,7 @@ class Search:
     def find(self) -> int:
         ours = self.ours
         store = SimpleNamespace(raw=ours, config=SimpleNamespace(commit_log_file_bytes=ours.file_bytes))
-        borders = Borders(cast("Any", SimpleNamespace(threads=Threads())), cast("Any", store))
+        borders = RecordBoundaries(cast("Any", SimpleNamespace(threads=Threads())), cast("Any", store))
         return asyncio.run(Agreement(ours.begin, ours.end, ours.file_bytes, borders, self.ask).find())
 
 

@@ -9,7 +9,7 @@ from tests.unit.test_replication_state import Pair, connect
 from tests.unit.test_replication_untold import lead
 
 from orbitmq.broker.role import Role
-from orbitmq.replication.state.alone import Alone
+from orbitmq.replication.state.alone import UnsyncedStart
 from orbitmq.replication.state.outbox import MAX_ENTRIES
 from orbitmq.replication.state.terms import NONE
 from orbitmq.testing import SimulatedRuntime
@@ -95,7 +95,7 @@ async def test_a_slave_that_was_not_told_all_undoes_nothing(runtime: SimulatedRu
 
 
 def test_it_is_alone_until_somebody_has_told_it_all() -> None:
-    alone = Alone()
+    alone = UnsyncedStart()
     assert not alone.lacks(9)
     alone.begins(3)
     alone.changed("t", "a")
@@ -111,9 +111,9 @@ def test_it_is_alone_until_somebody_has_told_it_all() -> None:
     assert not alone.has_changed("t", "a")
 
 
-@pytest.mark.parametrize("over", [Alone.heard, Alone.ends])
-def test_who_has_heard_somebody_or_led_is_alone_no_more(over: Callable[[Alone], None]) -> None:
-    alone = Alone()
+@pytest.mark.parametrize("over", [UnsyncedStart.heard, UnsyncedStart.ends])
+def test_who_has_heard_somebody_or_led_is_alone_no_more(over: Callable[[UnsyncedStart], None]) -> None:
+    alone = UnsyncedStart()
     over(alone)
     alone.begins(3)
     assert not alone.is_on

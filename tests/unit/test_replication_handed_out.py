@@ -8,7 +8,7 @@ from tests.unit.test_replication_state import Link, Pair, connect, cut
 from orbitmq.broker.change_feed import OFFSETS, POP_ORDERS, RESETS
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.role import Role
-from orbitmq.replication.state.handed_out import HandedOut
+from orbitmq.replication.state.handed_out import SeenByFollower
 from orbitmq.testing import SimulatedRuntime
 
 
@@ -102,7 +102,7 @@ async def test_a_batch_of_an_earlier_run_that_the_slave_never_knew_blocks_on(
         await pair.sleep(0.3)
         cut(*links)
         master.take("T", "g", 0, [5, 6, 7], now_ms=1000, invisible_ms=3_600_000, attempt_id=None)
-        pair.master.exchange._handed_out = HandedOut()  # as a new process has it
+        pair.master.exchange._handed_out = SeenByFollower()  # as a new process has it
         pair.slave.become(Role.ACTING_MASTER)
         await come_back(pair)
         assert master.blocked_until("T", "g", 0, None, 2000) == 3_601_000
@@ -130,7 +130,7 @@ async def test_a_queue_that_was_freed_at_the_acting_slave_is_free_at_the_master(
 
 
 def test_what_a_follower_knew() -> None:
-    handed_out = HandedOut()
+    handed_out = SeenByFollower()
     assert handed_out.knew(1, RESETS, "from an earlier run"), "it was told within 0.2 s"
     assert not handed_out.knew(1, POP_ORDERS, "from an earlier run")
     assert not handed_out.knew(1, OFFSETS, "k")

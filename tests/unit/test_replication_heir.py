@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.replication.members.fence import Terms
-from orbitmq.replication.members.heir import LONGEST_HOLD_S, Claim, Knowledge, Will, hold_s
+from orbitmq.replication.members.fence import Timing
+from orbitmq.replication.members.heir import LONGEST_HOLD_S, LockSuccessor, LockCompleteness, LockGrantor, hold_s
 from orbitmq.replication.members.questions import MAX_QUESTIONS
 
-TERMS = Terms(timeout_s=4.0, look_s=1.0)
+TERMS = Timing(timeout_s=4.0, look_s=1.0)
 HOLD_S = hold_s(TERMS)
 
 
@@ -24,7 +24,7 @@ def lines(script: str) -> list[tuple[float, list[str], str]]:
 def of_leader(script: str) -> None:
     """Play a script: ``ask1`` slave 1 asks, ``gone`` the heir's port refuses; behind ``->`` the answers, and
     after them the heir."""
-    will = Will(TERMS)
+    will = LockGrantor(TERMS)
     for now_s, words, expected in lines(script):
         seen = []
         for word in words:
@@ -42,7 +42,7 @@ def of_leader(script: str) -> None:
 
 def of_slave(script: str) -> None:
     """Play a script: ``ask``, ``1`` the answer to the first question, ``void``; then whether all is here."""
-    claim = Claim(HOLD_S)
+    claim = LockSuccessor(HOLD_S)
     for now_s, words, expected in lines(script):
         for word in words:
             if word == "ask":
@@ -98,7 +98,7 @@ def test_nobody_counts_on_the_promise_to_a_process_that_is_gone() -> None:
         0.5  gone         -> nobody
         3.5  ask2         -> yes 2@h2:1 until 12.5
     """)
-    will = Will(TERMS)
+    will = LockGrantor(TERMS)
     assert will.asked(1, "h1:1", HOLD_S, 0.0)
     before = will.heir(0.0)
     assert before is not None
@@ -109,7 +109,7 @@ def test_nobody_counts_on_the_promise_to_a_process_that_is_gone() -> None:
 
 
 def test_nobody_is_promised_what_never_ends() -> None:
-    will = Will(TERMS)
+    will = LockGrantor(TERMS)
     for hold in (-1.0, 0.0, LONGEST_HOLD_S + 1, float("inf"), float("nan")):
         assert not will.asked(1, "h1:1", hold, 0.0)
     assert will.heir(0.0) is None
@@ -130,7 +130,7 @@ def test_what_was_promised_before_is_void() -> None:
 def of_one_that_led(script: str, *, of_two: bool = True) -> None:
     """Play a script: ``begins`` to lead, and has all locks from a time on or ``?``; ``leads`` still;
     ``promises`` a slave; ``ends``; ``void``; ``all`` was told; then from when on it knows all, if it does."""
-    knowledge, will = Knowledge(TERMS.guard_s, of_two=of_two), Will(TERMS)
+    knowledge, will = LockCompleteness(TERMS.guard_s, of_two=of_two), LockGrantor(TERMS)
     for now_s, words, expected in lines(script):
         match words:
             case ["begins", from_s]:
@@ -196,7 +196,7 @@ def test_an_answer_that_comes_late_counts_from_its_question() -> None:
 
 
 def test_old_questions_are_forgotten() -> None:
-    claim = Claim(HOLD_S)
+    claim = LockSuccessor(HOLD_S)
     numbers = [claim.ask(0.0) for _ in range(MAX_QUESTIONS + 1)]
     claim.answered(numbers[0])
     assert not claim.holds(0.0)

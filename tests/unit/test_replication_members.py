@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.broker.role import Role
 from orbitmq.replication.link.errors import LinkError
-from orbitmq.replication.members.fence import Fence, Terms, to_acquire, to_renew
+from orbitmq.replication.members.fence import Fence, Timing, to_acquire, to_renew
 from orbitmq.replication.members.lease import (
     Leases,
     answer,
@@ -15,9 +15,9 @@ from orbitmq.replication.members.lease import (
     read_question,
 )
 from orbitmq.replication.members.questions import MAX_QUESTIONS
-from orbitmq.replication.members.view import Move, Port, Sightings, Situation, decide
+from orbitmq.replication.members.view import Move, Port, MemberViews, Situation, decide
 
-TERMS = Terms(timeout_s=4.0, look_s=1.0)
+TERMS = Timing(timeout_s=4.0, look_s=1.0)
 ROLE_AFTER = {
     Move.ACT: Role.ACTING_MASTER,
     Move.STEP_DOWN: Role.SLAVE,
@@ -47,7 +47,7 @@ class Script:
         self.role = role
         names = [f"n{number}" for number in range(1, servers + 1)]
         self.fence = Fence(TERMS, names, others)
-        self.seen = Sightings(broker_id, f"h{broker_id}:1", TERMS, names)
+        self.seen = MemberViews(broker_id, f"h{broker_id}:1", TERMS, names)
         self.link = False
         self.released = False
         self.port = Port.UNKNOWN
@@ -233,7 +233,7 @@ def test_the_wait_begins_when_the_name_server_heard_the_master_last() -> None:
 
 
 def test_a_master_that_was_heard_otherwise_is_waited_for_from_then_on() -> None:
-    seen = Sightings(1, "h1:1", TERMS, ["n1"])
+    seen = MemberViews(1, "h1:1", TERMS, ["n1"])
     seen.again(4.0)
     seen.shown("n1", {1: "h1:1"}, 7.0, silent_s=60.0)
     assert seen.leaderless_since_s(7.0) == 4.0
@@ -451,7 +451,7 @@ def test_a_fenced_master_that_is_alone_leads_again_without_pre_online() -> None:
 
 
 def test_a_brokers_own_id_at_another_address_is_a_rival() -> None:
-    seen = Sightings(0, "h0:1", TERMS, ["n1"])
+    seen = MemberViews(0, "h0:1", TERMS, ["n1"])
     seen.shown("n1", {0: "h0:1"}, 0.0)
     assert seen.rival(0.0) is None
     seen.shown("n1", {0: "other:1"}, 1.0)
@@ -566,6 +566,6 @@ def test_questions_and_promises_of_another_length_are_refused() -> None:
 
 
 def test_a_short_timeout_has_a_small_guard() -> None:
-    assert Terms(1.0, 0.2).lease_s == 0.875
-    assert Terms(10.0, 1.0).lease_s == 9.5
-    assert Terms(10.0, 1.0).patience_s == 10.5
+    assert Timing(1.0, 0.2).lease_s == 0.875
+    assert Timing(10.0, 1.0).lease_s == 9.5
+    assert Timing(10.0, 1.0).patience_s == 10.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.replication.members.pre_online import MAX_TRIES, Outcome, PreOnline, Step
+from orbitmq.replication.members.pre_online import MAX_TRIES, Outcome, PreOnlinePlan, Step
 
 SLAVE, OTHER = "10.0.0.3:10911", "10.0.0.4:10911"
 DONE, FAILED = Outcome(True), Outcome(False)
@@ -18,7 +18,7 @@ class Way:
     """One broker's way; its own log ends at ``log_end``."""
 
     def __init__(self, broker_id: int = 0, members: dict[int, str] | None = None, log_end: int = 100) -> None:
-        self.plan = PreOnline(broker_id)
+        self.plan = PreOnlinePlan(broker_id)
         self.members = {1: SLAVE} if members is None else members
         self.log_end = log_end
         self.now_s = 0.0
@@ -35,7 +35,7 @@ class Way:
 
 
 def test_nobody_is_known_yet_and_nobody_is_there() -> None:
-    assert PreOnline(0).next(None).step is Step.LOOK
+    assert PreOnlinePlan(0).next(None).step is Step.LOOK
     assert Way(members={}).serves()
 
 

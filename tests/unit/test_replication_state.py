@@ -22,13 +22,13 @@ from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
-from orbitmq.replication.state.acted import Acted
+from orbitmq.replication.state.acted import ActingTerm
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TravellingTables
 from orbitmq.replication.state.exchange import SLICE, StateExchange
 from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
-from orbitmq.replication.state.kept import Kept
+from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink, everything
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.simulated import VirtualClock
@@ -58,7 +58,7 @@ class Side:
             self.tables.feed,
             self,
             self.peers,  # type: ignore[arg-type]
-            Kept(self.save),
+            DurableTables(self.save),
             self.noted.append,
             self.refusals.append,
         )
@@ -837,16 +837,16 @@ def test_the_last_term_in_which_a_slave_acted_is_kept_until_its_master_is_told()
     """Seed 4593: one that was killed, acted once more, or started as a slave, did not know it any more."""
     feed, written = ChangeFeed(), []
     feed.subscribe(lambda table, key, _value: written.append((table, key)))
-    acted = Acted(feed)
+    acted = ActingTerm(feed)
     acted.begins(2)
     acted.begins(3)
     assert acted.term == 3
     assert set(written) == {(ACTED, "term")}, "the journal of who acts brings it to the disk"
-    again = Acted(ChangeFeed())
+    again = ActingTerm(ChangeFeed())
     again.restore(fastjson.loads("".join(acted.file_text())))
     assert again.term == 3
     journalled = ChangeFeed()
-    from_journal = Acted(journalled)
+    from_journal = ActingTerm(journalled)
     journalled.apply(feed.entry(1, ACTED, "term", acted.term))
     assert from_journal.term == 3
     acted.told()
@@ -862,7 +862,7 @@ async def test_that_a_slave_acted_outlives_two_kills(runtime: SimulatedRuntime) 
     """After the first start it was in the journal only, which the tables' first writing drops."""
     for acts in (True, False, False):
         feed = ChangeFeed()
-        acted = Acted(feed)
+        acted = ActingTerm(feed)
         persistence = Persistence(runtime, "/store/config", feed, Events())
         persistence.register(ACTED, acted)
         persistence.load()
@@ -877,7 +877,7 @@ async def test_that_a_slave_acted_outlives_two_kills(runtime: SimulatedRuntime) 
 def test_that_a_slave_acted_is_not_told_as_a_table() -> None:
     """Its master would take it for its own acting."""
     feed = ChangeFeed()
-    Acted(feed).begins(3)
+    ActingTerm(feed).begins(3)
     assert list(everything(feed)) == []
 
 

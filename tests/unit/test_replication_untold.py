@@ -23,11 +23,11 @@ from orbitmq.broker.change_feed import (
 from orbitmq.broker.events import Events
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.frames import Ack
-from orbitmq.replication.state.kept import Kept
+from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
 from orbitmq.replication.state.telling import SILENT_SECONDS
 from orbitmq.replication.state.terms import NONE, Terms
-from orbitmq.replication.state.untold import Untold
+from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.topic import DataVersion
 
@@ -133,7 +133,7 @@ async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> 
     feed = ChangeFeed()
     told: list[tuple[str, str, object]] = []
     feed.subscribe(lambda *change: told.append(change))
-    table = Untold(feed, Events())
+    table = LaggingFollowers(feed, Events())
     for number in (2, 1, 2):
         table.note(number, lacked=7)
     table.told(3, applied=7)
@@ -142,7 +142,7 @@ async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> 
     assert not feed.travels(UNTOLD)
     text = "".join(table.file_text())
     assert json.loads(text) == {"slaves": [1, 2]}
-    again = Untold(ChangeFeed(), Events())
+    again = LaggingFollowers(ChangeFeed(), Events())
     again.restore(json.loads(text))
     assert [number in again for number in range(4)] == [False, True, True, False]
     async with Pair(runtime) as pair:
@@ -225,7 +225,7 @@ async def test_every_follower_waits_for_the_disk(runtime: SimulatedRuntime) -> N
         await runtime.clock.sleep(DISK_S)
         saved.extend(tables)
 
-    kept = Kept(save)
+    kept = DurableTables(save)
     kept.owes_progress = True
 
     async def told() -> int:

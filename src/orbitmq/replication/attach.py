@@ -15,8 +15,8 @@ from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.lag import ReplicationLines
-from orbitmq.replication.link.borders import Borders
-from orbitmq.replication.link.cutting import Cutting
+from orbitmq.replication.link.borders import RecordBoundaries
+from orbitmq.replication.link.cutting import TailTruncation
 from orbitmq.replication.link.finding import MasterFinder
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
@@ -31,7 +31,7 @@ from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import TableExchange
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
-from orbitmq.replication.members.siblings import Siblings
+from orbitmq.replication.members.siblings import OtherSlaves
 from orbitmq.replication.members.surroundings import OwnState, Surroundings
 from orbitmq.replication.passing_on import PassingOn
 from orbitmq.replication.replicas import Replicas
@@ -40,7 +40,7 @@ from orbitmq.replication.state.acting_journal import ActingJournal
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies, TravellingTables
 from orbitmq.replication.state.exchange import StateExchange
-from orbitmq.replication.state.kept import Kept
+from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.queue_ends import QueueEnds
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.transport.client import RemotingClient
@@ -77,15 +77,15 @@ def attach(host: Host) -> Attachment:
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
     lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
     port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens, lines.begin)
-    cutting = Cutting(s.runtime, s.store, about_to_cut, cut)
-    ours = Ours(peers, identity, cutting, Borders(s.runtime, s.store))
+    cutting = TailTruncation(s.runtime, s.store, about_to_cut, cut)
+    ours = Ours(peers, identity, cutting, RecordBoundaries(s.runtime, s.store))
 
     async def keep(*tables: str) -> None:
         await s.persistence.flush(*(table for table in tables if table != QUEUE_ENDS))
         if QUEUE_ENDS in tables:
             await s.store.keep_ends()  # in files of the store's own
 
-    kept = Kept(keep)
+    kept = DurableTables(keep)
     prepare = kept.all if s.config.broker_id != MASTER_ID else None
     following = Following(s.runtime, s.config, s.store, s.address, ours, prepare)
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
@@ -114,7 +114,7 @@ def attach(host: Host) -> Attachment:
     copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)
     tables = TravellingTables(peers, exchange, codes)
     journal = ActingJournal(s.runtime.clock, s.persistence)
-    siblings = Siblings(client, s.role, s.address, ActedTables(s.feed, exchange, exchange.acted))
+    siblings = OtherSlaves(client, s.role, s.address, ActedTables(s.feed, exchange, exchange.acted))
     membership = _membership(host, port, following, peers, client, tables, siblings, term)
     siblings.living = membership.others
 
@@ -184,7 +184,7 @@ def _membership(
     peers: Peers,
     client: RemotingClient,
     tables: TableExchange,
-    slaves: Siblings,
+    slaves: OtherSlaves,
     term: Callable[[], int],
 ) -> Membership:
     s = host.services

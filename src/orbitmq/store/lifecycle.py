@@ -12,7 +12,7 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
-from orbitmq.store.queues.made import MadeTopics
+from orbitmq.store.queues.made import TopicIncarnations
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
@@ -20,7 +20,7 @@ from orbitmq.store.recovery.foreign import refuse_foreign
 from orbitmq.store.recovery.opening import Opened, Opening, lock
 from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
-from orbitmq.store.writable import Acceptance
+from orbitmq.store.writable import WriteGate
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ class Lifecycle:
         flusher: Flusher,
         reader: Reader,
         upkeep: Upkeep,
-        acceptance: Acceptance,
+        acceptance: WriteGate,
         codes: Mapping[str, TagsCodeOf],
-        made: MadeTopics,
+        made: TopicIncarnations,
     ) -> None:
         self._runtime = runtime
         self._files = files

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orbitmq.store.log.appender import Appender
     from orbitmq.store.queues.lookup import Lookup
     from orbitmq.store.queues.queues import TopicQueues
-    from orbitmq.store.writable import Acceptance
+    from orbitmq.store.writable import WriteGate
 
 
 class FilePart(NamedTuple):
@@ -81,7 +81,7 @@ class HotStore(Protocol):
 
     appender: Appender
     lookup: Lookup
-    acceptance: Acceptance
+    acceptance: WriteGate
 
     @property
     def schedule(self) -> Callable[[], None]:

@@ -21,7 +21,7 @@ from orbitmq.store.log.raw import RawLog
 from orbitmq.store.model import GetResult, NewMessage, PutResult
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
-from orbitmq.store.queues.made import MadeTopics
+from orbitmq.store.queues.made import TopicIncarnations
 from orbitmq.store.queues.queues import Queues, TopicQueues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
@@ -29,7 +29,7 @@ from orbitmq.store.raw_append import RawAppend
 from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
 from orbitmq.store.upkeep.held import HeldFiles
-from orbitmq.store.writable import Acceptance
+from orbitmq.store.writable import WriteGate
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class MessageStore:
         self._config = config
         self._codes = codes or {}
         self._now_ms = runtime.clock.now_ms
-        self.acceptance = Acceptance()
+        self.acceptance = WriteGate()
         self.appender = Appender(
             config.batch_bytes,
             config.tail_entries,
@@ -89,7 +89,7 @@ class MessageStore:
         self.schedule = self.log.schedule
         self.map_entries = self.queues.map_entries
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, self._codes, OUTPUT_BYTES)
-        self.made = MadeTopics(self.queues, self.appender, self._reader, self.update_clock)
+        self.made = TopicIncarnations(self.queues, self.appender, self._reader, self.update_clock)
         self._writer = Writer(
             config, self.queues, self.log, self.appender, self.acceptance, self.update_clock, self._now_ms
         )

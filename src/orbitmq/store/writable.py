@@ -7,7 +7,7 @@ import logging
 logger = logging.getLogger(__name__)
 
 
-class Acceptance:
+class WriteGate:
     """Taking messages or refusing them, with the reason as a clause: "the disk of /x is 91% full".
 
     Attributes:

@@ -20,7 +20,7 @@ _RECORD_MARK = pack(">i", MAGIC_V1)[:3]
 _BLANK_MARK = pack(">i", MAGIC_BLANK)
 
 
-class Borders:
+class RecordBoundaries:
     """Reads heads of records, many of them in a thread. Implements ``agreement.Records``."""
 
     def __init__(self, runtime: Runtime, store: MessageStore) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.link.cutting import Cutting
+from orbitmq.replication.link.cutting import TailTruncation
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.inquiry import Inquiry
 from orbitmq.store import MessageStore
@@ -19,7 +19,7 @@ from orbitmq.store import MessageStore
 class Comparing:
     """Compares this broker's log with a master's."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, cutting: Cutting) -> None:
+    def __init__(self, config: BrokerConfig, store: MessageStore, cutting: TailTruncation) -> None:
         self._config = config
         self._store = store
         self._cutting = cutting

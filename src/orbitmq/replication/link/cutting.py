@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 COPY_BYTES = 1 << 20
 
 
-class Cutting:
+class TailTruncation:
     """Cuts the end of the log.
 
     Args:

@@ -15,8 +15,8 @@ from orbitmq.broker.role import Role
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.link import stream
 from orbitmq.replication.link.agreement import Agreement, Answer, Block
-from orbitmq.replication.link.borders import Borders
-from orbitmq.replication.link.cutting import Cutting
+from orbitmq.replication.link.borders import RecordBoundaries
+from orbitmq.replication.link.cutting import TailTruncation
 from orbitmq.replication.link.errors import LinkError, OwnEndCountsError
 from orbitmq.replication.link.follower_link import FollowerLink
 from orbitmq.replication.link.hello import BLOCK_BYTES, Hello, Mark, mark
@@ -40,8 +40,8 @@ class Ours:
 
     peers: Peers
     identity: Identity
-    cutting: Cutting
-    borders: Borders
+    cutting: TailTruncation
+    borders: RecordBoundaries
 
 
 class StreamFollowerLink(FollowerLink):

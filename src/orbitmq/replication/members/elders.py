@@ -18,7 +18,7 @@ from orbitmq.wire.errors import WireError
 log = logging.getLogger(__name__)
 
 
-class Elders:
+class LostLogOwners:
     """Looks at each member that shows up, until it is known to have no log of its own.
 
     Args:

@@ -37,7 +37,7 @@ def to_acquire(name_servers: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Timing:
     """The times that the brokers of one name agree on by equal settings, in seconds.
 
     Attributes:
@@ -95,7 +95,7 @@ class Fence:
         leases: what they give when no name server answers.
     """
 
-    def __init__(self, terms: Terms, name_servers: Iterable[str], others: int = 0) -> None:
+    def __init__(self, terms: Timing, name_servers: Iterable[str], others: int = 0) -> None:
         self._terms = terms
         self.leases = Leases(others)
         self._servers = {address: _Server() for address in name_servers}

@@ -12,10 +12,10 @@ from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.ha_handlers import LEADS, LOG_END
 from orbitmq.replication.link.follower import MAX_RETRY_SECONDS, Following
 from orbitmq.replication.link.inquiry import Inquiry
-from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.ports import ExchangeError, TableExchange
-from orbitmq.replication.members.pre_online import Outcome, PreOnline, Step, Task
+from orbitmq.replication.members.pre_online import Outcome, PreOnlinePlan, Step, Task
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
@@ -40,7 +40,7 @@ LOOK_MORE_S = 1.0
 RETRY_S = 1.0
 
 
-class GoingOnline:
+class PreOnlineService:
     """The way of one broker into service, each time that it is isolated.
 
     Args:
@@ -70,7 +70,7 @@ class GoingOnline:
         members: Callable[[], Mapping[int, str]],
         known: Callable[[], bool],
         log_end: Callable[[], int],
-        terms: Terms,
+        terms: Timing,
     ) -> None:
         self._clock = clock
         self._config = config
@@ -93,7 +93,7 @@ class GoingOnline:
 
         ``None``: who the members are is not known.
         """
-        plan = PreOnline(self._config.broker_id)
+        plan = PreOnlinePlan(self._config.broker_id)
         self._told_locks.clear()
         patience_s = max(MAX_RETRY_SECONDS, self._terms.patience_s) + LOOK_MORE_S
         deadline = self._clock.monotonic() + patience_s

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orbitmq.broker.clients.queue_locks import TRUSTED_MS
-from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.questions import Questions
 
 # The heir asks in the period of the looks. So many of them later than its master's right has run out, and
@@ -25,7 +25,7 @@ TRUSTED_S = TRUSTED_MS / 1000
 LONGEST_HOLD_S = 60.0
 
 
-def hold_s(terms: Terms) -> float:
+def hold_s(terms: Timing) -> float:
     """For how long an answer counts: from the last one before a leader was lost until a slave leads."""
     return terms.patience_s + LOOKS * terms.look_s
 
@@ -43,10 +43,10 @@ class Heir:
     until_s: float
 
 
-class Will:
+class LockGrantor:
     """The leader's side: which slave has its promise. Only one has it, the lowest id of those that ask."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Timing) -> None:
         self._terms = terms
         self._heir: Heir | None = None
         self._asked_s: dict[int, float] = {}
@@ -79,7 +79,7 @@ class Will:
             self._heir = None
 
 
-class Claim:
+class LockSuccessor:
     """The slave's side: until when it has all locks."""
 
     def __init__(self, hold_s: float) -> None:
@@ -107,7 +107,7 @@ class Claim:
         return self._since_s is not None and now_s < self._since_s + self.hold_s
 
 
-class Knowledge:
+class LockCompleteness:
     """Since when this broker's table has every lock that a client may rely on, while it leads and afterwards.
 
     A broker that begins to lead with an unknown table grants no lock for :data:`TRUSTED_S`. So for that time
@@ -138,7 +138,7 @@ class Knowledge:
         self.from_s = now_s + TRUSTED_S if from_s is None else from_s
         self._led_s = now_s
 
-    def ends(self, will: Will) -> None:
+    def ends(self, will: LockGrantor) -> None:
         """The broker leads no more; when it was seen to lead last, an heir may have had its word."""
         led_s = self._led_s
         if led_s is None or will.heir(led_s) is not None or (led_s < self.from_s and not self._of_two):

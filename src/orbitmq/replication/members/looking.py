@@ -11,7 +11,7 @@ from orbitmq.broker.role import Role, RoleState
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.members.fence import Fence
 from orbitmq.replication.members.name_servers import NameServerQueries, NotAnsweredError, NotRunningError
-from orbitmq.replication.members.view import Sightings
+from orbitmq.replication.members.view import MemberViews
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Looking:
         queries: NameServerQueries,
         address: str,
         fence: Fence,
-        seen: Sightings,
+        seen: MemberViews,
         seen_more: Callable[[], object],
         master_seen: Callable[[], object],
     ) -> None:

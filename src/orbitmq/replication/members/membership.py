@@ -16,15 +16,15 @@ from orbitmq.broker.role import LEADING, TAKES_MESSAGES, Role, RoleState
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.alike import HeadCount
 from orbitmq.replication.members.consent import LateConsent
-from orbitmq.replication.members.elders import Elders
-from orbitmq.replication.members.fence import Fence, Terms
-from orbitmq.replication.members.going_online import GoingOnline
+from orbitmq.replication.members.elders import LostLogOwners
+from orbitmq.replication.members.fence import Fence, Timing
+from orbitmq.replication.members.going_online import PreOnlineService
 from orbitmq.replication.members.looking import Looking
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.probe import Probe
-from orbitmq.replication.members.rivals import Rivals
+from orbitmq.replication.members.rivals import DuplicateIds
 from orbitmq.replication.members.surroundings import OwnState, Surroundings
-from orbitmq.replication.members.view import Decision, Move, Sightings, Situation, decide
+from orbitmq.replication.members.view import Decision, Move, MemberViews, Situation, decide
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 
@@ -80,17 +80,17 @@ class Membership(Component):
         self._around = around
         self._change_role = change_role
         servers = config.name_servers
-        self.terms = Terms(config.broker_not_active_timeout_ms / 1000, config.member_period_ms / 1000)
+        self.terms = Timing(config.broker_not_active_timeout_ms / 1000, config.member_period_ms / 1000)
         self.fence = Fence(self.terms, servers, config.total_replicas - 1)
-        self.seen = Sightings(config.broker_id, address, self.terms, servers)
-        self._going_online = GoingOnline(
+        self.seen = MemberViews(config.broker_id, address, self.terms, servers)
+        self._going_online = PreOnlineService(
             clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
             self._others, self._knows_others, own.log_end, self.terms,
         )  # fmt: skip
         self._probe = Probe(clock, client, self.seen)
-        self._rivals = Rivals(config, client, queries, address)
+        self._rivals = DuplicateIds(config, client, queries, address)
         self._consent = LateConsent(client, around.tables)
-        self._elders = Elders(client, own.log_end, own.record_at)
+        self._elders = LostLogOwners(client, own.log_end, own.record_at)
         self._heads = HeadCount(config)
         self._moving = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -184,7 +184,7 @@ class Membership(Component):
         return self._going_online.took_all
 
     def locks_from_s(self) -> float | None:
-        """See :attr:`GoingOnline.locks_from_s`, of the last way into service."""
+        """See :attr:`PreOnlineService.locks_from_s`, of the last way into service."""
         return self._going_online.locks_from_s
 
     # -- what others tell ------------------------------------------------------------------------------

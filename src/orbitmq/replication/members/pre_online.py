@@ -81,7 +81,7 @@ class _Member:
     finished: bool = False
 
 
-class PreOnline:
+class PreOnlinePlan:
     """One broker's way into service.
 
     Attributes:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from orbitmq.replication.members.view import Port, Sightings
+from orbitmq.replication.members.view import Port, MemberViews
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError
@@ -40,7 +40,7 @@ class Probe:
     refused connections may have come back since (behaviour MB-13).
     """
 
-    def __init__(self, clock: Clock, client: RemotingClient, seen: Sightings) -> None:
+    def __init__(self, clock: Clock, client: RemotingClient, seen: MemberViews) -> None:
         self._clock = clock
         self._client = client
         self._seen = seen

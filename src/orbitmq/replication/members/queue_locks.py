@@ -18,8 +18,8 @@ from orbitmq.broker.handlers.base import Family, Handler
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.members.fence import Terms
-from orbitmq.replication.members.heir import TRUSTED_S, Claim, Heir, Knowledge, Will, hold_s
+from orbitmq.replication.members.fence import Timing
+from orbitmq.replication.members.heir import TRUSTED_S, LockSuccessor, Heir, LockCompleteness, LockGrantor, hold_s
 from orbitmq.replication.members.probe import refuses
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
@@ -75,7 +75,7 @@ class ReplicatedLocks(Component):
         client: RemotingClient,
         members: Callable[[], Awaitable[Mapping[int, str]]],
         tables: SharesTables,
-        terms: Terms,
+        terms: Timing,
         took_locks: Callable[[], float | None],
         has_groups: Callable[[], bool],
         written: Callable[[str], Awaitable[object]],
@@ -91,9 +91,9 @@ class ReplicatedLocks(Component):
         self._took_locks = took_locks
         self._has_groups = has_groups
         self._written = written
-        self._will, self._claim = Will(terms), Claim(hold_s(terms))
+        self._will, self._claim = LockGrantor(terms), LockSuccessor(hold_s(terms))
         # Before its time clients may trust locks that others have granted and that this broker does not know.
-        self._knowledge = Knowledge(terms.guard_s, of_two=config.total_replicas == 2)
+        self._knowledge = LockCompleteness(terms.guard_s, of_two=config.total_replicas == 2)
         self._roles = 0
         tables.promise, tables.whole, tables.locks_in_s = self._promises, self._whole, self._in_s
         tables.follows = self._knowledge.void

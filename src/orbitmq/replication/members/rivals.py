@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 1000
 
 
-class Rivals:
+class DuplicateIds:
     """Looks for another broker with this one's id.
 
     Args:

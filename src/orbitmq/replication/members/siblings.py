@@ -30,7 +30,7 @@ GOES = "orbitmqGoes"
 LIMIT_S = 0.3
 
 
-class Siblings:
+class OtherSlaves:
     """The other slaves, as one slave asks and tells them.
 
     Args:

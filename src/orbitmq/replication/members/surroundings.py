@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.ports import TableExchange
-from orbitmq.replication.members.siblings import Siblings
+from orbitmq.replication.members.siblings import OtherSlaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,6 @@ class Surroundings:
     following: Following
     links: Links
     tables: TableExchange
-    slaves: Siblings
+    slaves: OtherSlaves
     settle: Callable[[], Awaitable[None]]
     master_back: Callable[[], object]

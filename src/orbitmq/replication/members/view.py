@@ -13,7 +13,7 @@ from enum import Enum
 
 from orbitmq.broker.role import Role
 from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.members.fence import Terms, to_acquire
+from orbitmq.replication.members.fence import Timing, to_acquire
 
 
 class Move(Enum):
@@ -70,14 +70,14 @@ class _Sight:
     answers: bool = True
 
 
-class Sightings:
+class MemberViews:
     """The members of one broker name as the name servers show them.
 
     Args:
         broker_id: our own.
     """
 
-    def __init__(self, broker_id: int, address: str, terms: Terms, name_servers: Iterable[str]) -> None:
+    def __init__(self, broker_id: int, address: str, terms: Timing, name_servers: Iterable[str]) -> None:
         self._id = broker_id
         self._address = address
         self._terms = terms
@@ -241,7 +241,7 @@ class Decision:
     why: str = ""
 
 
-def decide(situation: Situation, sightings: Sightings, terms: Terms, now_s: float) -> Decision:
+def decide(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> Decision:
     """The next move of a broker with acting masters switched on (behaviours MB-07..10, SS-01..04)."""
     role = situation.role
     if role in (Role.MASTER, Role.FENCED):
@@ -253,7 +253,7 @@ def decide(situation: Situation, sightings: Sightings, terms: Terms, now_s: floa
     return Decision(Move.STAY)  # pre-online has a way of its own
 
 
-def _of_master(situation: Situation, sightings: Sightings, terms: Terms, now_s: float) -> Decision:
+def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> Decision:
     if situation.role is Role.MASTER:
         if situation.fence_open:
             return Decision(Move.STAY)
@@ -276,7 +276,7 @@ def _of_master(situation: Situation, sightings: Sightings, terms: Terms, now_s: 
     return Decision(Move.STAY)
 
 
-def _of_acting(situation: Situation, sightings: Sightings, now_s: float) -> Decision:
+def _of_acting(situation: Situation, sightings: MemberViews, now_s: float) -> Decision:
     members = sightings.members(now_s)
     lower = min((number for number in members if number < situation.broker_id), default=None)
     if lower is not None:
@@ -287,7 +287,7 @@ def _of_acting(situation: Situation, sightings: Sightings, now_s: float) -> Deci
     return Decision(Move.STAY, sightings.master if situation.link_up else None)
 
 
-def _of_slave(situation: Situation, sightings: Sightings, terms: Terms, now_s: float) -> Decision:
+def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> Decision:
     members = sightings.members(now_s)
     master = sightings.master
     if min(members, default=MASTER_ID) < situation.broker_id or now_s < situation.yielded_until_s:

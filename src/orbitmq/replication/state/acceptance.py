@@ -20,11 +20,11 @@ from orbitmq.broker.change_feed import (
 )
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.peers import PeerLink
-from orbitmq.replication.state.acted import Acted
-from orbitmq.replication.state.alone import Alone
+from orbitmq.replication.state.acted import ActingTerm
+from orbitmq.replication.state.alone import UnsyncedStart
 from orbitmq.replication.state.frames import Changes
 from orbitmq.replication.state.terms import Terms
-from orbitmq.replication.state.untold import Untold
+from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.wire.bodies.topic import DataVersion
 
 # Tables that messages need to be read: a member that did not act may be the only one that has a change.
@@ -44,7 +44,7 @@ class Answer:
         older: tables in it that are not newer than ours.
         had: by table, what we had when it began; empty unless our own tables were lost.
         kept: the same where only what we lack is taken, as the peer did nothing and was not told all we did.
-        newer: whether all counts that we have not changed since we serve, see :class:`Alone`.
+        newer: whether all counts that we have not changed since we serve, see :class:`UnsyncedStart`.
     """
 
     welcome: bool
@@ -56,7 +56,7 @@ class Answer:
     newer: bool = False
 
 
-class Acceptance:
+class MergeRules:
     """The rules of one broker, for all its links.
 
     Args:
@@ -71,9 +71,9 @@ class Acceptance:
         feed: ChangeFeed,
         role: RoleState,
         terms: Terms,
-        acted: Acted,
-        untold: Untold,
-        alone: Alone,
+        acted: ActingTerm,
+        untold: LaggingFollowers,
+        alone: UnsyncedStart,
         tell_own: Callable[[PeerLink], object],
         follows: Callable[[], object],
     ) -> None:

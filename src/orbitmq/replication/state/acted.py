@@ -11,7 +11,7 @@ from orbitmq.broker.change_feed import ACTED, ChangeFeed, FedTable
 _KEY = "term"
 
 
-class Acted:
+class ActingTerm:
     """The term in which a slave acted. It is on the disk: the slave may end before its master is back.
 
     Attributes:

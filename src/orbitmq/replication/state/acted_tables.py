@@ -7,7 +7,7 @@ import msgspec
 from orbitmq.broker.change_feed import LOCKS, METADATA, ChangeFeed
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.stream import Kind
-from orbitmq.replication.state.acted import Acted
+from orbitmq.replication.state.acted import ActingTerm
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.outbox import SendingLink, everything
 
@@ -32,7 +32,7 @@ class _Told:
 class ActedTables:
     """See ``TellsActed``."""
 
-    def __init__(self, feed: ChangeFeed, exchange: StateExchange, acted: Acted) -> None:
+    def __init__(self, feed: ChangeFeed, exchange: StateExchange, acted: ActingTerm) -> None:
         self._feed = feed
         self._exchange = exchange
         self._acted = acted

@@ -9,7 +9,7 @@ from __future__ import annotations
 from orbitmq.replication.state.terms import NONE
 
 
-class Alone:
+class UnsyncedStart:
     """From the beginning of its term until it leads, when nobody is asked any more.
 
     Attributes:

@@ -13,9 +13,9 @@ from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
-from orbitmq.replication.state.acceptance import Acceptance
-from orbitmq.replication.state.acted import Acted
-from orbitmq.replication.state.alone import Alone
+from orbitmq.replication.state.acceptance import MergeRules
+from orbitmq.replication.state.acted import ActingTerm
+from orbitmq.replication.state.alone import UnsyncedStart
 from orbitmq.replication.state.frames import (
     Ack,
     Ask,
@@ -26,12 +26,12 @@ from orbitmq.replication.state.frames import (
     decode_state,
     encode,
 )
-from orbitmq.replication.state.handed_out import HandedOut
+from orbitmq.replication.state.handed_out import SeenByFollower
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
-from orbitmq.replication.state.kept import Kept, has_metadata
+from orbitmq.replication.state.kept import DurableTables, has_metadata
 from orbitmq.replication.state.telling import Stamp, Telling
 from orbitmq.replication.state.terms import Terms, begins_term
-from orbitmq.replication.state.untold import Untold
+from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
@@ -78,7 +78,7 @@ class StateExchange(Component):
         feed: ChangeFeed,
         store: MessageStore,
         peers: Peers,
-        kept: Kept,
+        kept: DurableTables,
         note_version: Callable[[str], object],
         refused: Callable[[OSError], object],
     ) -> None:
@@ -91,10 +91,10 @@ class StateExchange(Component):
         self._store = store
         self._peers = peers
         self.terms = Terms(feed)
-        self.acted = Acted(feed)
-        self._untold = Untold(feed, events)
-        self._alone = Alone()
-        self._accepts = Acceptance(
+        self.acted = ActingTerm(feed)
+        self._untold = LaggingFollowers(feed, events)
+        self._alone = UnsyncedStart()
+        self._accepts = MergeRules(
             feed,
             role,
             self.terms,
@@ -114,7 +114,7 @@ class StateExchange(Component):
             lambda: self.locks_in_s(False),
             self._spawn,
         )
-        self._handed_out = HandedOut()
+        self._handed_out = SeenByFollower()
         self._started = False
         self._ends_to_act = False
         self._applies = False  # changes made now come from a peer

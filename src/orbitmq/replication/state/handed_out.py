@@ -8,7 +8,7 @@ from orbitmq.broker.change_feed import POP_ORDERS, RESETS
 _TABLES = frozenset({RESETS, POP_ORDERS})
 
 
-class HandedOut:
+class SeenByFollower:
     """Notes which of our resets and batches each follower knew.
 
     If a follower that acted since no longer has a key that it knew, it has dealt with it. A key that it never

@@ -25,7 +25,7 @@ def has_metadata(actions: Iterable[Action]) -> bool:
     return any(isinstance(action, Complete) or action.table in METADATA for action in actions)
 
 
-class Kept:
+class DurableTables:
     """Writes topics, groups and the ends of queues to the disk, and progress received from followers.
 
     Args:

@@ -12,9 +12,9 @@ from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.state.frames import decode_ack
-from orbitmq.replication.state.kept import Kept
+from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
-from orbitmq.replication.state.untold import Untold
+from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.runtime.seam import Clock
 
 # From a change until it is sent; what changes meanwhile again is sent once.
@@ -52,8 +52,8 @@ class Telling:
         clock: Clock,
         role: RoleState,
         feed: ChangeFeed,
-        untold: Untold,
-        kept: Kept,
+        untold: LaggingFollowers,
+        kept: DurableTables,
         stamp: Callable[[bool], Stamp],
         locks_in_s: Callable[[], float | None],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],

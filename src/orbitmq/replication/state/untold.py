@@ -14,7 +14,7 @@ from orbitmq.replication.state.outbox import SendingLink
 _KEY = "slaves"
 
 
-class Untold:
+class LaggingFollowers:
     """The broker ids of followers that lack changes: their link was lost, they have not answered for a while,
     they are being sent everything, or they do not know yet that a reset is over.
 

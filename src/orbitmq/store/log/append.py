@@ -13,7 +13,7 @@ from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.model import NewMessage, PutResult, PutStatus
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
-from orbitmq.store.writable import Acceptance
+from orbitmq.store.writable import WriteGate
 
 # So much later than it should a delayed message may come when a clock was set back. Who delivers waits for as
 # much (CLOCKS_APART_MS of the broker's delay levels), or it would come early.
@@ -33,7 +33,7 @@ class Writer:
         queues: Queues,
         log: CommitLog,
         appender: Appender,
-        acceptance: Acceptance,
+        acceptance: WriteGate,
         update_clock: Callable[[], int],
         now_ms: Callable[[], int],
     ) -> None:

@@ -19,7 +19,7 @@ from orbitmq.store.queues.reading import Reader
 logger = logging.getLogger(__name__)
 
 
-class MadeTopics:
+class TopicIncarnations:
     """When topics were made, and what follows for their queues.
 
     Args:

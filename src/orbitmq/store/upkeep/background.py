@@ -24,7 +24,7 @@ from orbitmq.store.recovery.checkpoint import Checkpoint, write_checkpoint
 from orbitmq.store.recovery.opening import Opened
 from orbitmq.store.upkeep.held import HeldFiles
 from orbitmq.store.upkeep.retention import decide
-from orbitmq.store.writable import Acceptance
+from orbitmq.store.writable import WriteGate
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Upkeep:
         log: CommitLog,
         queues: Queues,
         flusher: Flusher,
-        acceptance: Acceptance,
+        acceptance: WriteGate,
         *,
         update_clock: Callable[[], int],
         held: HeldFiles,
