@@ -157,7 +157,7 @@ def assemble(
 
 
 def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]:
-    """What starts before everything that works by itself, in its order; it stops in the opposite one."""
+    """The parts that start first, in their order; they stop last, in the opposite one."""
     return [
         s.durability,
         NameServerWatch(s.runtime, s.config, s.events),
@@ -255,7 +255,7 @@ def _grants_locks_alone(config: BrokerConfig) -> bool:
 
 
 def _connect(s: Services) -> None:
-    """Who hears of what, besides what parts subscribe to themselves."""
+    """Subscribe parts to events, besides those that subscribe by themselves."""
     s.store.flusher.attach(s.durability)
     s.store.on_arrival = s.events.messages_arrived
     subscribe = s.events.subscribe

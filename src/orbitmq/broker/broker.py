@@ -74,7 +74,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """What name servers and clients call this broker: host:port."""
+        """The address by which name servers and clients know this broker, host:port."""
         return joined(self.config.broker_ip1, self.port)
 
     async def start(self) -> None:

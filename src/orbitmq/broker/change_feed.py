@@ -38,9 +38,9 @@ POP_DELIVERIES = "popDeliveries"
 POP_ORDERS = "consumerOrderInfo"
 QUEUE_ENDS = "queueEnds"
 
-# What messages need to be found and read. Ends of queues come behind the topics that have them.
+# Tables that messages need to be found and read. Ends of queues come behind their topics.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
-# What was delivered and consumed: of what went to another group of brokers no log here tells.
+# Tables of deliveries and consumption. No log here has the messages that went to other groups of brokers.
 PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
 Listener: TypeAlias = Callable[[str, str, object], object]
@@ -80,7 +80,7 @@ class Entry(msgspec.Struct, frozen=True):
         return _decoder.decode(data)
 
 
-# What a table raises for a key or a value that is not of its form.
+# Errors that a table raises for a malformed key or value.
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, WireError)
 
 _encoder = msgspec.json.Encoder()
@@ -137,7 +137,7 @@ class ChangeFeed:
         self._tables[name] = table
 
     def tables(self) -> dict[str, FedTable]:
-        """What was registered, by name."""
+        """The registered tables, by name."""
         return dict(self._tables)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -168,7 +168,7 @@ class ChangeFeed:
         return Entry(sequence, self._log_end(), table, key, plain, version)
 
     def travels(self, table: str) -> bool:
-        """Whether other brokers are told what changes in a table."""
+        """Whether changes of a table are sent to other brokers."""
         known = self._tables.get(table)
         return known is not None and known.items is not None
 

@@ -20,7 +20,7 @@ from orbitmq.store.log.flush import Flusher
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.frame import FrameDecoder, encode_frame
 
-# What a sender is told (SendMessageProcessor.handlePutMessageResult).
+# The answer to a sender (SendMessageProcessor.handlePutMessageResult).
 RESPONSE_CODES: Mapping[PutStatus, ResponseCode] = {
     PutStatus.OK: ResponseCode.SUCCESS,
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -146,7 +146,7 @@ class Durability(Component):
         self._monotonic = clock.monotonic
         self._gates = list(gates)
         self._written = written
-        # What those gates are asked that can have less than what is written.
+        # The gates that may have less than what is written.
         self._wants: list[Callable[[int], None]] = []
         self._waiting: deque[_Waiting] = deque()
         # How many answers have left the queue; with its length, how many were ever in it.

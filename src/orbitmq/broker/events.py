@@ -73,7 +73,7 @@ class OffsetsReset:
 
 @dataclass(frozen=True, slots=True)
 class ResetHeard:
-    """A group goes on where an administrator moved it: it is told so no more."""
+    """A group reads from where an administrator moved it: its reset is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class Registration(Component):
             server.wanted.set()
 
     def _forget(self, server: _NameServer) -> None:
-        """What the name server knows of us is uncertain from here on."""
+        """From here on it is uncertain whether the name server has our table."""
         server.whole = True
         server.changed.clear()
 

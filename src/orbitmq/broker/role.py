@@ -34,7 +34,7 @@ class Role(Enum):
 
 
 EVERY_ROLE = frozenset(Role)
-# Of the brokers of one name one at a time does this work.
+# The roles in which a broker does the work that only one broker of a name may do at a time.
 LEADING = frozenset({Role.MASTER, Role.ACTING_MASTER})
 TAKES_MESSAGES = frozenset({Role.MASTER, Role.FENCED})
 

@@ -1,6 +1,6 @@
-"""What a broker has done: counters, rates, times; growth by topic and group.
+"""Statistics of a broker: counters, rates, times; growth by topic and group.
 
-What StoreStatsService and BrokerStatsManager are in RocketMQ.
+As StoreStatsService and BrokerStatsManager in RocketMQ.
 
 Little is counted when a message passes. Every 10 seconds one sampler takes what grew since the last look; a
 topic or group in which nothing happens costs nothing.
@@ -41,7 +41,7 @@ _RATE_SPANS = (1, 6, 60)  # in samples
 
 
 class FastCounts(Protocol):
-    """What the fast path counts itself; all numbers only grow."""
+    """Counters of the fast path; they only grow."""
 
     @property
     def messages_in(self) -> int: ...
@@ -57,7 +57,7 @@ class FastCounts(Protocol):
 
 
 class Counters:
-    """What a broker has done since its start: the services count here, the fast path itself.
+    """Counters since the start: services count here, the fast path for itself.
 
     Attributes:
         handled_in, handled_out: messages taken and handed out by the services.
@@ -133,7 +133,7 @@ class PutTimes:
         longest_ms: since the start.
     """
 
-    # Upper bounds of what is told as text (putMessageDistributeTime) and of what percentiles are taken from.
+    # Upper bounds of the steps of putMessageDistributeTime, and of those for percentiles.
     TEXTS = (
         "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]",
         "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
@@ -150,7 +150,7 @@ class PutTimes:
 
     def __init__(self) -> None:
         self.longest_ms = 0
-        # Those that took less than a millisecond, nearly all; counted in when the minute is over.
+        # Sends of less than a millisecond, nearly all; added when the minute is over.
         self._at_once = 0
         self._counts = [0] * len(self.TEXTS)
         self._buckets = [0] * (len(self._BOUNDS) + 1)

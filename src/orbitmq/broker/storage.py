@@ -36,7 +36,7 @@ class StoreLife(Component):
 
     async def start(self) -> None:
         await self._store.start()
-        # What looks for deliveries after a crash has not begun: the broker's start may still fail.
+        # The search for deliveries after a crash has not begun: the broker's start may still fail.
         self._store.count_crash(True)
 
     async def stop(self) -> None:

@@ -40,7 +40,7 @@ class ConsumerRequests:
         self._lookup = lookup
 
     async def ask(self, group: str, client_id: str, question: Command) -> Command:
-        """What one member of a group answers.
+        """The answer of one member of a group.
 
         Raises:
             RemotingError: the client is not there, or does not answer in time.

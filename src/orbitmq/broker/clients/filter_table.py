@@ -42,7 +42,7 @@ class FilterTable(Component):
         return (Table(CONSUMER_FILTERS, self),)
 
     def get(self, topic: str, group: str) -> Mapping[str, Any] | None:
-        """What is known of a group's filter, ``None``: it has none."""
+        """A group's filter, ``None``: it has none."""
         return self._entries.get(topic, {}).get(group)
 
     def _members_changed(self, event: MembersChanged) -> None:

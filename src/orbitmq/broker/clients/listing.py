@@ -36,7 +36,7 @@ class ClientListing:
         return state.client_ids
 
     def consumers(self, group: str) -> ConsumerConnection:
-        """Who consumes for a group, and what.
+        """The consumers of a group and their subscriptions.
 
         Raises:
             RemotingError: CONSUMER_NOT_ONLINE.
@@ -56,7 +56,7 @@ class ClientListing:
         )
 
     def producers(self, group: str) -> ProducerConnection:
-        """Who produces for a group.
+        """The producers of a group.
 
         Raises:
             RemotingError: SYSTEM_ERROR, none is online.

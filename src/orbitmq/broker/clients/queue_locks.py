@@ -57,7 +57,7 @@ class QueueLocks:
         feed.register(
             LOCKS,
             FedTable(
-                # Another machine's clocks show other times: it is told the age.
+                # Another machine's clock shows another time, so the age is sent.
                 lambda lock: [lock.client_id, round(self._age_ms(lock))],
                 self._apply,
                 items=self._items,
@@ -76,7 +76,7 @@ class QueueLocks:
             lock = locks.get(queue)
             alive = lock is not None and self._is_alive(lock)
             if lock is None or lock.client_id == client_id or not alive:
-                # Who comes back behind the end of its lock is as new as anybody else.
+                # A client that comes back after its lock ran out is treated like a new one.
                 shared = lock is not None and lock.client_id == client_id and alive and lock.shared
                 locks[queue] = _Lock(client_id, self._clock.monotonic(), shared)
                 self._feed.changed(LOCKS, _key(group, queue), locks[queue])

@@ -33,7 +33,7 @@ SCAN_SECONDS = 10.0
 
 
 class Peer(Protocol):
-    """What is asked of a client's connection."""
+    """The connection of a client, as this module uses it."""
 
     @property
     def remote_address(self) -> str: ...
@@ -70,7 +70,7 @@ class ConsumerGroup:
 
     @property
     def subscriptions(self) -> dict[str, SubscriptionData]:
-        """What the group reads, by topic."""
+        """The subscriptions of the group, by topic."""
         return self.wanted.table
 
     @property
@@ -122,7 +122,7 @@ class ClientManager(Component):
         return self._consumers.get(group)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group reads of the topic, from its heartbeats."""
+        """The group's subscription to the topic, from its heartbeats."""
         state = self._consumers.get(group)
         return None if state is None else state.subscriptions.get(topic)
 

@@ -36,7 +36,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class Heard:
-    """What a heartbeat's subscriptions changed: the set of topics, an expression; and a new conflict."""
+    """Changes by a heartbeat's subscriptions: the set of topics, an expression, a new conflict."""
 
     topics: bool
     expressions: bool

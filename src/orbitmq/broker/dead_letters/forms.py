@@ -83,7 +83,7 @@ class DeadLetter:
 
 
 def mark(group: str, offset: int) -> str:
-    """What tells in the log which dead letter a message was: the group and the dead letter's queue offset."""
+    """The mark in a record of the dead letter that it was: the group and the dead letter's queue offset."""
     return f"{group}@{offset}"
 
 

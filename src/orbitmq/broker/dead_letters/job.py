@@ -32,7 +32,7 @@ CATCH_UP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What jobs work with."""
+    """The parts that jobs work with."""
 
     clock: Clock
     threads: Threads
@@ -112,7 +112,7 @@ class Job:
             await self.save()
             if facts.state is not RedriveState.RUNNING:
                 return
-            # It was paused, and resumed while that was written down.
+            # The job was paused, and resumed while the pause was being written.
 
     async def _send(self, filter: MessageFilter) -> None:
         facts, clock = self.facts, self._tools.clock
@@ -165,7 +165,7 @@ class Job:
         self.search = False
 
     async def _sent_behind(self) -> set[int]:
-        """What the log says was sent and the facts do not know."""
+        """Dead letters that the log shows as sent and the facts do not have."""
         store = self._tools.store
         found: set[int] = set()
         at, end = max(self.facts.log_offset, store.min_commit_log_offset), store.max_commit_log_offset

@@ -88,7 +88,7 @@ class Redrives(Component):
         """
         before = self._jobs.get(request.group)
         if before is not None and before.facts.state not in _OPEN:
-            # It has ended and may still write that down. Another one may have been begun meanwhile.
+            # The job has ended and may still be writing its end. Another one may have begun meanwhile.
             await before.written(WRITTEN_S)
             before = self._jobs.get(request.group)
         if before is not None and not request.dry_run and (before.facts.state in _OPEN or before.at_work):
@@ -151,7 +151,7 @@ class Redrives(Component):
             paused = action is RedriveAction.PAUSE
             facts.state = RedriveState.PAUSED if paused else RedriveState.STOPPED
             facts.ended_ms = 0 if paused else self._tools.clock.now_ms()
-            # It writes that down itself, when it knows what it has sent: that may take a search of the log.
+            # The job writes that itself once it knows what it has sent, which may take a search of the log.
             self._work_on(job)
             await job.written(WRITTEN_S)
         await self._written(REDRIVES)
@@ -220,7 +220,7 @@ class Redrives(Component):
     async def end_work(self) -> None:
         await super().end_work()
         for group, facts in self._saved.items():
-            # What was done behind the last copy is found in the log.
+            # Dead letters that were sent after the last copy are found in the log.
             self._jobs[group] = Job(self._tools, facts, self._save, search=True)
 
     def _topic_changed(self, event: TopicChanged) -> None:

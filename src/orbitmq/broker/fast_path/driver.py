@@ -116,7 +116,7 @@ class FastPath:
         return self._host.memory_bytes * config.access_message_in_memory_max_ratio // 100
 
     def _fixed_settings(self) -> tuple[object, ...]:
-        """What the frames cannot change once they are made."""
+        """Settings that the frames cannot change once they are made."""
         config = self._config
         return (
             config.region_id,

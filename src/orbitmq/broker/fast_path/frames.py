@@ -168,7 +168,7 @@ class FastFrames:
         while True:
             stop = frame_border(buf, pos, end, MAX_FRAME_BYTES)
             if stop < 0:
-                # What is no frame is left for the ordinary decoder, which says what is wrong with it.
+                # Bytes that are no frame are left to the ordinary decoder, which reports the error.
                 self.frame_end = end
                 self.reason = DONE if stop == UNFINISHED else ORDINARY
                 return pos

@@ -18,7 +18,7 @@ PARK = 5
 IN_PLACE = 6
 HANDLED = -1  # inside of the fast path: go on with the next frame
 
-# What ``FastFrames.feed`` left to its caller, as bits.
+# Work that ``FastFrames.feed`` leaves to its caller, as bits.
 LEFT_NOW = 1  # responses that may go out
 LEFT_LATER = 2  # responses that wait for the log
 LEFT_COMMITS = 4  # offsets that pulls commit, or more notes of pulls than are kept
@@ -185,7 +185,7 @@ def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> Te
 
 @dataclass(frozen=True, slots=True)
 class PermittedPull:
-    """What the fast path may answer.
+    """A pull that the fast path may answer.
 
     Attributes:
         topic_number: row of the topic in the table of topics.

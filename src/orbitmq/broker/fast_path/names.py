@@ -155,7 +155,7 @@ class NameTable:
         if (row + 1) * self.width > len(self.rows):
             self.rows = _longer(self.rows, 2 * len(self.rows))
         end = self.names_end + len(name)
-        # One byte more, so that the place behind an empty name is inside.
+        # One byte more, so that an empty name at the end has a valid place.
         if end >= len(self.name_bytes):
             longer = bytearray(2 * end + 64)
             longer[: self.names_end] = self.name_bytes[: self.names_end]

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""What the pulls of the fast path tell, kept until somebody asks.
+"""Notes of the fast path's pulls, kept until they are read.
 
 One note for each queue that a group pulls: where its pulls began and ended, which only statistics want, and
 what they commit, which is passed on at once. Typed in ``notes.pxd`` and compiled when a C compiler is there;

@@ -76,7 +76,7 @@ class Responses:
         self.head = self.room
 
     def take(self) -> bytes:
-        """What was encoded, which is then forgotten."""
+        """The encoded bytes; the buffer is empty afterwards."""
         if cython.compiled:
             out = cython.address(self.view[0])
             data = out[: self.used]

@@ -108,7 +108,7 @@ class Sends:
         self.max_body_bytes = max_body_bytes
         self.holds = False
         self.messages = 0
-        # Of the items of a batch: they are looked at twice, their properties once.
+        # Properties of the items of a batch: the items are read twice, their properties once.
         self.batch_tags = array("q", [0] * MAX_BATCH_ITEMS)
         self.need_code = 0
         self.need_slot = 0

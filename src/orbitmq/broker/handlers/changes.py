@@ -1,4 +1,4 @@
-"""What administrators change, and at which brokers: where it does not last nobody is told that it is done."""
+"""Changes by administrators: refused at a broker where they would not last."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class ClientHandlers(Family):
         }
 
     def heart_beat(self, connection: ServerConnection, command: Command) -> Answer:
-        """Note who is there; the answer says whether the subscriptions are to be sent again."""
+        """Note the client; the answer says whether it has to send its subscriptions again."""
         data = bodies.HeartbeatData.decode(command.body)
         client = Client(connection, data.client_id, command.language, command.version)
         again = self._heartbeats.take(client, data)
@@ -83,12 +83,12 @@ class ClientHandlers(Family):
         return command.reply(body=bodies.GetConsumerListByGroupResponseBody(consumer_id_list=ids).encode())
 
     def consumer_connections(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Who consumes for a group, and what."""
+        """The consumers of a group and their subscriptions."""
         group = headers.GetConsumerConnectionListRequest.from_ext(command.ext).consumer_group
         return command.reply(body=self._listing.consumers(group).encode())
 
     def producer_connections(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Who produces for a group."""
+        """The producers of a group."""
         group = headers.GetProducerConnectionListRequest.from_ext(command.ext).producer_group
         return command.reply(body=self._listing.producers(group).encode())
 
@@ -139,7 +139,7 @@ class ForwardHandlers(Family):
         }
 
     def running_info(self, _connection: ServerConnection, command: Command) -> Answer:
-        """What a consumer says about itself."""
+        """A consumer's information about itself."""
         header = GetConsumerRunningInfoRequest.from_ext(command.ext)
         question = Command(command.code, dict(command.ext), command.body)
         answer = self._requests.ask(header.consumer_group, header.client_id, question)

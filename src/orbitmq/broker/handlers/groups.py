@@ -95,7 +95,7 @@ class GroupTableHandlers(Family):
         return response.reply_to(command, body=encoded)
 
     def config(self, _connection: ServerConnection, command: Command) -> Answer:
-        """One group's config. It is not created by asking, other than RocketMQ does."""
+        """One group's config. Unlike in RocketMQ, asking does not create the group."""
         group = headers.GetSubscriptiongroupConfigRequest.from_ext(command.ext).group
         config = self._groups.get(group)
         if config is None:
@@ -130,7 +130,7 @@ class GroupTopicHandlers(Family):
         return command.reply(body=body.encode())
 
     def subscription(self, _connection: ServerConnection, command: Command) -> Answer:
-        """What a group subscribes to in a topic."""
+        """A group's subscription to a topic."""
         header = headers.QuerySubscriptionByConsumerRequest.from_ext(command.ext)
         topic = header.topic or ""
         body = bodies.QuerySubscriptionResponseBody(

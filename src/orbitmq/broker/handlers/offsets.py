@@ -160,7 +160,7 @@ class ProgressHandlers(Family):
         return command.reply(body=await encode_with_list(found, "consumeStatsList", items))
 
     def time_span(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Of when the messages of a topic are, and how far in time a group is."""
+        """The times of a topic's messages, and of the message that a group reads next."""
         header = headers.QueryConsumeTimeSpanRequest.from_ext(command.ext)
         spans = self._progress.time_spans(header.topic, header.group)
         return command.reply(body=QueryConsumeTimeSpanBody(spans).encode())

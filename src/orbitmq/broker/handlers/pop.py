@@ -75,7 +75,7 @@ class PopHandlers(Family):
         header = headers.PopMessageRequest.from_ext(command.ext)
         born = header.born_time or now
         way_ms = connection.clock.way_ms(born, now)
-        # What was on its way for so much longer than it wanted to wait is nobody's any more.
+        # The client of a request that was on its way for so much longer than its wait has given up.
         if way_ms > header.poll_time + LATE_MS:
             return command.reply(
                 ResponseCode.POLLING_TIMEOUT,

@@ -24,12 +24,12 @@ from orbitmq.wire.headers.send import (
 
 
 def origin(connection: ServerConnection, command: Command) -> Origin:
-    """Who sends."""
+    """The client that sends."""
     return Origin(connection.remote, command.version)
 
 
 def send_request(command: Command) -> SendRequest:
-    """What is sent, from the long or the short names of its header."""
+    """The request, from the long or the short names of its header."""
     long_names = command.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
     header = (SendMessageRequest if long_names else SendMessageV2Request).from_ext(command.ext)
     return SendRequest(

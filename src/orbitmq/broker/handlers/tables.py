@@ -14,7 +14,7 @@ LongTable: TypeAlias = tuple[Iterable[Any], Callable[[Any], object]]
 
 
 async def encode_with_table(body: Body, name: str, table: Mapping[Any, object]) -> bytes:
-    """:func:`encode_with_tables` of one table, which stays as it is."""
+    """:func:`encode_with_tables` of one table that does not change."""
     return await encode_with_tables(body, **{name: (sorted(table), table.get)})
 
 

@@ -112,7 +112,7 @@ class ConsumeProgress:
         return ConsumeStatsList(consume_stats_list=listed, broker_addr=self._address, total_diff=behind)
 
     def time_spans(self, topic: str, group: str) -> list[QueueTimeSpan]:
-        """Of when the messages of each queue are, and how far in time a group is.
+        """The times of each queue's messages, and of the message that a group reads next.
 
         Raises:
             RemotingError: TOPIC_NOT_EXIST.

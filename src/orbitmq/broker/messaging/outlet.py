@@ -120,7 +120,7 @@ class Outlet:
     def on_stored(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` whenever a message has been stored elsewhere.
 
-        What is put into the own store is not told: :attr:`Handed.stored` knows.
+        Not called for messages in the own store: use :attr:`Handed.stored`.
         """
         self._listeners.append(listener)
 

@@ -173,7 +173,7 @@ class Pulling:
         self._events.publish(
             PullPermitted(request.group, request.topic, filter, registered, request.sub_version, tags)
         )
-        # Who has not been told yet of a reset must not undo it.
+        # A commit of a client that does not know of a reset yet must not undo it.
         if request.commit_offset >= 0 and not self._has_reset(request):
             self._offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         moved = self._moved(request, group, filter)
@@ -203,7 +203,7 @@ class Pulling:
         return group
 
     def _filter(self, request: PullRequest, group: SubscriptionGroupConfig) -> MessageFilter:
-        """What the pull filters by: its own expression, or that of its group's heartbeats."""
+        """The filter of the pull: its own expression, or that of its group's heartbeats."""
         if request.own_expression:
             return self._filters.of_expression(request.topic, request.expression, request.expression_type)
         state = self._clients.consumers(request.group)
@@ -270,7 +270,7 @@ class Pulling:
 
     @property
     def _tells_resets(self) -> bool:
-        """Whether a group is told here that it was moved.
+        """Whether this broker tells groups that they were moved.
 
         A slave leaves that to its master: the reset would stay pending there, and move the group once more.
         """

@@ -286,7 +286,7 @@ class Sending:
         properties = request.properties
         _refuse_stray_half(request)
         self._complete(properties)
-        # What comes again, or is given up, got properties on its way that its sender did not think of.
+        # Redelivered and dead messages got more properties on their way, which must fit all the same.
         on_its_way = request.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
         encoded = fitted(properties) if on_its_way else encode_properties(properties)
         if encoded is None or len(encoded) > MAX_PROPERTIES_BYTES:
@@ -312,7 +312,7 @@ class Sending:
         return self._append.hooked(message, properties)
 
     def _recall_handle(self, message: NewMessage) -> str | None:
-        """What the sender of a timer message recalls it with (SendMessageProcessor.attachRecallHandle)."""
+        """The handle that recalls a timer message (SendMessageProcessor.attachRecallHandle)."""
         if message.topic != reserved.TIMER_TOPIC:
             return None
         found = decode_properties(message.properties)
@@ -324,7 +324,7 @@ class Sending:
         return RecallHandle(topic, self._config.broker_name, str(out_ms + 1), unique_id).encode()
 
     def _complete(self, properties: dict[str, str]) -> None:
-        """What the broker adds to a single message (SendMessageProcessor.sendMessage, buildMsgContext)."""
+        """Properties that the broker adds (SendMessageProcessor.sendMessage, buildMsgContext)."""
         config = self._config
         for name in _OF_A_POP:
             properties.pop(name, None)

@@ -63,7 +63,7 @@ class Waiting(Component, Generic[K, W]):
         self._clock = clock
         self._held: dict[K, dict[W, Held[K, W]]] = {}
         self._count = 0
-        # What is due in a slot. A slot stays until its time, empty or not, so the heap has each one once.
+        # Requests by the slot in which they are due. A slot stays until its time, empty or not.
         self._slots: dict[int, dict[Held[K, W], None]] = {}
         self._order: list[int] = []
         self._earlier = asyncio.Event()
@@ -103,12 +103,12 @@ class Waiting(Component, Generic[K, W]):
                 self._note(looks, held)
 
     def at(self, key: K) -> list[Held[K, W]]:
-        """Those that wait for ``key``, the first one first."""
+        """The requests that wait for ``key``, the oldest first."""
         known = self._held.get(key)
         return [] if known is None else list(known.values())
 
     def keys(self) -> list[K]:
-        """What somebody waits for."""
+        """The keys with waiting requests."""
         return list(self._held)
 
     def waits(self, held: Held[K, W]) -> bool:

@@ -15,7 +15,7 @@ from orbitmq.wire.errors import RemotingError
 
 
 class MetadataAccess:
-    """What services ask of the tables of topics and groups."""
+    """Checked access to the tables of topics and groups."""
 
     def __init__(
         self,

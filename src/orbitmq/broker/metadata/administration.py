@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicAdministration:
-    """What administrators do to topics."""
+    """Administrators' changes of topics."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TopicAdministration:
 
 
 class GroupAdministration:
-    """What administrators do to subscription groups."""
+    """Administrators' changes of subscription groups."""
 
     def __init__(
         self, metadata: MetadataAccess, groups: SubscriptionGroups, offsets: ConsumerOffsets

@@ -155,13 +155,13 @@ class ChangeJournal:
             self._segment.pwrite(data, self._end)
             self._segment.sync()
         except OSError:
-            # What a failed write or sync left there is unknown: it is the end of this file.
+            # The content behind a failed write or sync is unknown: this file ends here.
             self.rotate()
             raise
         self._end += len(data)
 
     def _write_again(self, number: int, size_bytes: int) -> None:
-        """What is read counts as kept: also what a run before this one could not bring to the device."""
+        """Entries that are read count as kept, also those that an earlier run could not flush."""
         segment = self._files.open_segment(self._path(number), size_bytes)
         try:
             write_again(segment, 0)

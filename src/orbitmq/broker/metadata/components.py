@@ -93,11 +93,12 @@ class TableFiles(Component):
 
 
 class KeptAtOnce(Component):
-    """Brings the offsets to the disk at once when a broker that is killed would do more than repeat messages.
+    """Brings the offsets to the disk at once where a kill would cost more than repeated messages.
 
-    That a reset was heard: it would tell it again. Where groups are when a slave is told no more: what that
-    one says later of them is older than ours. Nobody waits for it, and what the disk refuses is tried again
-    with the table files.
+    Without it, a kill would bring back a consumed reset, which moves the group again. And the offsets of the
+    moment in which a slave begins to lack changes must be known, because the slave's own are older.
+
+    Nobody waits for this; a refused write is tried again with the table files.
     """
 
     name = "offsets that are kept at once"

@@ -1,4 +1,4 @@
-"""What the tables of topics and of subscription groups share: configs by name, versions, events."""
+"""The common part of the tables of topics and of subscription groups: configs by name, versions, events."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ConfigTable(ABC, Generic[C]):
 
     def _apply(self, name: str, plain: dict[str, Any] | None) -> None:
         if plain is None:
-            # What goes with a config comes as changes of its own.
+            # Data that belongs to a config comes as separate changes.
             ConfigTable.delete(self, name)
         else:
             self._put(name, self._kind.from_json(plain))

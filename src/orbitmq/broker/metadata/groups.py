@@ -67,7 +67,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         )
 
     def forbidden(self, groups: Mapping[str, object] | None = None) -> dict[str, dict[str, int]]:
-        """What is forbidden by group and topic, of all groups or of those in ``groups``."""
+        """Forbidden reads by group and topic, of all groups or of those in ``groups``."""
         return {
             group: dict(topics)
             for group, topics in self._forbidden.items()

@@ -13,7 +13,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
-# How often a reset is told that no pull follows: some clients decide for themselves where they read.
+# How often a reset is told without a pull that follows it: some clients choose their offsets themselves.
 MOST_TOLD = 5
 
 
@@ -54,7 +54,7 @@ class ConsumerOffsets:
         # Passes on pulls that were not noted here at once.
         self._hear: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
-        # How often those were told that no pull has followed yet, by ``topic@group`` and queue id.
+        # How often each pending reset was told and no pull followed it, by ``topic@group`` and queue id.
         self._told: dict[tuple[str, int], int] = {}
         # Pairs that may stand in one of the tables, so that none of these has to be searched.
         self._groups_by_topic: dict[str, set[str]] = {}
@@ -353,7 +353,7 @@ class ConsumerOffsets:
             self._events.publish(OffsetsReset(group, topic))
 
     def _restore_reset(self, key: str, offset: int | None) -> None:
-        """Nobody pulls yet who would have to be told."""
+        """No client pulls yet that would have to learn of it."""
         topic, group, queue_id = _split_queue(key)
         if offset is None:
             self.take_reset(group, topic, queue_id)

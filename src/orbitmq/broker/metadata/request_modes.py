@@ -26,7 +26,7 @@ class RequestModes:
         )
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
-        """What was set, ``None``: nothing."""
+        """The mode that was set, ``None``: there is none."""
         return self._modes.get(topic, {}).get(group)
 
     def put(self, mode: SetMessageRequestModeRequestBody) -> None:

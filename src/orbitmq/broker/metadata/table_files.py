@@ -249,7 +249,7 @@ class Persistence:
         """
         async with self._folding:
             files = [stored for stored in self._stored.values() if stored.stale]
-            # What comes first is then in its file already, and need not go through the journal.
+            # Tables that must be written first are in their files then, and need not go through the journal.
             files.sort(key=lambda stored: len(self._earlier(stored)))
             async with self._writing:
                 numbers = self._journal.rotate()

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
 REVIVE_TAGS = MessageFilter(tags_code(tag) for tag in (CHECK_POINT, ACK, BATCH_ACK))
-# So much before its messages come again a check point is due (PopAckConstants.ackTimeInterval).
+# How long before its messages come again a check point is due (PopAckConstants.ackTimeInterval).
 CHECK_POINT_AHEAD_MS = 1000
 # How many records are read, or written, in one turn of the event loop.
 RECORDS_PER_TURN = 128
@@ -126,7 +126,7 @@ class CheckPoints:
         marks = self._state.marks()
         if not any(marks):
             return True
-        # A table without a file is as old as the folder: it began with an empty log, or was told.
+        # A table without a file is as new as the folder: the log was empty, or another broker sent the table.
         known = self._state.known_marks or [0] * len(marks)
         if len(known) != len(marks):
             return False
@@ -197,7 +197,7 @@ class CheckPoints:
         self._next[queue_id] = end
 
     def _saved(self, event: TableSaved) -> None:
-        """What was read counts as read when the table that has it is on disk."""
+        """A check point counts as read when the table with its delivery is on disk."""
         if event.table == POPS and MARKS in event.keys and self._reads:
             self._commit()
 

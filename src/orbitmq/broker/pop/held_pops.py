@@ -16,7 +16,7 @@ Place: TypeAlias = tuple[str, str, int]
 
 
 class Looked(Enum):
-    """What came of a look of a waiting pop."""
+    """The outcome of a look of a waiting pop."""
 
     WAITS = auto()
     ANSWERED = auto()
@@ -138,7 +138,7 @@ class HeldPops(Waiting[Place, Waiter]):
                 self.wake(place)
 
     def wake_topic(self, topic: str) -> None:
-        """Let everyone look who waits for this topic: it changed, or a group was moved."""
+        """Let all pops that wait for this topic look: it changed, or a group was moved."""
         self._watched = {watched for watched in self._watched if watched[0] != topic}
         for place in list(self._topics.get(topic, ())):
             self.wake(place)
@@ -146,7 +146,7 @@ class HeldPops(Waiting[Place, Waiter]):
             self._watch_all(topic, queues)
 
     def release(self, topic: str, group: str) -> None:
-        """Answer everyone of a group who waits for this topic: it is to be pulled from now on."""
+        """Answer all pops of a group that wait for this topic: the group pulls from now on."""
         for place in [place for place in self.keys() if place[:2] == (topic, group)]:
             for held in self.at(place):
                 self.expire(held)

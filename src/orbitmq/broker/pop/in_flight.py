@@ -27,7 +27,7 @@ def queue_key(topic: str, group: str, queue_id: int) -> str:
 
 
 class Delivery:
-    """What one pop took from one queue and is still in flight. Times are milliseconds since the epoch.
+    """The messages that one pop took from one queue and are still in flight. Times are ms since the epoch.
 
     Attributes:
         start: the queue offset at which the pop began to read, part of its receipts.
@@ -170,7 +170,7 @@ class InFlight:
 
     @property
     def queues(self) -> Mapping[tuple[str, str, int], PopQueue]:
-        """Those that groups have popped, by topic, group and queue id; not a copy."""
+        """The queues that groups have popped, by topic, group and queue id; not a copy."""
         return self._queues
 
     def __iter__(self) -> Iterator[PopQueue]:
@@ -348,7 +348,7 @@ class InFlight:
     def move(self, queue: PopQueue, offset: int) -> None:
         """The group was moved: it pops from ``offset`` on, messages from there on are in flight no more."""
         before, queue.next = queue.next, offset
-        # Known first: who hears of no more than this deals a message out twice, and leaves none out.
+        # Sent first: a broker that gets only this deals a message out twice, and leaves none out.
         self._tell(queue)
         for delivery in list(queue.deliveries.values()) if offset < before else ():
             self.remove(queue, delivery, {each for each in delivery.left if each >= offset})

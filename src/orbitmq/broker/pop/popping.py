@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES = 32
 ANY_QUEUE = -1
-# Of the queues that hold nothing for a filter so many stretches are looked through in one pop.
+# How many stretches without a match one pop looks through.
 EMPTY_STRETCHES = 16
 _FROM_OLDEST = 0
 _SIZE = struct.Struct(">i")
@@ -97,7 +97,7 @@ class Popped:
 
 
 class Sources:
-    """Of which topics a group gets messages when it pops a topic: its retry topics are part of it."""
+    """The topics that a pop reads: the topic and the group's retry topics of it."""
 
     def __init__(self, config: BrokerConfig, topics: TopicConfigs) -> None:
         self._config = config
@@ -116,7 +116,7 @@ class Sources:
         return [pop_info.retry_topic(topic, group, kind) for kind in kinds]
 
     def retry_topics(self, topic: str, group: str) -> Iterator[TopicConfig]:
-        """Those that exist."""
+        """The retry topics that exist."""
         for name in self.retry_names(topic, group):
             found = self._topics.get(name)
             if found is not None:
@@ -286,7 +286,7 @@ class Popping:
             queue, start, offsets, result.next_offset, now_ms=now_ms, invisible_ms=request.invisible_ms
         )
         for offset in sorted(set(offsets).difference(fit)) if len(fit) < len(offsets) else ():
-            # Nobody has it, so it is due: what gives messages up finds that nobody can get it.
+            # No client has the message, so it is due: the reviver finds that no client can get it.
             self._in_flight.change(queue, (start, now_ms), offset, now_ms=now_ms, invisible_ms=0)
         if not fit:
             popped.rest += max(0, high - result.next_offset)

@@ -55,7 +55,7 @@ MAX_UNSETTLED = 10_000
 SETTLE_MS = 200
 # A delivery that cannot leave for now is tried again after this time.
 RETRY_AFTER_MS = 1000
-# One whose message is refused itself: after these, the last one again and again (behaviour PE-06).
+# Pauses after a message itself is refused; the last one repeats (behaviour PE-06).
 REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 AFTER_ERROR_SECONDS = 10.0
 # How many messages left by a group that pulls now are redelivered in a row.
@@ -367,7 +367,7 @@ class PopRevive(Component):
         return copied(record, properties, topic, 0, encoded=encoded, reconsume_times=again), properties
 
     def _settle(self) -> None:
-        """What is stored is in flight no more."""
+        """Stored redeliveries are in flight no more."""
         while self._unsettled and self._unsettled[0].handed.stored:
             leaving = self._unsettled.popleft()
             self._refused.pop(leaving.delivery.key, None)

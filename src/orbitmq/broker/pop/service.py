@@ -27,7 +27,7 @@ class PopClient(Protocol):
         ...
 
     def answer(self, popped: Popped) -> None:
-        """Messages came, or the time is over."""
+        """Give the answer: messages came, or the time is over."""
         ...
 
     def refuse(self, error: RemotingError) -> None:

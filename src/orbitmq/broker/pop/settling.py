@@ -1,4 +1,4 @@
-"""What becomes of popped messages: done, or invisible for longer.
+"""Acknowledging popped messages, or keeping them invisible for longer.
 
 RocketMQ's AckMessageProcessor and ChangeInvisibleTimeProcessor.
 """
@@ -322,7 +322,7 @@ class Settling:
         invisible_ms: int,
         offsets: Sequence[int],
     ) -> set[int]:
-        """Those of the messages that were in flight."""
+        """The offsets that were in flight, of those given."""
         queue = self._in_flight.find(topic, group, queue_id)
         config = self._config
         was_full = queue is not None and queue.in_flight > config.pop_in_flight_threshold

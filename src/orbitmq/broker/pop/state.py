@@ -46,7 +46,7 @@ class PopState:
         self.wake = asyncio.Event()
         self.marks = marks
         self.known_marks: list[int] | None = None
-        # In this order: who hears only the beginning knows no position without what is in flight below it.
+        # In this order: a broker that gets only the first ones has no position without its deliveries.
         feed.register(
             POP_DELIVERIES,
             FedTable(

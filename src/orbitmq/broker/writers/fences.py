@@ -43,7 +43,7 @@ class Epoch(NamedTuple):
 
 @dataclass(slots=True)
 class Fence:
-    """What may still write under one name: this run from these turns on, and later runs."""
+    """The attempts that may still write under one name: this run from these turns on, and later runs."""
 
     run: int
     turns: dict[int, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Writers(Component):
         )
 
     def bind(self, connection: ServerConnection, writer: str, epoch: Epoch) -> None:
-        """What comes on this connection is of this attempt, until it closes.
+        """Bind a connection to an attempt until it closes.
 
         Raises:
             RemotingError: ILLEGAL_OPERATION, the attempt was ended; INVALID_PARAMETER, the name is too long.
@@ -130,7 +130,7 @@ class Writers(Component):
         self._check_role()  # otherwise the present master may not know the fence
 
     def connection_closed(self, connection: ServerConnection) -> None:
-        """It binds nobody any more."""
+        """The connection closed: its binding ends."""
         self._bound.pop(connection, None)
 
     def _check_role(self) -> None:

@@ -35,7 +35,7 @@ class LateConsent:
         self._silent = silent
 
     async def ask(self) -> bool:
-        """Whether all are idle now, and gave what they delivered last."""
+        """Whether all members are idle now, and their last deliveries are known here."""
         for broker_id, address in (self._silent or {}).items():
             try:
                 if not await self._is_idle(address):

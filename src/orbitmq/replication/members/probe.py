@@ -34,7 +34,7 @@ async def refusing(client: RemotingClient, addresses: Sequence[str]) -> list[str
 
 
 class Probe:
-    """Looks at the ports of a lost master, and of who stood in for it.
+    """Looks at the ports of a lost master and of the slaves that acted for it.
 
     What a port showed counts for ``PERIOD_S``, and not when a leader is heard of meanwhile: a master that
     refused connections may have come back since (behaviour MB-13).

@@ -155,9 +155,9 @@ class ReplicatedLocks(Component):
     async def _granted_by_most(
         self, request: LockBatchRequestBody, held: Sequence[MessageQueue]
     ) -> list[MessageQueue]:
-        """The queues that more than half of all replicas grant, of those that this one does (LK-05).
+        """The queues that this broker and more than half of all replicas grant (LK-05).
 
-        Of the others a lock that the client had lives on; one that it would have got is given back.
+        A lock that the client had and that is not granted now lives on; a new one is given back.
         """
         granted = Counter(held)
         members = list((await self._members()).values())

@@ -1,6 +1,6 @@
-"""What a broker makes of its members: who leads, whom it follows, and what it does next.
+"""Decides from what is known of the members who leads, whom this broker follows, and what it does next.
 
-Pure: what name servers said goes in with its time, a decision comes out. The component in ``membership`` asks
+Pure: answers of name servers go in with their times, decisions come out. The component in ``membership`` asks
 and acts. Broker ids are real ones here, never a slave's id rewritten to 0 (behaviour NR-10).
 """
 
