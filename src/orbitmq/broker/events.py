@@ -78,7 +78,7 @@ class ResetHeard:
 
 @dataclass(frozen=True, slots=True)
 class UntoldChanged:
-    """A slave lacks something that its master has changed, or has all again."""
+    """A slave began to lack changes of its master, or has all of them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class LogCut:
 
 @dataclass(frozen=True, slots=True)
 class TablesTold:
-    """Another broker of this make has told all that its tables hold, and they are made here.
+    """All tables of another broker of OrbitMQ were received and applied here.
 
     Attributes:
         all_locks: no queue lock that a client counts on is missing in them.

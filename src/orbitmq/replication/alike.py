@@ -52,7 +52,7 @@ class Comparison:
         text = ", ".join(different)
         if text == self.told.get(address, ""):
             return
-        # A peer chooses its address.
+        # A peer may give any address, so their number is limited.
         if len(self.told) >= MAX_TOLD:
             self.told.clear()
         self.told[address] = text

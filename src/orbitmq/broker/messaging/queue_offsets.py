@@ -89,7 +89,7 @@ class QueueOffsets:
         return True
 
     def made_at(self, topic: str) -> str | None:
-        """The creation time of a topic, by which it differs from a deleted one; ``None``: none was deleted."""
+        """When a topic was made, by which it differs from a deleted one; ``None``: none was deleted."""
         config = self._topics.get(topic)
         return None if config is None or config.made_at is None else str(config.made_at)
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 # How long an acknowledgement that nobody waits for is kept, so that one goes for many pieces.
 ACK_SECONDS = 0.01
-# A returning master, which has not taken over the tables of who acted for it, nor the end of its log.
+# A returning master that has not taken over the tables and the log's end of the acting master yet.
 _CATCHING_UP = Role.PRE_ONLINE.value
 
 

@@ -171,7 +171,7 @@ class MemberViews:
     def stand_ins(self, now_s: float) -> list[str]:
         """Where slaves with a lower id were, when one of them may still act though enough show none.
 
-        That the master is gone, or has handed over, says nothing of who stood in for it since.
+        A slave may have acted since the master was lost or handed over.
         """
         fresh = self._fresh(now_s)
         since = self._enough([s.no_stand_in_s for s in fresh if s.no_stand_in_s is not None])

@@ -80,7 +80,7 @@ class Inbox:
             self._keys = {}
         behind = 0
         for entry in frame.entries:
-            # What was asked for counts as it is: whoever asks has caught up with the log before.
+            # Tables that were asked for are applied at once: the broker that asks has copied the log before.
             behind = 0 if frame.asked else entry.log_offset
             if self._keys is not None:
                 self._keys.setdefault(entry.table, set()).add(entry.key)
