@@ -11,7 +11,7 @@ from orbitmq.broker.role import Role
 from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.membership import YIELD_S, Membership
 from orbitmq.replication.members.probe import PERIOD_S, Probe
-from orbitmq.replication.members.view import Port, MemberViews
+from orbitmq.replication.members.view import MemberViews, Port
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.replication.members.fence import Timing
-from orbitmq.replication.members.heir import LONGEST_HOLD_S, LockSuccessor, LockCompleteness, LockGrantor, hold_s
+from orbitmq.replication.members.heir import (
+    LONGEST_HOLD_S,
+    LockCompleteness,
+    LockGrantor,
+    LockSuccessor,
+    hold_s,
+)
 from orbitmq.replication.members.questions import MAX_QUESTIONS
 
 TERMS = Timing(timeout_s=4.0, look_s=1.0)

@@ -15,7 +15,7 @@ from orbitmq.replication.members.lease import (
     read_question,
 )
 from orbitmq.replication.members.questions import MAX_QUESTIONS
-from orbitmq.replication.members.view import Move, Port, MemberViews, Situation, decide
+from orbitmq.replication.members.view import MemberViews, Move, Port, Situation, decide
 
 TERMS = Timing(timeout_s=4.0, look_s=1.0)
 ROLE_AFTER = {

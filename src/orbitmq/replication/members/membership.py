@@ -24,7 +24,7 @@ from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.probe import Probe
 from orbitmq.replication.members.rivals import DuplicateIds
 from orbitmq.replication.members.surroundings import OwnState, Surroundings
-from orbitmq.replication.members.view import Decision, Move, MemberViews, Situation, decide
+from orbitmq.replication.members.view import Decision, MemberViews, Move, Situation, decide
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 

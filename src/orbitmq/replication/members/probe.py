@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from orbitmq.replication.members.view import Port, MemberViews
+from orbitmq.replication.members.view import MemberViews, Port
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError

@@ -19,7 +19,14 @@ from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.members.fence import Timing
-from orbitmq.replication.members.heir import TRUSTED_S, LockSuccessor, Heir, LockCompleteness, LockGrantor, hold_s
+from orbitmq.replication.members.heir import (
+    TRUSTED_S,
+    Heir,
+    LockCompleteness,
+    LockGrantor,
+    LockSuccessor,
+    hold_s,
+)
 from orbitmq.replication.members.probe import refuses
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
