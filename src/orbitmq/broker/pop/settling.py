@@ -244,13 +244,13 @@ class Settling:
             until = self._orders.blocked_until(*place, None, self._clock.now_ms())
             extended = self._orders.extend(*place, taken.pop_time_ms, due_ms)
             if extended and until is not None and due_ms < until:
-                self.freed(*place)  # who waits for the queue looks at it earlier
+                self._freed(*place)  # who waits for the queue looks at it earlier
         else:
             queue = self._in_flight.find(*place)
             receipt = (taken.start, taken.pop_time_ms)
             extended = queue is not None and self._in_flight.extend(queue, receipt, due_ms=due_ms)
         if extended:
-            self.save_soon()
+            self._save_soon()
         return extended
 
     def give_up(self, settled: Settled, reason: str, client_id: str) -> Awaitable[None] | None:
