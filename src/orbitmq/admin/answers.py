@@ -1,4 +1,4 @@
-"""The answers of several servers, also when one of them does not answer."""
+"""Answers of several servers to one question, with the servers that did not answer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LeftOut:
     Attributes:
         name: the broker's name, or "name server".
         address: ``host:port``.
-        reason: what happened instead, in words.
-        error: the same for programs.
+        reason: why there is no answer, in words.
+        error: the exception that was raised instead.
     """
 
     name: str
@@ -35,9 +35,10 @@ class LeftOut:
 
     @property
     def uncertain(self) -> bool:
-        """Whether a change may be made there all the same.
+        """Whether the server may have made a change, or will make it, although it did not confirm it.
 
-        Only the answer is missing; or a broker made a change that its disk refused, which it tries again.
+        The request was sent and the answer is missing; or the broker could not write the change to its disk,
+        and tries that again.
         """
         if isinstance(self.error, BrokerError):
             return self.error.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -49,10 +50,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Partial(Generic[FoundT]):
-    """What the servers that answered have, and which servers are left out.
+    """The result of the servers that answered, and the servers that are missing in it.
 
     Attributes:
-        found: the result, of the servers that answered.
+        found: the result of the servers that answered.
         left_out: the servers that refused or did not answer in time; empty: the result is whole.
     """
 
@@ -90,29 +91,30 @@ class Answers(Generic[T]):
     """The answers to one question that several brokers were asked.
 
     Attributes:
-        asked: how many.
-        told: who answered what. Those that answered that they have nothing of it may be missing.
-        left_out: who did not answer, or refused.
+        asked: the number of brokers that were asked.
+        pairs: brokers with their answers. One whose answer is that it has nothing of it may be missing.
+        left_out: the brokers that did not answer, or refused.
     """
 
     asked: int
-    told: Sequence[tuple[BrokerInfo, T]]
+    pairs: Sequence[tuple[BrokerInfo, T]]
     left_out: Sequence[LeftOut]
 
     @property
     def names(self) -> list[str]:
         """Names of the brokers that answered."""
-        return [broker.name for broker, _ in self.told]
+        return [broker.name for broker, _ in self.pairs]
 
     def beside(self, left_out: Sequence[LeftOut]) -> Answers[T]:
-        """The same, where others were left out before."""
-        return Answers(self.asked + len(left_out), self.told, [*left_out, *self.left_out])
+        """These answers, with further brokers that were left out by an earlier question."""
+        return Answers(self.asked + len(left_out), self.pairs, [*left_out, *self.left_out])
 
     def partial(self, found: R, text: str = NOT_ALL) -> Partial[R]:
-        """``found``, which was made of these answers; ``text`` begins the error of :meth:`Partial.whole`.
+        """A :class:`Partial` with ``found``, the result of these answers. ``text`` begins the error of
+        ``whole()``.
 
         Raises:
-            BrokerError, TransportError, WireError: nobody answered; of the first broker.
+            BrokerError, TransportError, WireError: no broker answered; the error of the first one.
         """
         if self.left_out and len(self.left_out) == self.asked:
             raise self.left_out[0].error
@@ -120,7 +122,7 @@ class Answers(Generic[T]):
 
 
 def left_out(name: str, address: str, error: OrbitError, timeout_ms: int) -> LeftOut:
-    """The server that failed so; ``timeout_ms`` is how long it had."""
+    """The server with its failure, in words. ``timeout_ms``: the time-out of the request."""
     if isinstance(error, RequestTimeoutError):
         reason = f"no answer in {timeout_ms / 1000:g} s"
     elif isinstance(error, BrokerError):

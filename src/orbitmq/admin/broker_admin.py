@@ -1,4 +1,4 @@
-"""Operations on brokers: which there are, their state, their settings."""
+"""Operations on brokers: their list, their state, their settings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.asking import Asking
 from orbitmq.admin.brokers import states
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.model import BrokerInfo, BrokerState
 from orbitmq.errors import BrokerError
 from orbitmq.settings import properties_text
@@ -20,10 +20,10 @@ from orbitmq.wire.errors import WireError
 
 @checks_arguments
 class BrokerAdmin:
-    """Operations on brokers; ``Admin.brokers`` is one."""
+    """Operations on brokers, as ``Admin.brokers``."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
 
     async def list(self) -> Sequence[BrokerInfo]:
         """Every live broker, by cluster, name and id.
@@ -31,7 +31,7 @@ class BrokerAdmin:
         Raises:
             NameServerError: no name server answers.
         """
-        return await self._asking.brokers()
+        return await self._cluster.brokers()
 
     async def states(self) -> Sequence[BrokerState]:
         """The role, the log and the lag of every live broker, in the order of :meth:`list`. A broker that
@@ -41,23 +41,23 @@ class BrokerAdmin:
             NameServerError: no name server answers.
         """
 
-        async def told(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
+        async def status(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
             try:
                 request = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
-                answer = await self._asking.ask(broker.address, request)
+                answer = await self._cluster.ask(broker.address, request)
                 return broker, KVTable.decode(answer.body).table
             except (BrokerError, TransportError, WireError) as error:
                 return broker, str(error)
 
-        return states(await asyncio.gather(*map(told, await self._asking.brokers())))
+        return states(await asyncio.gather(*map(status, await self._cluster.brokers())))
 
     async def without_master(self, *, cluster: str | None = None) -> Sequence[str]:
-        """Names of which slaves are online and no master: what is made at the masters is not made there.
+        """Names of broker groups whose slaves are online and whose master is not: changes are not made there.
 
         Raises:
             NameServerError: no name server answers, or it knows no broker.
         """
-        return [broker.name for broker in await self._asking.leaders(cluster) if not broker.is_master]
+        return [broker.name for broker in await self._cluster.leaders(cluster) if not broker.is_master]
 
     async def settings(self, address: str) -> dict[str, str]:
         """Settings of the broker at ``address`` by RocketMQ's keys.
@@ -65,7 +65,7 @@ class BrokerAdmin:
         Raises:
             BrokerError, TransportError: it refuses, or cannot be reached.
         """
-        answer = await self._asking.ask(address, Command(RequestCode.GET_BROKER_CONFIG))
+        answer = await self._cluster.ask(address, Command(RequestCode.GET_BROKER_CONFIG))
         return dict(properties_text.parse(answer.body.decode()))
 
     async def change_settings(self, address: str, settings: Mapping[str, str]) -> None:
@@ -75,4 +75,4 @@ class BrokerAdmin:
             BrokerError, TransportError: it refuses (the remark names the key), or cannot be reached.
         """
         body = properties_text.render(settings).encode()
-        await self._asking.ask(address, Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))
+        await self._cluster.ask(address, Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))

@@ -1,4 +1,4 @@
-"""The state of each broker from the status that all brokers give: roles, logs, followers. Pure."""
+"""Roles, logs and lags of brokers, computed from the brokerStatus of each. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.admin.model import BrokerInfo, BrokerState
 from orbitmq.message.numbers import whole_number
 from orbitmq.transport.address import parse_address
 
-Told = Mapping[str, str]
+Status = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class _Follower:
     silent: float | None
 
 
-def states(told: Sequence[tuple[BrokerInfo, Told | str]]) -> list[BrokerState]:
-    """The state of each broker from what all told: their brokerStatus, or why there is none."""
-    alone = [_alone(broker, answer) for broker, answer in told]
+def states(answers: Sequence[tuple[BrokerInfo, Status | str]]) -> list[BrokerState]:
+    """The state of each broker. An answer is its brokerStatus, or the reason why there is none."""
+    alone = [_alone(broker, answer) for broker, answer in answers]
     followers = {
         (broker.cluster, broker.name): _followers(answer)
-        for broker, answer in told
+        for broker, answer in answers
         if not isinstance(answer, str) and answer.get("brokerActive") == "true"
     }
     return [
@@ -36,16 +36,16 @@ def states(told: Sequence[tuple[BrokerInfo, Told | str]]) -> list[BrokerState]:
     ]
 
 
-def _alone(broker: BrokerInfo, told: Told | str) -> BrokerState:
+def _alone(broker: BrokerInfo, status: Status | str) -> BrokerState:
     role = "master" if broker.is_master else "slave"
-    if isinstance(told, str):
-        return BrokerState(broker, role, problem=told)
+    if isinstance(status, str):
+        return BrokerState(broker, role, problem=status)
     return BrokerState(
         broker,
-        told.get("brokerRoleNow", role),
-        log_end=_number(told.get("commitLogMaxOffset")),
-        special_services={"true": True, "false": False}.get(told.get("brokerActive", "")),
-        epoch=_number(told.get("brokerTerm")),
+        status.get("brokerRoleNow", role),
+        log_end=_number(status.get("commitLogMaxOffset")),
+        special_services={"true": True, "false": False}.get(status.get("brokerActive", "")),
+        epoch=_number(status.get("brokerTerm")),
     )
 
 
@@ -76,9 +76,9 @@ def _beside(
     return replace(state, lag_bytes=max(ends) - state.log_end)
 
 
-def _followers(told: Told) -> dict[str, _Follower]:
+def _followers(status: Status) -> dict[str, _Follower]:
     try:
-        table: Any = msgspec.json.decode(told.get("followers", "{}"))
+        table: Any = msgspec.json.decode(status.get("followers", "{}"))
         return {
             str(key): _Follower(
                 int(each["behindBytes"]),

@@ -1,12 +1,12 @@
-"""The operations library: what an operator wants to know of a cluster, or to change in it."""
+"""``Admin``: looks at a cluster and changes it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orbitmq.admin.asking import Asking
 from orbitmq.admin.broker_admin import BrokerAdmin
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.dead_letters import DeadLetterAdmin
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.messages import MessageAdmin
@@ -57,7 +57,7 @@ class Admin:
         topics: topics, their routes and offsets.
         groups: consumer groups: members, lag, reset, clone.
         messages: stored messages by id and key, and their traces.
-        dead_letters: how many there are, and sending them again.
+        dead_letters: counts dead letters and sends them again.
         timers: messages that wait for their time.
 
     Example::
@@ -86,13 +86,13 @@ class Admin:
             raise ValidationError("no name server is given; expected host:port;host:port")
         self._client = RemotingClient(used)
         self._name_servers = NameServers(self._client, source)
-        asking = Asking(self._client, self._name_servers, milliseconds(settings.timeout))
-        self.brokers = BrokerAdmin(asking)
-        self.topics = TopicAdmin(asking)
-        self.groups = GroupAdmin(asking)
-        self.messages = MessageAdmin(asking)
-        self.dead_letters = DeadLetterAdmin(asking)
-        self.timers = TimerAdmin(asking, self.messages.by_unique_id, used.clock.now_ms)
+        cluster = ClusterClient(self._client, self._name_servers, milliseconds(settings.timeout))
+        self.brokers = BrokerAdmin(cluster)
+        self.topics = TopicAdmin(cluster)
+        self.groups = GroupAdmin(cluster)
+        self.messages = MessageAdmin(cluster)
+        self.dead_letters = DeadLetterAdmin(cluster)
+        self.timers = TimerAdmin(cluster, self.messages.by_unique_id, used.clock.now_ms)
 
     async def __aenter__(self) -> Admin:
         return self

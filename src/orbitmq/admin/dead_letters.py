@@ -1,4 +1,4 @@
-"""Dead letters: how many there are, and sending them again."""
+"""Counting dead letters, and sending them again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orbitmq.admin.answers import Answers, Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.asking import NOT_DONE, Asking, no_master
+from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, no_master
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant, instant_ms
 from orbitmq.errors import BrokerError
@@ -35,7 +35,7 @@ class DeadLetters:
     Attributes:
         count: how many are stored.
         newest: when the last one became a dead letter; ``None`` when there is none.
-        brokers: how many each broker has.
+        brokers: the number at each broker.
     """
 
     group: str
@@ -46,17 +46,17 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class RedriveJob:
-    """Sending the dead letters of a group again, at one broker.
+    """The job of one broker that sends the dead letters of a group again.
 
     Attributes:
         remaining: dead letters that it has not looked at yet.
-        sent: sent again; with ``dry_run`` those that would be.
+        sent: dead letters that were sent again; with ``dry_run`` those that would be.
         too_often, without_topic, too_large, passed_over: dead letters left because they were sent again
             ``max_redrives`` times; because their topic is not there; because their properties have no room
             for the mark; because of the filter, or because an earlier redrive has sent them.
-        missing_topic: the last topic that was not there.
-        complete: with ``dry_run``: whether all were counted in time.
-        problem: why it waits or has failed.
+        missing_topic: the last topic that did not exist.
+        complete: with ``dry_run``: whether all dead letters were counted in time.
+        problem: why the job waits or has failed.
     """
 
     group: str
@@ -78,13 +78,13 @@ class RedriveJob:
 
 @checks_arguments
 class DeadLetterAdmin:
-    """Operations on dead letters, in all clusters: at each master, or who has the copy of a lost one.
+    """Operations on dead letters, in all clusters: at each master, or at the slave of a lost one.
 
     Sending again needs OrbitMQ's brokers.
     """
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
 
     async def list(self) -> Partial[Sequence[DeadLetters]]:
         """The groups that have dead letters.
@@ -93,8 +93,8 @@ class DeadLetterAdmin:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        topics = await self._asking.name_servers.ask(
-            lambda: command, TopicList.decode, self._asking.timeout_ms
+        topics = await self._cluster.name_servers.ask(
+            lambda: command, TopicList.decode, self._cluster.timeout_ms
         )
         names = [
             topic.removeprefix(DLQ_PREFIX)
@@ -105,25 +105,25 @@ class DeadLetterAdmin:
         async def look(broker: BrokerInfo) -> Sequence[_Ends]:
             return [await self._ends(broker, name) for name in names]
 
-        answers = await self._asking.at_each(await self._asking.leaders(), look)
+        answers = await self._cluster.at_each(await self._cluster.leaders(), look)
         found = [
-            _sum(name, {broker.name: ends[number] for broker, ends in answers.told})
+            _sum(name, {broker.name: ends[number] for broker, ends in answers.pairs})
             for number, name in enumerate(names)
         ]
         return answers.partial([one for one in found if one.count])
 
     async def show(self, group: str) -> Partial[DeadLetters]:
-        """How many dead letters a group has; errors as :meth:`list`."""
-        answers = await self._stats(group, await self._asking.leaders())
-        return answers.partial(_sum(group, {broker.name: ends for broker, ends in answers.told}))
+        """The number of dead letters of a group; errors as :meth:`list`."""
+        answers = await self._stats(group, await self._cluster.leaders())
+        return answers.partial(_sum(group, {broker.name: ends for broker, ends in answers.pairs}))
 
     async def _stats(self, group: str, brokers: Sequence[BrokerInfo]) -> Answers[_Ends]:
-        return await self._asking.at_each(brokers, lambda broker: self._ends(broker, group))
+        return await self._cluster.at_each(brokers, lambda broker: self._ends(broker, group))
 
     async def _ends(self, broker: BrokerInfo, group: str) -> _Ends:
-        """Of the queues of a group's dead letters; none when the broker has none."""
+        """The ends of the queues with a group's dead letters at one broker."""
         request = headers.GetTopicStatsInfoRequest(topic=dead_letter_topic(group)).command()
-        answer = await self._asking.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
+        answer = await self._cluster.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
         return () if answer is None else tuple(TopicStatsTable.decode(answer.body).offset_table.values())
 
     async def redrive(
@@ -142,35 +142,35 @@ class DeadLetterAdmin:
     ) -> Sequence[RedriveJob]:
         """Send the dead letters of a group again: a job at each broker that has some.
 
-        Those that an earlier redrive has sent are passed over. The brokers keep their jobs, also through a
-        restart; see :meth:`redrives`. The dead letters of a broker whose master is missing stay, and are in
-        the result as a job that has failed.
+        Dead letters that an earlier redrive has sent are skipped. The brokers run the jobs by themselves and
+        go on with them after a restart; see :meth:`redrives`. A broker group without a master sends nothing:
+        its job is in the result as failed.
 
         Args:
-            to_topic: where to, ``None``: each to the topic it came from.
-            sql: only those that this SQL92 expression matches.
-            begin, end: only those that became dead letters in this time.
+            to_topic: the topic to send to; ``None``: the topic that each dead letter came from.
+            sql: send only dead letters that this SQL92 expression matches.
+            begin, end: send only messages that became dead letters in this time.
             rate: messages a second, shared by the brokers; ``None``: as fast as it goes.
-            limit: at most so many of each broker, ``None``: all.
-            max_redrives: one that was sent again so often stays.
-            dry_run: only count.
-            only: by broker name, queue offsets of the dead letters to choose from, as pairs of first and
-                behind last, in order; a broker that is not named sends none. ``None``: all of all brokers.
+            limit: most dead letters of each broker; ``None``: all.
+            max_redrives: a dead letter that was sent again so many times stays.
+            dry_run: count the dead letters, send nothing.
+            only: by broker name, the queue offsets of the dead letters to send, as ranges (first, last + 1)
+                in order; a broker that is not named sends none. ``None``: all of all brokers.
 
         Raises:
-            ValidationError: a time without zone.
+            ValidationError: a time has no zone.
             BrokerError: the group has no dead letters (code 17).
             IncompleteError: a broker refuses or does not answer; the jobs of the others run and are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        leaders = await self._asking.leaders()
+        leaders = await self._cluster.leaders()
         request = RedriveRequest(
             group, to_topic, sql, _time_ms("begin", begin), _time_ms("end", end), rate, limit, max_redrives,
             dry_run,
         )  # fmt: skip
         chosen = [broker for broker in leaders if only is None or only.get(broker.name)]
         stats = await self._stats(group, chosen)
-        counts = {broker: sum(one.max_offset - one.min_offset for one in ends) for broker, ends in stats.told}
+        counts = {broker: sum(one.max_offset - one.min_offset for one in ends) for broker, ends in stats.pairs}
         holders = [broker for broker, count in counts.items() if count]
         if not holders:
             stats.partial(None, f"no broker that answers has dead letters of group {group}").whole()
@@ -187,27 +187,27 @@ class DeadLetterAdmin:
             if not broker.is_master:
                 return _job(_left(own, broker.name, counts[broker]))
             command = headers.StartRedriveRequest().command(own.encode())
-            return _job(Redrive.decode((await self._asking.ask(broker.address, command)).body))
+            return _job(Redrive.decode((await self._cluster.ask(broker.address, command)).body))
 
-        begun = await self._asking.at_each(holders, begin_job)
-        return begun.beside(stats.left_out).partial([job for _, job in begun.told], NOT_DONE).whole()
+        begun = await self._cluster.at_each(holders, begin_job)
+        return begun.beside(stats.left_out).partial([job for _, job in begun.pairs], NOT_DONE).whole()
 
     async def redrives(self, group: str | None = None) -> Partial[Sequence[RedriveJob]]:
-        """The last job of each group, or of one, at each broker; Apache's brokers have none.
+        """The last job of each group, or of one group, at each broker. Apache's brokers have no such jobs.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         answers = await self._jobs(group)
-        return answers.partial([job for _, jobs in answers.told for job in jobs])
+        return answers.partial([job for _, jobs in answers.pairs for job in jobs])
 
     async def _jobs(self, group: str | None) -> Answers[Sequence[RedriveJob]]:
         def read(_: BrokerInfo, answer: Command) -> Sequence[RedriveJob]:
             jobs = Redrive.decode_list(answer.body)
             return [_job(job) for job in jobs if group in (None, job.request.group)]
 
-        return await self._asking.ask_all(
-            await self._asking.leaders(),
+        return await self._cluster.ask_all(
+            await self._cluster.leaders(),
             headers.ListRedrivesRequest().command(),
             read,
             without=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -225,7 +225,7 @@ class DeadLetterAdmin:
         """End a group's jobs. What they have sent stays sent; the next redrive goes on with the rest.
 
         Raises:
-            BrokerError: none is under way (code 22).
+            BrokerError: no job of the group is under way (code 22).
             IncompleteError: a broker refuses or does not answer; the changed jobs of the others are in it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
@@ -233,18 +233,18 @@ class DeadLetterAdmin:
 
     async def _change(self, group: str, action: RedriveAction) -> Sequence[RedriveJob]:
         found = await self._jobs(group)
-        chosen = [broker for broker, jobs in found.told if any(job.ended is None for job in jobs)]
+        chosen = [broker for broker, jobs in found.pairs if any(job.ended is None for job in jobs)]
         if not chosen:
             found.partial(None, f"no broker that answers has a redrive of group {group} under way").whole()
-            brokers = await self._asking.leaders()
+            brokers = await self._cluster.leaders()
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND, f"no redrive of group {group} is under way", brokers[0].address
             )
         command = headers.ChangeRedriveRequest(group=group, action=action.value).command()
-        answers = await self._asking.ask_all(
+        answers = await self._cluster.ask_all(
             chosen, command, lambda _, answer: _job(Redrive.decode(answer.body))
         )
-        done = [job for _, job in answers.told]
+        done = [job for _, job in answers.pairs]
         return answers.beside(found.left_out).partial(done, NOT_DONE).whole()
 
 
@@ -280,7 +280,7 @@ def _job(job: Redrive) -> RedriveJob:
 
 
 def _sum(group: str, ends: Mapping[str, _Ends]) -> DeadLetters:
-    """The dead letters of a group, of the ends of their queues by broker."""
+    """The number of dead letters of a group, from the ends of their queues at each broker."""
     counts = {name: sum(one.max_offset - one.min_offset for one in own) for name, own in ends.items()}
     newest = max((one.last_update_timestamp for own in ends.values() for one in own), default=0)
     brokers = {name: count for name, count in counts.items() if count}
@@ -288,7 +288,7 @@ def _sum(group: str, ends: Mapping[str, _Ends]) -> DeadLetters:
 
 
 def _left(request: RedriveRequest, broker_name: str, count: int) -> Redrive:
-    """The job of dead letters that no broker can send again now."""
+    """A failed job, for a broker group without a master."""
     return Redrive(
         request, State.FAILED, broker_name, end=count, problem=f"{no_master(broker_name)}: these stay"
     )

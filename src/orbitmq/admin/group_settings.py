@@ -1,4 +1,4 @@
-"""Settings of a consumer group, and how they travel."""
+"""Settings of a consumer group, and their form on the wire."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Growing retry delays, in seconds: ``first``, each next one ``factor`` times it, up to ``longest``."""
+    """Growing retry delays: ``first`` seconds, each next one ``factor`` times longer, up to ``longest``."""
 
     first: Duration = 5.0
     longest: Duration = 7200.0
@@ -36,10 +36,10 @@ class GroupSettings:
 
     Attributes:
         consume: whether the group may consume.
-        broadcast: whether it may consume by broadcast.
-        orderly: its members consume in order.
+        broadcast: whether the group may consume by broadcast.
+        orderly: whether the members consume in order.
         max_retries: deliveries after the first before a message becomes a dead letter.
-        retry_queues: queues of its retry topic on each broker.
+        retry_queues: queues of the retry topic on each broker.
         retry_delays: seconds before each retry, or a :class:`Backoff`; ``None``: the brokers' delay levels.
         consume_timeout: how long a handler may take before its message is delivered again; whole minutes, in
             seconds or as a timedelta.
@@ -57,7 +57,7 @@ class GroupSettings:
 
 
 def to_wire(group: str, settings: GroupSettings) -> SubscriptionGroupConfig:
-    """The settings as brokers take them.
+    """The settings in the form that brokers take.
 
     Raises:
         ValidationError: a setting is out of its range.
@@ -104,13 +104,13 @@ def _policy(delays: Sequence[Duration] | Backoff | None) -> GroupRetryPolicy:
 
 
 def from_wire(config: SubscriptionGroupConfig) -> GroupSettings:
-    """The settings that a broker tells."""
+    """The settings in a broker's answer."""
     policy = config.group_retry_policy
     growing, fixed = policy.exponential_retry_policy, policy.customized_retry_policy
     delays: Sequence[Duration] | Backoff | None = None
     if policy.type is GroupRetryPolicyType.EXPONENTIAL:
-        told = growing or ExponentialRetryPolicy()
-        delays = Backoff(told.initial / 1000, told.max / 1000, told.multiplier)
+        growth = growing or ExponentialRetryPolicy()
+        delays = Backoff(growth.initial / 1000, growth.max / 1000, growth.multiplier)
     elif fixed is not None:
         delays = tuple(delay / 1000 for delay in fixed.next)
     return GroupSettings(

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, how far they are, and moving them."""
+"""Consumer groups: their settings, members and lag; resets of their offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.asking import NOT_DONE, Asking
+from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient
 from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant_ms
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 SERVER_SIDE_RESET = "useServerSideResetOffset"
-# Requests under way to one broker at a time, when each topic of a group is asked for.
+# Most requests in flight to one broker when each topic of a group needs one.
 SIDE_BY_SIDE = 16
 
-# Smallest and next offset of queues, and where a group is to go on in them.
+# By queue: its smallest and its next offset; the new offset of a group.
 Ends = Mapping[MessageQueue, tuple[int, int]]
 Targets = Mapping[MessageQueue, int]
-# What one broker tells of a group: its settings, and who is connected.
+# One broker's part of a group: its settings, and its connected members.
 _Told = tuple[GroupSettings | None, ConsumerConnection | None]
 
 
@@ -66,7 +66,7 @@ class Conflict:
     """Two members of a group that want different messages of a topic, so that each loses messages.
 
     Attributes:
-        wanted, other_wanted: their expressions, ``None``: that member does not subscribe to the topic.
+        wanted, other_wanted: their expressions; ``None``: the member does not subscribe to the topic.
     """
 
     topic: str
@@ -84,8 +84,9 @@ class GroupDetails:
         settings: by broker name.
         members: by client id; none: the group is offline.
         subscriptions: by topic.
-        conflicts: members that contradict each other about a topic; OrbitMQ's brokers tell them.
-        conflict_count: how often a member began to contradict another, since the brokers' starts.
+        conflicts: members whose subscriptions to a topic contradict each other, as OrbitMQ's brokers report
+            them.
+        conflict_count: number of conflicts since the brokers started.
         consume_type, message_model: empty when the group is offline.
     """
 
@@ -101,13 +102,13 @@ class GroupDetails:
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """How far a group is behind in one queue.
+    """The lag of a group in one queue.
 
     Attributes:
-        committed: the next message that the group gets, as committed.
-        end: where the next message will be stored.
-        in_flight: handed out and not yet committed.
-        age: for how many seconds the oldest message that is not consumed has been stored; 0: there is none.
+        committed: the committed offset, that of the next message for the group.
+        end: the offset of the next message to be stored.
+        in_flight: messages that members have fetched and not yet committed.
+        age: seconds since the oldest unconsumed message was stored; 0: there is none.
     """
 
     queue: MessageQueue
@@ -140,8 +141,8 @@ class Move:
 class GroupAdmin:
     """Operations on consumer groups, in all clusters: at each master, or who has the copy of a lost one."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
 
     # -- looking -----------------------------------------------------------------------------------------
 
@@ -153,23 +154,23 @@ class GroupAdmin:
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        answers = await self._asking.at_each(await self._asking.leaders(cluster), self._table)
+        answers = await self._cluster.at_each(await self._cluster.leaders(cluster), self._table)
         found: dict[str, list[str]] = {}
-        for broker, configs in answers.told:
+        for broker, configs in answers.pairs:
             for name in configs:
                 if system or not (is_system_group(name) or name in SYSTEM_GROUPS):
                     found.setdefault(name, []).append(broker.name)
         return answers.partial(dict(sorted(found.items())))
 
     async def _table(self, broker: BrokerInfo) -> Mapping[str, SubscriptionGroupConfig]:
-        answer = await self._asking.ask(broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        answer = await self._cluster.ask(broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
 
     async def _settings(self, broker: BrokerInfo, group: str) -> GroupSettings | None:
         """The settings that a broker has of a group; ``None``: it does not know the group."""
         request = headers.GetSubscriptiongroupConfigRequest(group=group).command()
         try:
-            answer = await self._asking.ask_unless(
+            answer = await self._cluster.ask_unless(
                 broker.address, request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
             )
         except BrokerError as error:
@@ -186,47 +187,47 @@ class GroupAdmin:
 
         Raises:
             BrokerError: no broker knows the group (code 26).
-            IncompleteError: no broker that answers knows the group, and another does not answer.
+            IncompleteError: no broker that answers knows the group, and another one does not answer.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        brokers = await self._asking.leaders(cluster)
+        brokers = await self._cluster.leaders(cluster)
         request = headers.GetConsumerConnectionListRequest(consumer_group=group)
 
         async def look(broker: BrokerInfo) -> _Told:
             settings, answer = await asyncio.gather(
                 self._settings(broker, group),
-                self._asking.ask_unless(broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE),
+                self._cluster.ask_unless(broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE),
             )
             return settings, None if answer is None else ConsumerConnection.decode(answer.body)
 
-        answers = await self._asking.at_each(brokers, look)
-        settings = {broker.name: own for broker, (own, _) in answers.told if own is not None}
+        answers = await self._cluster.at_each(brokers, look)
+        settings = {broker.name: own for broker, (own, _) in answers.pairs if own is not None}
         if not settings:
             answers.partial(None, f"no broker that answers has the group {group}").whole()
             raise unknown_group(group, brokers)
-        online = [one for _, (_, one) in answers.told if one is not None]
+        online = [one for _, (_, one) in answers.pairs if one is not None]
         return answers.partial(_details(group, settings, online))
 
     async def lag(self, group: str, *, topic: str | None = None) -> Partial[Sequence[QueueLag]]:
-        """How far a group is behind in every queue that it reads, by topic, broker and queue id.
+        """The lag of a group in every queue that it reads, by topic, broker and queue id.
 
         Raises:
             BrokerError: no broker knows the group.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        brokers = await self._asking.leaders()
+        brokers = await self._cluster.leaders()
         request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "")
 
         async def look(broker: BrokerInfo) -> Sequence[QueueLag]:
-            answer = await self._asking.ask_unless(
+            answer = await self._cluster.ask_unless(
                 broker.address, request.command(), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
             )
             table = {} if answer is None else ConsumeStats.decode(answer.body).offset_table
             waits = await self._waits(broker, group, sorted({queue.topic for queue in table}))
             return [_lag(queue, progress, waits.get(queue, 0)) for queue, progress in table.items()]
 
-        answers = await self._asking.at_each(brokers, look)
-        found = sorted((one for _, lags in answers.told for one in lags), key=lambda one: one.queue)
+        answers = await self._cluster.at_each(brokers, look)
+        found = sorted((one for _, lags in answers.pairs for one in lags), key=lambda one: one.queue)
         if not (found or answers.left_out):
             known = await asyncio.gather(*(self._settings(broker, group) for broker in brokers))
             if not any(known):
@@ -234,13 +235,13 @@ class GroupAdmin:
         return answers.partial(found)
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
-        """Age of the oldest message of each queue that is not consumed, ms; topics are asked side by side."""
+        """Age of the oldest unconsumed message of each queue, in ms; all topics are asked side by side."""
         line = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def spans(topic: str) -> Sequence[QueueTimeSpan]:
             request = headers.QueryConsumeTimeSpanRequest(topic=topic, group=group)
             async with line:
-                answer = await self._asking.ask(broker.address, request.command())
+                answer = await self._cluster.ask(broker.address, request.command())
             return QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set
 
         each = await asyncio.gather(*map(spans, topics))
@@ -259,17 +260,17 @@ class GroupAdmin:
         """Create a consumer group, or replace its settings, on every master of ``cluster`` (default: of all).
 
         Returns:
-            Names of the brokers that have it now.
+            Names of the brokers that have the group now.
 
         Raises:
             ValidationError: a setting is out of its range.
-            IncompleteError: some have it now, another refuses or does not answer.
-            BrokerError, TransportError: none has it; of the first.
+            IncompleteError: some brokers have the group now, another one refuses or does not answer.
+            BrokerError, TransportError: no broker has it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
         body = to_wire(group, settings or GroupSettings()).encode()
         request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        return await self._asking.tell_all(await self._asking.masters(cluster), request)
+        return await self._cluster.tell_all(await self._cluster.masters(cluster), request)
 
     async def delete(
         self, group: str, *, clean_offsets: bool = False, cluster: str | None = None
@@ -277,28 +278,29 @@ class GroupAdmin:
         """Delete a consumer group on every master of ``cluster`` (default: of all clusters).
 
         Args:
-            clean_offsets: forget its progress, too.
+            clean_offsets: delete the committed offsets, too.
 
         Returns:
-            Names of the brokers that have deleted it.
+            Names of the brokers that have deleted the group.
 
         Raises:
-            ValidationError: a broker group has no master now, with which it would come back; none is asked.
-            IncompleteError: some have deleted it, another refuses or does not answer. Deleting it again
-                finishes that.
-            BrokerError, TransportError: none has deleted it; of the first.
+            ValidationError: a broker group has no master now; the group would come back with it. Nothing is
+                done.
+            IncompleteError: some brokers have deleted the group, another one refuses or does not answer. The
+                same call finishes it later.
+            BrokerError, TransportError: no broker has deleted it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
-        masters = await self._asking.every_master(cluster)
+        masters = await self._cluster.every_master(cluster)
         header = headers.DeleteSubscriptiongroupRequest(group_name=group, clean_offset=clean_offsets)
-        return await self._asking.tell_all(masters, header.command())
+        return await self._cluster.tell_all(masters, header.command())
 
     # -- moving ------------------------------------------------------------------------------------------
 
     async def plan_to_time(self, group: str, topic: str, time: datetime) -> Partial[Sequence[Move]]:
-        """A reset to the first message that was stored at ``time`` or later, in every queue.
+        """Plan a reset to the first message that was stored at ``time`` or later, in every queue.
 
-        Nothing is changed: see :meth:`move`. Errors of all ``plan_*`` as :meth:`plan`.
+        Nothing is changed; :meth:`move` carries out a plan. All ``plan_*`` raise the errors of :meth:`plan`.
 
         Args:
             time: a datetime with a time zone.
@@ -311,7 +313,7 @@ class GroupAdmin:
         return await self._plan_all(group, topic, stored)
 
     async def plan_to_first(self, group: str, topic: str) -> Partial[Sequence[Move]]:
-        """A reset to the oldest message of every queue."""
+        """Plan a reset to the oldest message of every queue."""
 
         async def first(_: BrokerInfo, ends: Ends) -> Targets:
             return {queue: low for queue, (low, _) in ends.items()}
@@ -319,7 +321,7 @@ class GroupAdmin:
         return await self._plan_all(group, topic, first)
 
     async def plan_to_last(self, group: str, topic: str) -> Partial[Sequence[Move]]:
-        """A reset behind the newest message of every queue: what has piled up is skipped."""
+        """Plan a reset to the end of every queue: the group skips what has piled up."""
 
         async def last(_: BrokerInfo, ends: Ends) -> Targets:
             return {queue: high for queue, (_, high) in ends.items()}
@@ -327,15 +329,16 @@ class GroupAdmin:
         return await self._plan_all(group, topic, last)
 
     async def plan(self, group: str, targets: Targets) -> Partial[Sequence[Move]]:
-        """What :meth:`move` would do, with where the group is now. Brokers without targets are not asked.
+        """Plan a reset to the offsets of ``targets``, with the present offsets. Only brokers of these queues
+        are asked.
 
         Raises:
-            ValidationError: a queue that is not there, or an offset that it does not have.
+            ValidationError: a queue does not exist, or does not have the offset.
             BrokerError: no broker knows the topic.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         names = {queue.broker_name for queue in targets}
-        brokers = [broker for broker in await self._asking.leaders() if broker.name in names]
+        brokers = [broker for broker in await self._cluster.leaders() if broker.name in names]
         gone = names - {broker.name for broker in brokers}
         for queue in sorted(targets):
             if queue.broker_name in gone:
@@ -350,21 +353,21 @@ class GroupAdmin:
                 moves += await self._moves(broker, group, _checked(wanted, ends))
             return moves
 
-        answers = await self._asking.at_each(brokers, chosen)
-        return answers.partial(_sorted(move for _, moves in answers.told for move in moves))
+        answers = await self._cluster.at_each(brokers, chosen)
+        return answers.partial(_sorted(move for _, moves in answers.pairs for move in moves))
 
     async def _plan_all(
         self, group: str, topic: str, choose: Callable[[BrokerInfo, Ends], Awaitable[Targets]]
     ) -> Partial[Sequence[Move]]:
-        """The moves in all queues of a topic to what ``choose`` says."""
-        brokers = await self._asking.leaders()
+        """The moves in all queues of a topic; ``choose`` gives the new offset of each."""
+        brokers = await self._cluster.leaders()
 
         async def planned(broker: BrokerInfo) -> Sequence[Move] | None:
             ends = await self._ends(broker, topic)
             return None if ends is None else await self._moves(broker, group, await choose(broker, ends))
 
-        answers = await self._asking.at_each(brokers, planned)
-        found = [moves for _, moves in answers.told if moves is not None]
+        answers = await self._cluster.at_each(brokers, planned)
+        found = [moves for _, moves in answers.pairs if moves is not None]
         if not (found or answers.left_out):
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}", brokers[0].address
@@ -375,35 +378,37 @@ class GroupAdmin:
         return [Move(queue, await self._committed(broker, group, queue), to) for queue, to in targets.items()]
 
     async def move(self, group: str, moves: Iterable[Move]) -> Sequence[Move]:
-        """Let the group go on at ``to`` in each queue, whether members are online or not; returns the moves.
+        """Set the group's offset to ``to`` in each queue, whether members are online or not; returns the
+        moves.
 
-        A queue without ``before`` is moved too. Brokers that do not reset by themselves (before 5.0, or with
-        ``useServerSideResetOffset=false``) can only move a group that is offline.
+        Queues without a committed offset (``before`` is ``None``) are set, too. Brokers that do not reset by
+        themselves (before 5.0, or with ``useServerSideResetOffset=false``) can only move a group that is
+        offline.
 
         Raises:
-            ValidationError: such a broker, and members are online; or no broker of a queue is online. Nothing
-                is moved.
-            IncompleteError: a broker refuses or does not answer; what was moved is in it.
-            BrokerError, TransportError, NameServerError: nothing was moved; of the first broker.
+            ValidationError: a broker does not reset by itself and members are online; or no broker of a queue
+                is online. Nothing is moved.
+            IncompleteError: a broker refuses or does not answer; the error has the moves that were made.
+            BrokerError, TransportError, NameServerError: nothing was moved; the error of the first broker.
         """
-        leaders = {broker.name: broker for broker in await self._asking.leaders()}
+        leaders = {broker.name: broker for broker in await self._cluster.leaders()}
         own: dict[BrokerInfo, list[Move]] = {}
         for move in moves:
             name = move.queue.broker_name
             if name not in leaders:
                 raise ValidationError(f"no broker of {name} is online")
             own.setdefault(leaders[name], []).append(move)
-        resets = await self._asking.at_each(list(own), lambda broker: self._resets(broker, group))
-        by_broker = dict(resets.told)
+        resets = await self._cluster.at_each(list(own), lambda broker: self._resets(broker, group))
+        by_broker = dict(resets.pairs)
         moved: list[Move] = []
 
         async def carry_out(broker: BrokerInfo) -> None:
             for move in own[broker]:
                 command = _reset(group, move, by_broker=by_broker[broker])
-                await self._asking.ask(broker.address, command)
+                await self._cluster.ask(broker.address, command)
                 moved.append(move)
 
-        done = await self._asking.at_each(list(by_broker), carry_out)
+        done = await self._cluster.at_each(list(by_broker), carry_out)
         left_out = [*resets.left_out, *done.left_out]
         if left_out and not moved:
             raise left_out[0].error
@@ -413,11 +418,11 @@ class GroupAdmin:
 
     async def _resets(self, broker: BrokerInfo, group: str) -> bool:
         """Whether the broker moves groups by itself; else members must be offline."""
-        answer = await self._asking.ask(broker.address, Command(RequestCode.GET_BROKER_CONFIG))
+        answer = await self._cluster.ask(broker.address, Command(RequestCode.GET_BROKER_CONFIG))
         if f"{SERVER_SIDE_RESET}=true" in answer.body.decode(errors="replace").splitlines():
             return True
         request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()
-        if await self._asking.ask_unless(broker.address, request, ResponseCode.CONSUMER_NOT_ONLINE):
+        if await self._cluster.ask_unless(broker.address, request, ResponseCode.CONSUMER_NOT_ONLINE):
             raise ValidationError(
                 f"broker {broker.name} does not move a group by itself ({SERVER_SIDE_RESET}), and members of "
                 f"{group} are online: stop them first"
@@ -425,21 +430,22 @@ class GroupAdmin:
         return False
 
     async def clone(self, source: str, target: str, *, topic: str | None = None) -> Sequence[str]:
-        """Give ``target`` the offsets of ``source``, in one topic or in all; names of the brokers that did.
+        """Give ``target`` the offsets of ``source``, in one topic or in all; returns the names of the
+        brokers.
 
         Raises:
-            IncompleteError: some did, another refuses or does not answer.
-            BrokerError, TransportError, NameServerError: none did, or no name server answers.
+            IncompleteError: some brokers did, another one refuses or does not answer.
+            BrokerError, TransportError, NameServerError: no broker did, or no name server answers.
         """
         request = headers.CloneGroupOffsetRequest(
             src_group=source, dest_group=target, topic=topic, offline=True
         )
-        return await self._asking.tell_all(await self._asking.leaders(), request.command())
+        return await self._cluster.tell_all(await self._cluster.leaders(), request.command())
 
     async def _ends(self, broker: BrokerInfo, topic: str) -> Ends | None:
-        """Smallest and next offset of the topic's queues; ``None``: the broker does not have it."""
+        """Smallest and next offset of the topic's queues; ``None``: the broker does not have the topic."""
         request = headers.GetTopicStatsInfoRequest(topic=topic).command()
-        answer = await self._asking.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
+        answer = await self._cluster.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
         if answer is None:
             return None
         table = TopicStatsTable.decode(answer.body).offset_table
@@ -449,14 +455,14 @@ class GroupAdmin:
         request = headers.SearchOffsetByTimestampRequest(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
         )
-        answer = await self._asking.ask(broker.address, request.command())
+        answer = await self._cluster.ask(broker.address, request.command())
         return headers.SearchOffsetByTimestampResponse.from_ext(answer.ext).offset
 
     async def _committed(self, broker: BrokerInfo, group: str, queue: MessageQueue) -> int | None:
         request = headers.QueryConsumerOffsetRequest(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
         )
-        answer = await self._asking.ask_unless(
+        answer = await self._cluster.ask_unless(
             broker.address, request.command(), ResponseCode.QUERY_NOT_FOUND
         )
         return None if answer is None else headers.QueryConsumerOffsetResponse.from_ext(answer.ext).offset
@@ -517,10 +523,10 @@ def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int) -> QueueLa
 
 
 def _checked(targets: Targets, ends: Ends) -> Targets:
-    """The targets, all of which a broker has.
+    """The targets, once it is clear that the broker has all of these offsets.
 
     Raises:
-        ValidationError: it does not have one.
+        ValidationError: it does not have one of them.
     """
     for queue, to in targets.items():
         if queue not in ends:
@@ -544,7 +550,7 @@ def _name(queue: MessageQueue) -> str:
 
 
 def unknown_group(group: str, brokers: Sequence[BrokerInfo]) -> BrokerError:
-    """What is raised when all brokers answered that they do not know the group."""
+    """The error when no broker knows the group."""
     return BrokerError(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}", brokers[0].address
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.asking import Asking
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.client.observe.trace_steps import TraceStep, steps
 from orbitmq.durations import instant_ms
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MAX_TIME_MS = 2**63 - 1
-# Header field that says: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
+# Field of the request header: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 @checks_arguments
 class MessageAdmin:
-    """Operations on stored messages; ``Admin.messages`` is one. No group's progress is touched."""
+    """Operations on stored messages, as ``Admin.messages``. No group's progress is touched."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
 
     async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
         """One stored message; no group's progress is touched.
@@ -46,10 +46,10 @@ class MessageAdmin:
                 whose address is not that of a registered broker is taken for a unique one.
 
         Raises:
-            ValidationError: not an id, or a unique id without its topic.
-            MessageNotFoundError: no broker has it (any more).
+            ValidationError: it is no id, or a unique id without its topic.
+            MessageNotFoundError: no broker has the message (any more).
             TopicNotFoundError: no broker has ``topic``.
-            IncompleteError: a broker refuses or does not answer, and no other one has it.
+            IncompleteError: a broker refuses or does not answer, and no other one has the message.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         try:
@@ -60,7 +60,7 @@ class MessageAdmin:
         else:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             # Only registered brokers are asked: an id could name any host.
-            names = {broker.address: broker.name for broker in await self._asking.brokers()}
+            names = {broker.address: broker.name for broker in await self._cluster.brokers()}
             if address in names:
                 return await self._message_at(names[address], address, offset, message_id)
             if topic is None:
@@ -84,15 +84,15 @@ class MessageAdmin:
     ) -> Partial[Sequence[ReceivedMessage]]:
         """The messages of ``topic`` that have ``key`` among their keys, the oldest first.
 
-        The brokers look in their message indexes, which hold what was stored some moments ago.
+        The brokers look in their message indexes, to which a message is added a moment after it is stored.
 
         Args:
-            begin, end: only messages that were stored in this time; brokers know it to the second.
-            max_messages: at most so many of each broker, its newest ones; a broker may give fewer, as its
-                ``maxMsgsNumBatch`` (64) limits.
+            begin, end: only messages that were stored in this time, to the second.
+            max_messages: most messages of each broker, its newest ones; its ``maxMsgsNumBatch`` (64) is a
+                limit, too.
 
         Raises:
-            ValidationError: a time without zone, the key is empty, or ``max_messages`` is below 1.
+            ValidationError: a time has no zone, the key is empty, or ``max_messages`` is below 1.
             TopicNotFoundError: no broker has ``topic``.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
@@ -105,37 +105,37 @@ class MessageAdmin:
         )
 
     async def trace(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> Partial[Sequence[TraceStep]]:
-        """What clients with message trace told of a message: its sends and deliveries, the oldest first.
+        """The trace of a message, by clients with message trace: its sends and deliveries, the oldest first.
 
-        Clients tell it a second later, and the brokers look in their message indexes: of each broker the
-        newest 64 trace messages of the id count.
+        Clients send their traces a second later. Of each broker the newest 64 trace messages of the id are
+        read.
 
         Args:
             message_id: the sender's unique id (``SendResult.message_id``).
-            trace_topic: where the clients put it.
+            trace_topic: the topic to which clients send traces.
 
         Raises:
             ValidationError: the id is empty or has spaces.
-            MessageNotFoundError: nobody told anything of it.
+            MessageNotFoundError: there is no trace of it.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        told: Partial[Sequence[ReceivedMessage]] = Partial(())
+        answer: Partial[Sequence[ReceivedMessage]] = Partial(())
         with suppress(TopicNotFoundError):
-            told = await self.find(trace_topic, key=message_id)
-        texts = ((message.body.decode(errors="replace"), message.born_host) for message in told.found)
+            answer = await self.find(trace_topic, key=message_id)
+        texts = ((message.body.decode(errors="replace"), message.born_host) for message in answer.found)
         found = steps(texts, message_id)
-        if not (found or told.left_out):
+        if not (found or answer.left_out):
             raise MessageNotFoundError(
                 f"there is no trace of message {message_id} in {trace_topic}: clients write one with "
                 "trace=True, where brokers have the topic (traceTopicEnable)"
             )
-        return Partial(found, told.left_out)
+        return Partial(found, answer.left_out)
 
     async def by_unique_id(self, topic: str, unique_id: str, *, count: int = 32) -> Sequence[ReceivedMessage]:
-        """The messages stored under a unique id. One broker has them: no other one needs to answer then.
+        """The messages with a unique id. They are at one broker: when it answers, no other one has to.
 
         Raises:
-            IncompleteError: no broker that answers has one, and another does not answer.
+            IncompleteError: no broker that answers has one, and another one does not answer.
         """
         answer = await self._query(topic, unique_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=count)
         if answer.left_out and not answer.found:
@@ -145,7 +145,7 @@ class MessageAdmin:
 
     async def _message_at(self, name: str, address: str, offset: int, message_id: str) -> ReceivedMessage:
         try:
-            answer = await self._asking.ask(address, headers.ViewMessageByIdRequest(offset=offset).command())
+            answer = await self._cluster.ask(address, headers.ViewMessageByIdRequest(offset=offset).command())
         except BrokerError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
                 raise MessageNotFoundError(f"message {message_id}: {error}") from error
@@ -155,7 +155,7 @@ class MessageAdmin:
     async def _query(
         self, topic: str, key: str, *, unique: bool, begin_ms: int, end_ms: int, count: int
     ) -> Partial[list[ReceivedMessage]]:
-        """What the brokers of ``topic`` have under a key or a unique id. One of each group is asked."""
+        """The messages of ``topic`` with a key or a unique id. One broker of each group is asked."""
         header = headers.QueryMessageRequest(
             topic=topic, key=key, max_num=count, begin_timestamp=begin_ms, end_timestamp=end_ms
         )
@@ -166,13 +166,13 @@ class MessageAdmin:
         def read(broker: BrokerInfo, answer: Command) -> list[ReceivedMessage]:
             return [readable(record, broker.name) for record in iter_records(answer.body)]
 
-        answers = await self._asking.ask_all(
-            await self._asking.readers(topic), command, read, without=ResponseCode.QUERY_NOT_FOUND
+        answers = await self._cluster.ask_all(
+            await self._cluster.readers(topic), command, read, without=ResponseCode.QUERY_NOT_FOUND
         )
-        # The index compares hashes only.
+        # The index compares only hashes, so other keys may be among the answers.
         found = [
             message
-            for _, messages in answers.told
+            for _, messages in answers.pairs
             for message in messages
             if message.topic == topic and (message.message_id == key if unique else key in message.keys)
         ]

@@ -38,15 +38,15 @@ class BrokerState:
     """The state of one broker among those of its name. ``None``: not known.
 
     Attributes:
-        role: of OrbitMQ's brokers the present one, of RocketMQ's what their id says.
-        log_end: bytes that its log has ever had.
-        lag_bytes: bytes of the log that it lacks and the broker it copies has; of a slave that no master
-            shows, against the longest log of its name.
-        lag: for how many seconds it has lacked something.
-        in_sync: whether its copies count for senders that wait for replicas, and it has not missed a report.
-        silent: for how many seconds its master has heard nothing of it, when that is too long; else 0.
-        special_services: whether delayed messages are delivered and transactions are checked here.
-        epoch: the state version of its tables, which grows when a broker takes the lead.
+        role: the present role of OrbitMQ's brokers; of RocketMQ's brokers the role that their id stands for.
+        log_end: the end of its log, in bytes since its begin.
+        lag_bytes: bytes that a slave's log lacks beside its master's, or beside the longest log of its name
+            when no master reports the slave.
+        lag: seconds since the slave last had all bytes.
+        in_sync: whether the copies of this slave count for senders that wait for replicas.
+        silent: seconds since the slave's last report to its master, when that is too long; else 0.
+        special_services: whether this broker delivers delayed messages and checks transactions.
+        epoch: the version of its tables, which grows with each change of the master.
         problem: why the broker does not answer; empty: it answers.
     """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orbitmq.admin.answers import Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.asking import Asking
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant
 from orbitmq.errors import MessageNotFoundError, ValidationError
@@ -40,12 +40,13 @@ class LateMessage:
 
 @dataclass(frozen=True, slots=True)
 class BrokerTimers:
-    """What waits at one broker.
+    """The messages that wait at one broker.
 
     Attributes:
-        topics: how many messages wait, by the topic they go to.
-        minutes: how many are due, by the minute; ``None``: a broker of Apache's, which does not say.
-        oldest_late: the first message that should have been delivered and was not.
+        topics: the number of messages by the topic that they go to.
+        minutes: the number of messages by the minute in which they are due; ``None``: unknown, at Apache's
+            brokers.
+        oldest_late: the first message that is late; ``None``: none is.
     """
 
     broker_name: str
@@ -56,20 +57,20 @@ class BrokerTimers:
 
     @property
     def total(self) -> int:
-        """How many messages wait."""
+        """The number of messages that wait."""
         return sum(self.topics.values())
 
 
 @dataclass(frozen=True, slots=True)
 class TimerMessage:
-    """One message that was sent for a later time.
+    """One message that was sent with a delay.
 
     Attributes:
-        topic: where it goes.
+        topic: the topic that it goes to.
         deliver_at: when it is to be delivered.
-        state: it waits, or it was recalled, or its time is over and it was delivered.
-        handle: what a recall takes.
-        stored: as it lies in the timer topic.
+        state: ``waiting``, ``recalled``, or ``delivered``.
+        handle: the recall handle.
+        stored: the message in the timer topic.
     """
 
     topic: str
@@ -82,36 +83,36 @@ class TimerMessage:
 
 @checks_arguments
 class TimerAdmin:
-    """Timers of all brokers; ``Admin.timers`` is one.
+    """Messages that wait for their time, as ``Admin.timers``.
 
     Args:
-        query: gives what is stored in a topic under a unique id.
+        query: finds the messages of a topic with a unique id.
         now_ms: the time, milliseconds since the epoch.
     """
 
-    def __init__(self, asking: Asking, query: Query, now_ms: Callable[[], int]) -> None:
-        self._asking = asking
+    def __init__(self, cluster: ClusterClient, query: Query, now_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
         self._query = query
         self._now_ms = now_ms
 
     async def list(self, *, cluster: str | None = None) -> Partial[Sequence[BrokerTimers]]:
-        """What waits, broker by broker.
+        """The messages that wait, by broker.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         command = Command(RequestCode.GET_TIMER_METRICS, {"pendingBy": "minute"})
-        answers = await self._asking.ask_all(await self._asking.leaders(cluster), command, _read_pending)
-        return answers.partial([timers for _, timers in answers.told])
+        answers = await self._cluster.ask_all(await self._cluster.leaders(cluster), command, _read_pending)
+        return answers.partial([timers for _, timers in answers.pairs])
 
     async def show(self, message_id: str) -> TimerMessage:
         """A message by its unique id (``SendResult.message_id``) or its recall handle.
 
-        The brokers look in their message indexes, which hold what was stored some moments ago.
+        The brokers look in their message indexes, to which a message is added a moment after it is stored.
 
         Raises:
             MessageNotFoundError: no broker has it in its timer topic.
-            IncompleteError: a broker refuses or does not answer, and no other one has it.
+            IncompleteError: a broker refuses or does not answer, and no other one has the message.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         named = _handle(message_id)
@@ -153,14 +154,14 @@ class TimerAdmin:
         if handle is None:
             text = (await self.show(message_id)).handle
             handle = RecallHandle.decode(text)
-        brokers = {broker.name: broker.address for broker in await self._asking.leaders()}
+        brokers = {broker.name: broker.address for broker in await self._cluster.leaders()}
         address = brokers.get(handle.broker_name)
         if address is None:
             raise ValidationError(f"the handle is of broker {handle.broker_name}, which is not there")
         header = headers.RecallMessageRequest(
             topic=handle.topic, recall_handle=text, producer_group=TOOLS_GROUP
         )
-        answer = await self._asking.ask(address, header.command())
+        answer = await self._cluster.ask(address, header.command())
         return headers.RecallMessageResponse.from_ext(answer.ext).msg_id
 
 
@@ -184,7 +185,7 @@ def _handle(text: str) -> RecallHandle | None:
 
 
 def _deliver_at_ms(message: ReceivedMessage, out_ms: int) -> int:
-    """The time that was asked for, which lies in the second behind ``TIMER_OUT_MS``."""
+    """The time of delivery that the sender wanted, which is up to a second after ``TIMER_OUT_MS``."""
     for name, unit_ms, start_ms in (
         (names.TIMER_DELAY_SEC, 1000, message.store_timestamp_ms),
         (names.TIMER_DELAY_MS, 1, message.store_timestamp_ms),

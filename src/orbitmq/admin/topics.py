@@ -1,4 +1,4 @@
-"""Operations on topics: which there are, where their queues are, creating and deleting them."""
+"""Operations on topics: their list, routes and offsets; creating and deleting them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.asking import Asking
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.model import QueueStatus, RouteEntry
 from orbitmq.durations import instant
 from orbitmq.errors import ValidationError
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @checks_arguments
 class TopicAdmin:
-    """Operations on topics; ``Admin.topics`` is one."""
+    """Operations on topics, as ``Admin.topics``."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
 
     async def list(self, *, cluster: str | None = None) -> Sequence[str]:
         """Names of all topics, or of those with queues in ``cluster``; sorted.
@@ -41,7 +41,7 @@ class TopicAdmin:
             command: Callable[[], Command] = partial(Command, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
             command = headers.GetTopicsByClusterRequest(cluster=cluster).command
-        found = await self._asking.name_servers.ask(command, TopicList.decode, self._asking.timeout_ms)
+        found = await self._cluster.name_servers.ask(command, TopicList.decode, self._cluster.timeout_ms)
         return sorted(found.topic_list)
 
     async def route(self, topic: str) -> Sequence[RouteEntry]:
@@ -51,7 +51,7 @@ class TopicAdmin:
             TopicNotFoundError: the name server does not know the topic.
             NameServerError: no name server answers.
         """
-        return await self._asking.route(topic)
+        return await self._cluster.route(topic)
 
     async def create(
         self,
@@ -71,15 +71,15 @@ class TopicAdmin:
             attributes: for example ``{"message.type": "FIFO"}``.
 
         Returns:
-            Names of the brokers that have it now.
+            Names of the brokers that have the topic now.
 
         Raises:
-            ValidationError: the topic has more queues (see :meth:`would_hide`); no broker is asked.
-            IncompleteError: some have it now, another refuses or does not answer.
-            BrokerError, TransportError: none has it; of the first.
+            ValidationError: the topic has more queues (see :meth:`would_hide`); nothing is done.
+            IncompleteError: some brokers have the topic now, another one refuses or does not answer.
+            BrokerError, TransportError: no broker has it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
-        masters = await self._asking.masters(cluster)
+        masters = await self._cluster.masters(cluster)
         if hidden := await self.would_hide(topic, queues, cluster=cluster):
             raise ValidationError(hidden)
         header = headers.UpdateAndCreateTopicRequest(
@@ -93,7 +93,7 @@ class TopicAdmin:
             order=order,
             attributes=",".join(f"+{key}={value}" for key, value in (attributes or {}).items()) or None,
         )
-        return await self._asking.tell_all(masters, header.command())
+        return await self._cluster.tell_all(masters, header.command())
 
     async def would_hide(self, topic: str, queues: int, *, cluster: str | None = None) -> str:
         """A sentence that says which messages of ``topic`` a change to ``queues`` queues hides; empty: none.
@@ -101,8 +101,8 @@ class TopicAdmin:
         Raises:
             NameServerError: no name server answers, or it knows no master.
         """
-        names = {broker.name for broker in await self._asking.masters(cluster)}
-        route = await self._asking.name_servers.topic_route(topic, self._asking.timeout_ms)
+        names = {broker.name for broker in await self._cluster.masters(cluster)}
+        route = await self._cluster.name_servers.topic_route(topic, self._cluster.timeout_ms)
         for data in () if route is None else route.queue_datas:
             before = data.read_queue_nums
             if before > queues and data.broker_name in names:
@@ -118,37 +118,39 @@ class TopicAdmin:
         """Delete ``topic`` and its messages on every master of ``cluster`` (default: of all clusters).
 
         Returns:
-            Names of the brokers that have deleted it.
+            Names of the brokers that have deleted the topic.
 
         Raises:
-            ValidationError: a broker group has no master now, with which it would come back; none is asked.
-            IncompleteError: some have deleted it, another refuses or does not answer, and the name servers
-                still show it everywhere; or a name server was not told. Deleting it again finishes that.
-            BrokerError, TransportError: none has deleted it; of the first.
+            ValidationError: a broker group has no master now; the topic would come back with it. Nothing is
+                done.
+            IncompleteError: some brokers have deleted the topic, another one refuses or does not answer, and
+                the name servers still show it everywhere; or a name server did not confirm the deletion. The
+                same call finishes it later.
+            BrokerError, TransportError: no broker has deleted it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
-        masters = await self._asking.every_master(cluster)
+        masters = await self._cluster.every_master(cluster)
         at_broker = headers.DeleteTopicInBrokerRequest(topic=topic)
-        names = await self._asking.tell_all(masters, at_broker.command())
+        names = await self._cluster.tell_all(masters, at_broker.command())
         at_name_server = headers.DeleteTopicInNamesrvRequest(topic=topic, cluster_name=cluster)
-        untold = await self._asking.tell_name_servers(at_name_server.command())
-        if untold:
-            raise IncompleteError(Partial(names, untold), "not all name servers took it")
+        unreached = await self._cluster.tell_name_servers(at_name_server.command())
+        if unreached:
+            raise IncompleteError(Partial(names, unreached), "not all name servers took it")
         return names
 
     async def status(self, topic: str, *, cluster: str | None = None) -> Partial[Sequence[QueueStatus]]:
         """Offsets of every queue of ``topic`` in ``cluster`` (default: in all), by broker and queue id.
 
         Raises:
-            TopicNotFoundError: the name servers do not know it.
-            BrokerError, TransportError: no broker answers; of the first.
+            TopicNotFoundError: the name servers do not know the topic.
+            BrokerError, TransportError: no broker answers; the error of the first one.
             NameServerError: no name server answers.
         """
         brokers = [
-            broker for broker in await self._asking.readers(topic) if cluster in (None, broker.cluster)
+            broker for broker in await self._cluster.readers(topic) if cluster in (None, broker.cluster)
         ]
         request = headers.GetTopicStatsInfoRequest(topic=topic).command()
-        answers = await self._asking.ask_all(
+        answers = await self._cluster.ask_all(
             brokers,
             request,
             lambda _, answer: TopicStatsTable.decode(answer.body).offset_table,
@@ -156,7 +158,7 @@ class TopicAdmin:
         )
         found = [
             QueueStatus(queue, offsets.min_offset, offsets.max_offset, _newest(offsets.last_update_timestamp))
-            for _, table in answers.told
+            for _, table in answers.pairs
             for queue, offsets in table.items()
         ]
         return answers.partial(sorted(found, key=lambda status: status.queue))

@@ -1,4 +1,4 @@
-"""Let code of the user's own see what is sent and consumed, and forbid sends (SK-13, SK-16)."""
+"""Hooks: the user's code that is called for each send and delivery, and may forbid sends (SK-13, SK-16)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("orbitmq.client")
 SendOne = Callable[[Any], Awaitable[Any]]
 # ``await middleware(message, send)`` sends by ``await send(message)``, once, more often, or not at all.
 SendMiddleware = Callable[[Any, SendOne], Awaitable[Any]]
-# The same around a handler: of one message, or of a list with batches. What it raises is its failure.
+# The same around a handler, for one message or a list of a batch. An exception is the handler's failure.
 HandleOne = Callable[[Any], Awaitable[object]]
 ConsumeMiddleware = Callable[[Any, HandleOne], Awaitable[object]]
 
@@ -32,15 +32,15 @@ class SendContext:
 
     Attributes:
         group: the producer group.
-        queue: where the message goes.
+        queue: the queue that the message goes to.
         address: ``host:port`` of the broker.
         message_id: the unique id; those of a batch joined by commas.
-        body_bytes: size of the body as it travels, compressed or not.
-        properties_text: the properties as they travel; empty for a batch, whose messages have their own.
+        body_bytes: size of the body on the wire, compressed or not.
+        properties_text: the properties on the wire; empty for a batch, whose messages have their own.
         begun: when the try began.
-        took: seconds that it took, once it is over.
-        result: after a success; None of a one-way send, which has no answer.
-        error: after a failure; :class:`asyncio.CancelledError` when the send was cancelled.
+        took: its duration in seconds, once it is over.
+        result: the result after a success; None for a one-way send, which has no answer.
+        error: the exception after a failure; :class:`asyncio.CancelledError` when the send was cancelled.
     """
 
     group: str
@@ -61,12 +61,12 @@ class EndTransactionContext:
 
     Attributes:
         group: the producer group.
-        topic: where the message goes when it is committed.
+        topic: the topic that the message goes to when it is committed.
         message_id: its unique id.
-        transaction_id: the broker's.
+        transaction_id: the broker's id of the transaction.
         state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``, RocketMQ's names.
         address: ``host:port`` of the broker that has the half message.
-        from_check: in answer to the broker's check-back.
+        from_check: whether it answers the broker's check-back.
         at: when it ended.
     """
 
@@ -147,7 +147,7 @@ class ConsumeReturnType(IntEnum):
 
 
 def return_type(verdict: Verdict, took: float, timeout_s: float) -> ConsumeReturnType:
-    """How a delivery with this verdict ended that took so long (CR-19)."""
+    """The outcome of a delivery, by its verdict and its duration (CR-19)."""
     if verdict.error is not None:
         return ConsumeReturnType.EXCEPTION
     if took >= timeout_s:
@@ -161,14 +161,14 @@ class ConsumeContext:
 
     Attributes:
         group: the consumer group.
-        queue: where the message came from.
+        queue: the queue of the message.
         message: the message.
-        begun: when it was handed over.
+        begun: when the handler got the message.
         took: seconds that it took, once it is over.
         outcome: success, failure, exception or timeout, once it is over.
-        success: whether the message is done, once it is over; also when that took too long.
-        reason: what the user said about a failure.
-        error: what the handler raised.
+        success: whether the message is done, once the delivery is over; also when it took too long.
+        reason: the user's reason for a failure.
+        error: the handler's exception.
     """
 
     group: str
@@ -196,7 +196,7 @@ class ConsumeHooks:
     """The hooks of one consumer, and the deliveries that are under way.
 
     Args:
-        timeout_s: a delivery that takes longer is one that timed out.
+        timeout_s: the outcome of a longer delivery is a timeout.
     """
 
     def __init__(self, group: str, hooks: Sequence[ConsumeHook], clock: Clock, timeout_s: float) -> None:
@@ -204,7 +204,7 @@ class ConsumeHooks:
         self._group = group
         self._hooks = tuple(hooks)
         self._clock = clock
-        # As many as messages are in flight, which the flow limits bound.
+        # The deliveries under way; the flow limits bound their number.
         self._open: dict[int, tuple[ConsumeContext, float]] = {}
 
     def begin(self, queue: MessageQueue, message: ReceivedMessage) -> None:

@@ -1,4 +1,4 @@
-"""In which order a consumer's messages go to its handlers, and what happens when they are settled."""
+"""The order of deliveries to a consumer's handlers, and the settling of messages."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ LOCAL_RETRY_S = 5.0
 FAILURE_PAUSE_S = 1.0
 LEAST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 30.0
-# A queue whose lock is not sure is looked at again after this.
+# Retry delay while the queue's broker lock is unconfirmed.
 LOCK_PAUSE_S = 0.1
 TIMEOUT_DELAY_LEVEL = 3
-# How often it is looked for messages that take too long, at most.
+# Longest interval between checks for overdue handlers.
 EXPIRY_CHECK_S = 60.0
 
-# Messages that are with the user's code, each with its queue.
+# Messages in the user's code, each with its queue.
 Held = list[tuple[ProcessQueue, ReceivedMessage]]
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class Delivery(ABC):
-    """What all orders have in common: settling, redelivery, expiry.
+    """Settling, redelivery and expiry, for deliveries of any order.
 
     Args:
         spawn: starts background work.
@@ -76,14 +76,14 @@ class Delivery(ABC):
         self._rounds = math.ceil(consume_timeout_s / self.expiry_s)
 
     def start(self) -> None:
-        """From now on this event loop does the work, whatever thread settles messages."""
+        """Set the event loop that does the work; messages may be settled on any thread."""
         self._loop = asyncio.get_running_loop()
 
     # -- arrival and giving out --------------------------------------------------------------------------
 
     @abstractmethod
     def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Messages were pulled."""
+        """Take messages that were pulled."""
 
     @abstractmethod
     def take(self) -> ReceivedMessage | None:
@@ -104,14 +104,14 @@ class Delivery(ABC):
 
     @abstractmethod
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """Nobody handles this message after all: it is ready again."""
+        """Make a message ready again that no handler has begun."""
 
     def release(self, process_queue: ProcessQueue) -> None:  # noqa: B027  # only order needs it
-        """The user's code has let go of what it took of this queue."""
+        """Release a queue: the user's code has finished its messages."""
 
     @abstractmethod
     def pause(self, topics: Collection[str] | None) -> None:
-        """Give out nothing of these topics, or nothing at all with None; ``()`` ends every pause."""
+        """Pause the delivery of these topics; None pauses all, ``()`` ends every pause."""
 
     def _paused_topic(self, topic: str) -> bool:
         return self._paused is None or topic in self._paused
@@ -156,7 +156,7 @@ class Delivery(ABC):
         return Settled.DONE
 
     def settle_now(self, process_queue: ProcessQueue, message: ReceivedMessage) -> Settled:
-        """Do what the verdict says, without a handler to wait for unless it is done anyway."""
+        """Carry out a verdict, unless a running handler has to return first."""
         loose = message.queue_offset in process_queue.loose
         process_queue.loose.discard(message.queue_offset)
         process_queue.left.discard(message.queue_offset)
@@ -177,16 +177,18 @@ class Delivery(ABC):
             self.release(process_queue)
 
     def done(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """It is handled, or a broker has it back."""
+        """Remove a message that is handled, or that a broker has taken back."""
         if self._hooks is not None:
             self._hooks.end(message)
         process_queue.finish(message.queue_offset)
 
     async def ended(self, held: Held, error: BaseException | None = None) -> None:
-        """The user's code has let go of these: what it did not settle is done, or comes again after an error.
+        """Finish deliveries that the handler has returned from: unsettled messages are done, or come again
+        after an error.
 
-        It is carried out to its end, also when who waits for that is cancelled: what is sent back by half
-        would count as with the user's code for ever.
+        The work goes on when the caller is cancelled: a message that is sent back only partly would count as
+            in the
+        user's code for ever.
         """
         for process_queue, message in held:
             if not take(message):
@@ -213,7 +215,7 @@ class Delivery(ABC):
         self.release(held[0][0])
 
     async def carry_out(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """Do what the verdict says, once; an acknowledgement counted at once."""
+        """Carry out a verdict, once; an acknowledgement has been counted already."""
         # Taken, since two ways lead here: a polled message is sent back when its user says so, and while that
         # is under way the next poll is done with what the one before gave.
         verdict, message.verdict = message.verdict, None
@@ -229,10 +231,10 @@ class Delivery(ABC):
     async def _not_done(
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
     ) -> None:
-        """Let it come again, or give it up."""
+        """Have a message delivered again, or give it up."""
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Send back what the user's code has had for too long, so that the offset can go on (CR-15)."""
+        """Send back messages that were too long in the user's code: the offset has to advance (CR-15)."""
         self._round += 1
         for process_queue in process_queues:
             for message in process_queue.overdue(self._round - self._rounds):
@@ -386,8 +388,8 @@ class OrderedDelivery(Delivery):
                     held.append((process_queue, message))
             if held:
                 return held
-            # The leases of all that it had ran out while it waited for a handler. Nobody lets go of nothing:
-            # it would count as busy for ever, and what comes again would never be ready.
+            # All its leases ran out while it waited for a handler. An empty batch is never released, so it is
+            # made idle here: otherwise the queue would count as busy for ever.
             self._rested(process_queue)
         return []
 
@@ -395,7 +397,7 @@ class OrderedDelivery(Delivery):
         process_queue.put_aside(message.queue_offset)
 
     def release(self, process_queue: ProcessQueue) -> None:
-        """The queue goes on, after its pause if something failed."""
+        """Release the queue, after its pause if a message failed."""
         pause_s, process_queue.pause_s = process_queue.pause_s, 0.0
         if pause_s:
             self._rest(process_queue, pause_s)
@@ -418,7 +420,7 @@ class OrderedDelivery(Delivery):
     async def _not_done(
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
     ) -> None:
-        # What cannot be read would fail for ever: that one message is given up, so that the queue goes on.
+        # An unreadable message would fail for ever: it is given up, so that the queue goes on.
         dead = verdict.delay_level < 0 or isinstance(message, UnreadableMessage)
         spent = message.reconsume_times >= self._max
         back = process_queue.redelivery or self._redelivery
@@ -431,7 +433,7 @@ class OrderedDelivery(Delivery):
         process_queue.pause_s = max(process_queue.pause_s, asked_s)
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Give out again what a loop that was left has left open: nobody works on it, and its queue waits.
+        """Deliver again the open messages of a loop that was left, whose queue would wait for ever.
 
         A message that a handler has for long holds its queue, which is what order means.
         """

@@ -16,7 +16,7 @@ log = logging.getLogger("orbitmq.client")
 
 
 class _Asked:
-    """Keeps the one message: the operator sees what the handler decided, nothing else comes of it."""
+    """Keeps the verdict on the one message, for the operator's answer; it has no other effect."""
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
         return Settled.DONE
@@ -25,7 +25,7 @@ class _Asked:
 async def consume_directly(
     call: Call, message: ReceivedMessage, clock: Clock, *, in_batch: bool
 ) -> ConsumeMessageDirectlyResult:
-    """Give one message to the handler and tell how that ended.
+    """Give one message to the handler; returns the outcome.
 
     Args:
         in_batch: the handler takes lists.

@@ -22,7 +22,7 @@ CHECK_TIMEOUT_MS = 3000
 
 
 class Checked:
-    """What ``subscribe`` gives back: may be awaited, and then raises when a broker cannot filter so."""
+    """The result of ``subscribe``. Awaiting it raises when a broker cannot filter by the expression."""
 
     __slots__ = ("_task",)
 
@@ -48,7 +48,7 @@ class FilterChecks:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def check(self, topic: str, wanted: Filter) -> None:
-        """Ask every broker of the topic; nothing to ask about tags.
+        """Check the expression at every broker of the topic; tags need no check.
 
         Raises:
             BrokerError: one of them cannot filter by the expression; the code is 23 when it is no expression.
@@ -91,10 +91,10 @@ class FilterChecks:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits hears of it; it is no error that nobody does
+            task.exception()  # a caller that awaits it gets the error; without one that is fine
 
     def forget(self, topic: str) -> None:
-        """The topic's subscription is another one now, or none."""
+        """Drop the check of a topic whose subscription was changed or removed."""
         self._present.pop(topic, None)
 
     async def ended(self) -> None:

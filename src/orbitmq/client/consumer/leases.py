@@ -1,4 +1,4 @@
-"""Popped messages between their delivery and their end: who has which receipt, and what goes to the brokers.
+"""Leases of popped messages: their receipts, and the requests that end or prolong them.
 
 A message is *leased*: it is the consumer's until its invisible time is over. Settling one is a note here;
 notes go out together, so that a hundred handlers that finish at once cost one request for each broker.
@@ -26,15 +26,15 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# The first delay of a message that comes again and nobody named one: that of delay level 3.
+# First delay of a redelivery when the user names none: that of delay level 3.
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
 RENEW_EVERY_S = 0.5
-"""How often leases are looked at that may have to be longer."""
+"""Interval of checks for leases that have to be renewed."""
 MOST_PER_REQUEST = 256
 """Acknowledgements in one request."""
 AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
-"""Nobody has worked on the message: any member may have it at once."""
+"""Invisible time of a message that is given back unhandled: any member may have it at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,10 +42,10 @@ class Lease:
     """One delivery of a message (see ``settling.Keeper``).
 
     Attributes:
-        invisible_s: for how long it was taken; a renewal takes as long again.
+        invisible_s: its invisible time; a renewal adds as much again.
         expires: when it is over, monotonic seconds.
         renew_until: renewals go on until then.
-        outcome: what the broker said, for those who wait for it.
+        outcome: the broker's answer, for callers that wait for it.
     """
 
     leases: Leases
@@ -59,7 +59,7 @@ class Lease:
 
     @property
     def over(self) -> bool:
-        """Whether its time is over: the message comes again."""
+        """Whether the invisible time is over, so that the message comes again."""
         return self.leases.now() >= self.expires
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
@@ -87,7 +87,7 @@ class Leases:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self) -> None:
-        """From now on this is the loop on which requests are sent."""
+        """Set the event loop that sends the requests."""
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -98,10 +98,10 @@ class Leases:
         return self._clock.monotonic()
 
     def open(self, message: ReceivedMessage, receipt: Receipt, invisible_s: float, renew_s: float) -> Lease:
-        """A message came.
+        """Take a popped message.
 
         Args:
-            renew_s: for how long its invisible time is renewed while it is open; 0: it is not.
+            renew_s: for how long an open delivery is renewed; 0: not at all.
         """
         now = self._clock.monotonic()
         lease = Lease(self, message, receipt, invisible_s, now + invisible_s, now + renew_s)
@@ -110,7 +110,7 @@ class Leases:
         return lease
 
     def drop(self, lease: Lease) -> None:
-        """Its message is nobody's any more: it comes again when its time is over."""
+        """Forget a delivery: its message comes again when its invisible time is over."""
         self._open.pop(lease, None)
 
     # -- ending ----------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Leases:
         return Settled.DONE
 
     def expect(self, lease: Lease) -> asyncio.Future[Settled]:
-        """Gives what the broker says to the end of this delivery, which comes next."""
+        """A future for the broker's answer to the end of this delivery, which the caller notes next."""
         lease.outcome = asyncio.get_running_loop().create_future()
         return lease.outcome
 
@@ -146,7 +146,7 @@ class Leases:
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """Send what was noted since the last iteration of the loop."""
+        """Send the ends that were noted since the last iteration of the event loop."""
         ended, self._ended = self._ended, []
         if self._loop is None:
             _tell([lease for lease, _ in ended], Settled.GONE)
@@ -186,7 +186,7 @@ class Leases:
                 self._idle.set()
 
     async def close(self, limit_s: float) -> None:
-        """Return when every end has reached its broker, or after ``limit_s``; what is open comes again."""
+        """Return when every end has reached its broker, or after ``limit_s``; open messages come again."""
         try:
             if self._sending or self._ended:
                 async with asyncio.timeout(limit_s):
@@ -213,7 +213,7 @@ class Leases:
                 failure: OrbitError = error
             except OrbitError as error:
                 failure = error
-            # Of a frozen or fenced master: the route may have a slave in its place.
+            # The master may be frozen or fenced, and the route may have a slave in its place.
             for topic in {lease.receipt.asked_topic for lease in leases}:
                 self._client.suspect(topic)
             failures += 1
@@ -301,9 +301,9 @@ class Leases:
             return Settled.DONE
 
     def renew(self) -> None:
-        """Make the time longer of every open delivery that has used up half of it.
+        """Renew every open delivery that has used up half of its invisible time.
 
-        Each broker's are asked for apart: one that does not answer holds up its own only.
+        Each broker is asked on its own, so that one that does not answer delays only its own renewals.
         """
         now = self._clock.monotonic()
         due: dict[str, list[Lease]] = {}
@@ -326,19 +326,19 @@ class Leases:
             self._renewing.discard(broker_name)
         for lease, result in zip(leases, results, strict=True):
             if isinstance(result, OrbitError):
-                log.warning("the time of %s is not longer: %s", lease.message.message_id, result)
+                log.warning("could not extend the invisible time of message %s: %s", lease.message.message_id, result)
             elif isinstance(result, BaseException):
                 raise result
 
 
 def give_back(leases: Iterable[Lease]) -> None:
-    """Let other members have these at once."""
+    """Give messages back, so that other members get them at once."""
     for lease in leases:
         settle(lease.message, AT_ONCE)
 
 
 def delay_s(verdict: Verdict, reconsume_times: int) -> float:
-    """After how many seconds a message shall come again: as said, or later each time."""
+    """Seconds until a message comes again: the user's delay, or one that grows with each delivery."""
     if verdict.delay_s is not None:
         return RANGES["invisible_for"].nearest(verdict.delay_s)
     level = verdict.delay_level or FIRST_RETRY_LEVEL + max(0, reconsume_times)

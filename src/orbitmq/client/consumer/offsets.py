@@ -1,4 +1,4 @@
-"""How far a group is on the queues of this client: committed to the brokers, or kept in a local file."""
+"""Offsets of a group on the queues of this client: committed to brokers, or kept in a local file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
-# Every so many rounds all offsets are committed, changed or not: a broker may have lost earlier commits.
+# After so many rounds all offsets are committed, also unchanged ones: a broker may have lost commits.
 _FULL_EVERY = 12
 _MAX_UNCOMMITTED = 10_000
 DEFAULT_INSTANCE = "DEFAULT"
 
 
 class Progress(Protocol):
-    """A queue that is worked on."""
+    """A queue whose progress is known."""
 
     def committable(self) -> int:
         """The offset that may be committed now, -1 for none."""
@@ -35,10 +35,10 @@ class Progress(Protocol):
 
 
 class Offsets(Protocol):
-    """How far a group, or in broadcasting a member, is."""
+    """The offsets of a group, or of a member in broadcasting."""
 
     def follow(self, queue: MessageQueue, progress: Progress | None) -> None:
-        """Ask ``progress`` how far this queue is whenever that is needed; None ends it."""
+        """Take this queue's offset from ``progress`` whenever it is needed; None: no longer."""
         ...
 
     def get(self, queue: MessageQueue) -> int:
@@ -46,23 +46,23 @@ class Offsets(Protocol):
         ...
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
-        """Take note of progress (CR-12); ``increase_only=False`` for a reset."""
+        """Note an offset (CR-12); ``increase_only=False`` for a reset."""
         ...
 
     def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
-        """The queue goes to another member, or, when it is ``away``, its broker has left the routes.
+        """Release a queue that goes to another member, or with ``away`` one whose broker has left the routes.
 
         Args:
-            made_at: of which topic of its name the queue is, see ``QueueOffset``.
+            made_at: the creation stamp of the queue's topic, see ``QueueOffset``.
         """
         ...
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Other members have these queues, or we have them again with what was kept."""
+        """Drop the kept offsets of these queues: other members have them, or this one goes on from them."""
         ...
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
-        """How far we were on a queue that is ours again, if its broker may have missed that; else -1."""
+        """The offset of a queue that came back, if its broker may have missed the commit; else -1."""
         ...
 
     async def commit_periodically(self) -> None:
@@ -134,9 +134,9 @@ class OffsetStore(_Known):
         super().__init__()
         self._calls = calls
         self._group = group
-        # How far we were on queues whose broker went away.
+        # Offsets of queues whose broker went away.
         self._uncommitted: dict[MessageQueue, QueueOffset] = {}
-        # Queues whose broker nobody answered for when they were to be committed last.
+        # Queues whose last commit got no answer.
         self._unreached: set[MessageQueue] = set()
         self._round = 0
 
@@ -161,7 +161,7 @@ class OffsetStore(_Known):
                 self._uncommitted.pop(queue, None)
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
-        """How far we were when the queue's broker went away, -1 when it had all, or others went on since.
+        """The offset at the time when the queue's broker went away; -1: it was committed, or others went on.
 
         A broker that died and came back has lost the commits of its last seconds, and missed those made while
         it was away; without this the messages of that time would come again.
@@ -169,14 +169,14 @@ class OffsetStore(_Known):
         return self._uncommitted.get(queue, QueueOffset(-1))
 
     async def commit_periodically(self) -> None:
-        """One-way, what changed since the last time."""
+        """Commit the changed offsets, one-way."""
         self._look()
         self._round += 1
         wanted = self._offsets if self._round % _FULL_EVERY == 0 else self._changed
         _log_failures(await self._commit(list(wanted), wait=False))
 
     async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Commit and wait for the brokers. What cannot be committed is logged and stays to be committed."""
+        """Commit and wait for the brokers. A failed offset is logged, and committed again later."""
         self._look()
         wanted = list(self._offsets) if queues is None else [q for q in queues if q in self._offsets]
         _log_failures(await self._commit(wanted, wait=True))
@@ -220,7 +220,7 @@ def _log_failures(failures: Iterable[_NotCommitted]) -> None:
 
 
 class OffsetsByHand(OffsetStore):
-    """Offsets that are committed when the user says so, and never otherwise."""
+    """Offsets that are committed only when the user calls commit."""
 
     def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
         """Forget a queue, and progress that was not committed."""
@@ -257,7 +257,7 @@ class LocalOffsets(_Known):
         self._path = path
         # Of the file; gives what releases it, if anything.
         self._lock: asyncio.Future[Callable[[], None] | None] | None = None
-        # A write that nobody waits for any more may end behind a later one.
+        # A write whose caller was cancelled may end after a later one.
         self._writing = runtime.threads.mutex()
         self._begun = 0
         self._written = 0
@@ -308,7 +308,7 @@ class LocalOffsets(_Known):
         """Nothing: queues are not shared."""
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
-        """-1: the file is the only truth."""
+        """-1: only the file counts."""
         return QueueOffset(-1)
 
     async def commit_periodically(self) -> None:
@@ -316,7 +316,7 @@ class LocalOffsets(_Known):
         await self.commit_unasked()
 
     async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Write the file, whole; what cannot be written is logged and tried again next time."""
+        """Write the whole file; a failure is logged, and the next round tries again."""
         try:
             await self.commit()
         except OrbitError as error:

@@ -1,4 +1,4 @@
-"""What a consumer asks brokers, typed: offsets, members, messages, send-back."""
+"""Typed requests of consumers to brokers: offsets, members, pulls, send-back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from orbitmq.wire.recall_handle import RecallHandle
 from orbitmq.wire.versions import V4_9_3
 
 SEND_BACK_TIMEOUT_MS = 5000
-MAX_REASON = 300  # characters of what a consumer says about a failure
+MAX_REASON = 300  # characters of the reason of a failure
 # The limit that older brokers get when the user chose none; without one they fail (SB-17).
 LIMIT_FOR_OLD_BROKERS = 16
 LOCK_TIMEOUT_MS = 1000
@@ -62,7 +62,7 @@ PULL_MARGIN_MS = 15_000
 
 
 class PullStatus(Enum):
-    """What a pull found (wire names in brackets)."""
+    """The result of a pull (wire names in brackets)."""
 
     FOUND = auto()
     NO_NEW = auto()  # PULL_NOT_FOUND
@@ -95,13 +95,13 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    """What does not change from pull to pull.
+    """The options that all pulls of a consumer have in common.
 
     Attributes:
         group: the consumer group.
         max_messages: at most this many messages per pull; brokers give 32 by default.
         suspend_ms: how long the broker may hold the request when there is nothing.
-        commits: pulls tell the broker on the way how far the group is; not so in broadcasting.
+        commits: pulls also commit the group's offset; not in broadcasting.
         lite: as a lite pull consumer (LITE_PULL_MESSAGE), from brokers that let such pull.
     """
 
@@ -114,7 +114,7 @@ class PullOptions:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a subscription wants (SubscriptionData).
+    """The filter of a subscription (SubscriptionData).
 
     Attributes:
         expression: ``*``, ``a || b``, or SQL92.
@@ -135,11 +135,11 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class QueueOffset:
-    """An offset of a queue, as a broker or a file told it.
+    """An offset of a queue, from a broker or a file.
 
     Attributes:
-        made_at: tells the queue's topic from one of its name that was deleted before. Empty: its broker knows
-            of none, or is Apache's and does not say. None: no broker was asked.
+        made_at: the creation stamp of the queue's topic, which differs from that of a deleted topic of the
+            same name. Empty: the broker has none, or is one of Apache's. None: no broker was asked.
     """
 
     offset: int
@@ -155,7 +155,7 @@ class BrokerCalls:
         self._without_lite: set[str] = set()
 
     async def address_of(self, queue: MessageQueue, broker_id: int = 0) -> tuple[str, bool]:
-        """Where to read ``queue`` and whether that is a slave.
+        """The address to read ``queue`` from, and whether that is a slave.
 
         Raises:
             TopicNotFoundError: the route does not name the broker (any more).
@@ -179,13 +179,13 @@ class BrokerCalls:
         answer = await self._client.invoke(
             address, GetConsumerListByGroupRequest(consumer_group=group).command()
         )
-        # RocketMQ's brokers name a member twice while they have an old connection of it.
+        # RocketMQ's brokers list a member twice while an old connection of it is open.
         return sorted(set(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list))
 
     async def assignment(
         self, address: str, group: str, topic: str, strategy: str
     ) -> list[tuple[MessageQueue, MessageRequestMode]] | None:
-        """The queues that the broker assigns to this member, and how to get their messages; None: not now.
+        """The queues that the broker assigns to this member, to pull or to pop; None: it cannot answer now.
 
         Raises:
             BrokerError, TransportError, BodyError: no answer, or a broker that does not assign.
@@ -203,7 +203,7 @@ class BrokerCalls:
         """The group's committed offset, -1 when it has none.
 
         Args:
-            leader: ask at this address; without it where the topic's route says.
+            leader: the address to ask; by default that in the topic's route.
         """
         header = QueryConsumerOffsetRequest(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
         try:
@@ -228,9 +228,9 @@ class BrokerCalls:
     async def _any_replica(
         self, queue: MessageQueue, command: Callable[[], Command], leader: str | None = None
     ) -> Command:
-        """Ask the master, or a slave when nobody is at the master's address (row MO-03).
+        """Ask the master, or a slave when nothing listens at the master's address (row MO-03).
 
-        A master that is only slow is not passed over: its slave may know less.
+        A slow master is waited for: its slave may lack the last commits.
         """
         address = leader or (await self.address_of(queue))[0]
         try:
@@ -282,8 +282,8 @@ class BrokerCalls:
 
         Args:
             broker_id: the member of the broker group that the last answer suggested.
-            commit_offset: commit this offset on the way, -1 for nothing.
-            with_filter: send the filter along, for a group that does not announce it by heartbeats.
+            commit_offset: commit this offset with the pull; -1: none.
+            with_filter: send the filter with the pull, for a group without heartbeats.
 
         Raises:
             BrokerError: the broker refused; TransportError: no answer; RecordError: a damaged answer.
@@ -335,7 +335,7 @@ class BrokerCalls:
         )
 
     async def lock(self, group: str, leader: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues of one broker for this client, or prolong its locks; those that it holds now (LK-01).
+        """Lock queues of one broker for this client, or prolong its locks; returns the locked ones (LK-01).
 
         Args:
             leader: its address, see :meth:`leader_of`.
@@ -349,13 +349,13 @@ class BrokerCalls:
         return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
 
     async def unlock(self, group: str, leader: str, queues: Iterable[MessageQueue]) -> None:
-        """Give locks of one broker back; arguments and errors as :meth:`lock`."""
+        """Release locks at one broker; arguments and errors as :meth:`lock`."""
         body = UnlockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
         command = UnlockBatchMqRequest().command(body.encode())
         await self._client.invoke(leader, command, LOCK_TIMEOUT_MS)
 
     def leader_of(self, broker_name: str, topic: str = "") -> str:
-        """Address of a broker's master, or of who stands in for it, from any known route.
+        """Address of a broker's master, or of the slave that acts for it, from any known route.
 
         Raises:
             TopicNotFoundError: no route names one.
@@ -380,7 +380,7 @@ class BrokerCalls:
         return RecallMessageResponse.from_ext(answer.ext).msg_id
 
     def group_limit(self, chosen: int | None, address: str | None = None) -> int | None:
-        """The limit of deliveries to tell a broker: None leaves it to the group's setting (SB-17).
+        """The limit of deliveries for a request; None: the broker takes the group's setting (SB-17).
 
         Args:
             chosen: the user's limit.
@@ -404,7 +404,7 @@ class BrokerCalls:
 
         Args:
             delay_s: seconds, for a broker with timers of ours; Apache's takes ``delay_level``.
-            reason: why, which a dead letter at a broker of ours keeps.
+            reason: why; OrbitMQ's brokers keep it in the dead letter.
 
         Raises:
             BrokerError, TransportError, TopicNotFoundError: it did not take it.
@@ -430,7 +430,7 @@ def _told(answer: TopicOffsetResponse) -> QueueOffset:
 
 
 def _lite(header: PullMessageRequest) -> Command:
-    """The same pull as one of a lite pull consumer."""
+    """The same pull as a request of a lite pull consumer."""
     fields = {name: getattr(header, name) for name in header.__struct_fields__}
     fields["sys_flag"] |= PullFlag.LITE_PULL
     return LitePullMessageRequest(**fields).command()

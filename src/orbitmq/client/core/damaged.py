@@ -1,4 +1,4 @@
-"""Messages that a disk or a network has changed: they are left out and logged."""
+"""Leaves out messages that a disk or a network has damaged, and logs them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ log = logging.getLogger(__name__)
 
 
 def whole_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
-    """The messages of an answer whose records are whole.
+    """The messages of an answer whose checksums are right.
 
-    Otherwise a handler would get another message than the one that was sent, or every pull would fail at it.
+    With the others a handler would get a message that was never sent, or every pull would fail.
     Another copy of the log may have the message whole.
 
     Raises:

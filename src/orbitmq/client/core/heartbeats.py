@@ -1,4 +1,4 @@
-"""Telling brokers that this client is there, and for which groups: they ask only whom they know."""
+"""Heartbeats: they register this client and its groups at the brokers, which send requests only to those."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from orbitmq.wire.command import Command
 log = logging.getLogger("orbitmq.client")
 
 HEARTBEAT_S = 30.0
-# A broker whose connection ended is greeted again so soon, then less and less often.
+# First pause before the next heartbeat to a broker whose connection ended; it grows with each failure.
 FIRST_PAUSE_S = 0.5
 
 
 class Heartbeats:
     """Sends HEART_BEAT to the brokers in use: each 30 s, to new ones, and again to one that was lost.
 
-    A broker forgets a client when its connection ends. Until it is greeted again it asks the client for no
-    transaction and tells it of no other members (Java: enableHeartbeatChannelEventListener).
+    A broker forgets a client when its connection ends. Until the next heartbeat it sends the client no check
+    of a transaction and no change of members (Java: enableHeartbeatChannelEventListener).
 
     Args:
         invoke: one request to a broker and its answer; raises TransportError, BrokerError.
@@ -35,8 +35,8 @@ class Heartbeats:
         producers, consumers: the groups of this client.
 
     Attributes:
-        greeted: who answered the last heartbeat on a connection that has not ended.
-        told: who may know of any group of this client: sent a heartbeat on a connection that has not ended.
+        greeted: brokers that answered the last heartbeat on a connection that is still open.
+        told: brokers that may know a group of this client: one was sent on a connection that is still open.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class Heartbeats:
             self.greeted.discard(address)
             if isinstance(error, ConnectError):
                 self.told.discard(address)
-            # A refusal is for the user (strictSubscription), but not with every heartbeat.
+            # A refusal (strictSubscription) is logged as a warning once, not with every heartbeat.
             new = isinstance(error, BrokerError) and self._refused.get(address) != error.remark
             if isinstance(error, BrokerError):
                 self._refused[address] = error.remark
             log.log(logging.WARNING if new else logging.INFO, "heartbeat to %s failed: %s", address, error)
 
     def version(self, address: str | None = None) -> int:
-        """The protocol version of a broker, or the oldest of all; 0 as long as that is not known."""
+        """The protocol version of a broker, or the oldest of all; 0: not known yet."""
         if address is not None:
             return self._versions.get(address, 0)
         return min((self._versions.get(known, 0) for known in self._brokers()), default=0)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Inquiry(Generic[T]):
-    """Whom to ask next, and what the answers amount to.
+    """Decides which server to ask next, and the result of the answers.
 
     ::
 
@@ -30,14 +30,14 @@ class Inquiry(Generic[T]):
         route = inquiry.result()
 
     Args:
-        command: makes the request; every server gets one of its own.
-        read: takes an answer with the code SUCCESS apart.
+        command: makes the request, a new one for each server.
+        read: decodes an answer with the code SUCCESS.
         addresses: ``host:port`` each.
         first: index of the server that is asked first.
         timeout_ms: for all servers together. Each one gets an equal share of what is left.
         now_ms: any monotonic clock.
-        unknown_codes: answers that mean "not known here". The others are asked all the same, since one of
-            them may have started a moment ago.
+        unknown_codes: codes that mean "not known here". The next server is asked then, too, since the first
+            one may have started a moment ago.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Inquiry(Generic[T]):
         self._tried.append((address, str(error)))
 
     def answered(self, address: str, answer: Command) -> None:
-        """Take note of an answer, whatever its code."""
+        """Note an answer, of any code."""
         if answer.code in self._unknown_codes:
             self._unknown = True
         elif answer.code != ResponseCode.SUCCESS:
@@ -100,7 +100,7 @@ class Inquiry(Generic[T]):
         return None if self._found is None else self._addresses.index(self._found[1])
 
     def result(self) -> T | None:
-        """What was asked for; None when every server that answered does not know it.
+        """The result; None: no server that answered knows it.
 
         Raises:
             NameServerError: none gave a usable answer; ``tried`` says what each one did.

@@ -1,4 +1,4 @@
-"""What all clients of one process and cluster share: connections, routes, heartbeats, server requests."""
+"""Connections, routes, heartbeats and requests from servers, shared by the clients of one process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# The least time between two looks at the routes, whatever their times say.
+# Shortest time between two refreshes of routes.
 LEAST_ROUTE_PAUSE_S = 0.02
 REQUEST_TIMEOUT_MS = 3000
-# A broker that no route names any more may still answer what it has been asked for so long.
+# How long a broker that is in no route any more may still answer its requests.
 LAST_ANSWERS_S = 0.5
 DEFAULT_TOPIC_QUEUES = 4
 
-# Requests of brokers that name a consumer group, and the field in which they do.
+# Requests of brokers about a consumer group, and their field with its name.
 GROUP_FIELDS: Mapping[int, str] = {
     int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): "consumerGroup",
     int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET): "group",
@@ -51,12 +51,12 @@ ServerRequestHandler = Callable[[Any, Command], "Command | Awaitable[Command | N
 
 
 class GroupMember(Protocol):
-    """A consumer, as the shared core sees it."""
+    """The interface of a consumer for the shared core."""
 
     def consumer_data(self) -> ConsumerData: ...
 
     def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
-        """A broker asks something about this consumer, or tells it something."""
+        """Handle a request of a broker about this consumer."""
         ...
 
     def route_changed(self, topic: str) -> None: ...
@@ -67,10 +67,11 @@ class ClientInstance:
 
     Args:
         runtime: the machine.
-        name_servers: ``host:port;host:port``, or where the list is: an address server's URL
-            (``http://host:8080/rocketmq/nsaddr``) or ``dns://name:port``. None: what ``NAMESRV_ADDR`` says,
-            else ``127.0.0.1:9876``.
-        client_id: how brokers tell clients apart; made from host, process and a random number by default.
+        name_servers: ``host:port;host:port``, the URL of an address server
+            (``http://host:8080/rocketmq/nsaddr``), or ``dns://name:port``. None: ``NAMESRV_ADDR``, else
+            ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; by default made of host, process and a random
+            number.
         default_topic_queues: queues asked for when a broker creates a topic on the first message.
         namespace_v2: sent along with every request (NamespaceRpcHook), empty for none.
         max_async: requests that wait for an answer at a time (clientAsyncSemaphoreValue, AS-01).
@@ -108,7 +109,7 @@ class ClientInstance:
         source = name_servers_of(name_servers, runtime.host)
         self.name_servers = NameServers(self.remoting, source, spread=True)
         self._routes = RouteCache()
-        # Set when a route may be due earlier than it was.
+        # Set when a route may have to be refreshed earlier.
         self._routes_changed = asyncio.Event()
         self._send_topics: set[str] = set()
         self._refreshing: dict[str, asyncio.Task[TopicRoute | None]] = {}
@@ -172,7 +173,7 @@ class ClientInstance:
         self._producers[group] = self._producers.get(group, 0) + 1
 
     async def unregister_producer(self, group: str) -> None:
-        """Tell the brokers that this client produces for ``group`` no more."""
+        """Unregister this client from the producers of ``group`` at the brokers."""
         count = self._producers.get(group, 0) - 1
         if count > 0:
             self._producers[group] = count
@@ -190,11 +191,11 @@ class ClientInstance:
         if group in self._consumers:
             raise ClientStateError(f"this client instance has a consumer of group {group!r} already")
         self._consumers[group] = member
-        # Brokers greeted earlier do not know the new group: greet them all again.
+        # Brokers do not know the new group yet: send all of them a heartbeat.
         self._heartbeats.greeted.clear()
 
     async def unregister_consumer(self, group: str) -> None:
-        """Tell the brokers, so that the other members take over at once."""
+        """Remove a consumer and unregister it at the brokers, so that other members take over at once."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister({"consumerGroup": group})
 
@@ -212,11 +213,11 @@ class ClientInstance:
         await asyncio.gather(*(tell(address) for address in sorted(self._heartbeats.told)))
 
     def on_server_request(self, code: int, handler: ServerRequestHandler) -> None:
-        """Let ``handler(connection, command)`` answer requests of this code that brokers send."""
+        """Register ``handler(connection, command)`` for requests of this code from brokers."""
         self._handlers[code] = handler
 
     def part(self, kind: Callable[[ClientInstance], P]) -> P:
-        """The one object of the class ``kind`` that belongs to this client, made on first use."""
+        """This client's only object of the class ``kind``, made on first use."""
         found: P | None = self._parts.get(kind)
         if found is None:
             found = self._parts[kind] = kind(self)
@@ -228,7 +229,7 @@ class ClientInstance:
     # -- requests --------------------------------------------------------------------------------------
 
     async def invoke(self, address: str, command: Command, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Command:
-        """One request; the answer is a success.
+        """Send one request; returns the answer, which is a success.
 
         Raises:
             BrokerError: another response code.
@@ -263,7 +264,7 @@ class ClientInstance:
         return self._routes.get(topic)
 
     async def find_route(self, topic: str, *, for_send: bool, timeout_ms: float = TIMEOUT_MS) -> TopicRoute:
-        """The known route, or a freshly asked one.
+        """The known route, or a new one from the name servers.
 
         Args:
             for_send: an unknown topic takes the route of the default topic, where the first message
@@ -282,7 +283,7 @@ class ClientInstance:
         route = await self.refresh(topic, timeout_ms=timeout_ms)
         if route is None or (route.from_default and not for_send):
             if for_send:
-                # Nobody waits for it any more; a consumer's topic goes on being looked for.
+                # No caller waits for it any more; the topics of consumers are still refreshed.
                 self._routes.forget(topic)
             hint = f" and no broker offers {AUTO_CREATE_TOPIC} (autoCreateTopicEnable)" if for_send else ""
             raise TopicNotFoundError(
@@ -293,7 +294,7 @@ class ClientInstance:
         return route
 
     async def refresh(self, topic: str, *, timeout_ms: float = TIMEOUT_MS) -> TopicRoute | None:
-        """Ask for the route now; callers that come meanwhile share the one question.
+        """Ask the name servers for the route now; callers at the same time share one request.
 
         Returns the route now known, None when there is none.
 
@@ -323,7 +324,7 @@ class ClientInstance:
         if data is not None:
             return self._learn(topic, topic_route(topic, data))
         if topic not in self._send_topics or (known is not None and not known.from_default):
-            # Unknown now, but it was known: its brokers may just be gone. The old route names them.
+            # The topic was known before, so its brokers may be away: keep the old route.
             return known
         data = await self.name_servers.topic_route(AUTO_CREATE_TOPIC, timeout_ms)
         if data is None:
@@ -350,7 +351,7 @@ class ClientInstance:
         return route
 
     def _gone(self, addresses: set[str]) -> None:
-        """A route names these addresses no more: nobody shall wait for a frozen broker's answer."""
+        """End requests to addresses that no route has any more: the brokers may be frozen."""
         if addresses and self._started:
             self._ask_about(addresses)
             asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._leave, addresses)
@@ -366,14 +367,14 @@ class ClientInstance:
         return route.members if route is not None else set()
 
     def _ask_about(self, addresses: set[str]) -> None:
-        """Ask once for all routes that name one of these addresses."""
+        """Refresh all routes with one of these addresses."""
         for topic in self._routes.topics():
             if addresses & self._members_in(topic):
                 self._routes.ask_soon(topic)
         self._routes_changed.set()
 
     def _slave_speaks(self, address: str) -> None:
-        """A slave tells consumers of a change, maybe that it acts for its master now."""
+        """Handle a slave's notice of a change: it may act for its master now."""
         for topic in self._routes.topics():
             route = self._routes.get(topic)
             if route is not None and address in route.members - route.masters:
@@ -381,17 +382,17 @@ class ClientInstance:
         self._routes_changed.set()
 
     def acts(self, broker_name: str) -> bool:
-        """Whether a slave stands in for this broker's master: the routes name nothing to write to."""
+        """Whether a slave acts for this broker's master: no route has a queue of it to write to."""
         return self.master_of(broker_name) is not None and self.any_queue_of(broker_name) is None
 
     def suspect(self, topic: str) -> None:
-        """A dead address or a stale answer: ask for the route now, once for all sends that notice."""
+        """Refresh a route after a dead address or a stale answer, once for all sends that notice it."""
         if self._started and self._routes.suspect(topic, self.now_ms()):
             self._begin_refresh(topic)
         self._routes_changed.set()
 
     async def settled(self, topic: str) -> None:
-        """Return when no question for the route of ``topic`` is under way.
+        """Return when no request for the route of ``topic`` is in flight.
 
         Raises:
             NameServerError: the question got no answer.
@@ -407,21 +408,21 @@ class ClientInstance:
             log.warning("route of %s is not refreshed: %s", topic, error)
 
     async def _keep_routes_fresh(self) -> None:
-        """Ask for each route when it is due, and sleep in between."""
+        """Refresh each route when it is due."""
         while True:
             self._routes_changed.clear()
             now = self.now_ms()
             try:
                 await asyncio.gather(*map(self._refresh_quietly, self._routes.due(now)))
             except Exception:
-                # Whatever it was: a client without fresh routes fails sooner or later.
+                # Without fresh routes a client fails sooner or later, so the loop goes on after any error.
                 log.exception("refreshing routes failed")
             await self.runtime.clock.sleep(LEAST_ROUTE_PAUSE_S)
             now = self.now_ms()
             await self._routes_due((self._routes.next_due_ms(now) - now) / 1000)
 
     async def _routes_due(self, seconds: float) -> None:
-        """Wait so long, or until a route may be due earlier."""
+        """Sleep, or return earlier when a route has to be refreshed."""
         if seconds <= 0:
             return
         timer = None
@@ -434,9 +435,10 @@ class ClientInstance:
                 timer.cancel()
 
     def master_of(self, broker_name: str, topic: str = "") -> str | None:
-        """Address of a broker's master, from any known route, that of ``topic`` if it has one.
+        """Address of a broker's master, preferably from the route of ``topic``.
 
-        Routes are asked for one by one: another topic's may still show who stood in for the master.
+        Routes are refreshed one by one: that of another topic may still have the slave that acted for the
+            master.
         """
         for known in (topic, *self._routes.topics()):
             route = self._routes.get(known)
@@ -457,14 +459,14 @@ class ClientInstance:
         return None
 
     def watch(self, topic: str) -> None:
-        """Keep looking for this topic; ``route_changed`` of the consumers is called with what is found."""
+        """Refresh the route of this topic from now on; consumers get it by ``route_changed``."""
         self._routes.watch(topic)
         self._routes_changed.set()
 
     # -- heartbeats ------------------------------------------------------------------------------------
 
     def _brokers(self) -> set[str]:
-        """Every master in use, and every slave when something is consumed."""
+        """The masters in use, and their slaves when there are consumers."""
         found: set[str] = set()
         for topic in self._routes.topics():
             route = self._routes.get(topic)

@@ -1,4 +1,4 @@
-"""One request to one broker, and which brokers there are: what all operations share."""
+"""Requests to one broker or to several, and the list of brokers: shared by all operations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from orbitmq.wire.errors import WireError
 
 T = TypeVar("T")
 NOT_DONE = "not done at all brokers"
-# What goes wrong at one server and says nothing of the others.
+# Errors of one server; the others may answer.
 FAILURES = (BrokerError, TransportError, WireError, MessageFormatError)
 
 
 def no_master(name: str) -> str:
-    """Why something cannot be done at the brokers of a name."""
+    """The reason for a broker group at which nothing can be changed."""
     return f"no master of {name} is online"
 
 
@@ -33,8 +33,8 @@ def _unknown(cluster: str | None, what: str) -> NameServerError:
     return NameServerError(f"the name server knows {where} {what}")
 
 
-class Asking:
-    """The way of operations to the servers.
+class ClusterClient:
+    """Sends requests to the brokers and name servers of a cluster.
 
     Args:
         timeout_ms: limit of each request.
@@ -73,14 +73,13 @@ class Asking:
     async def leaders(self, cluster: str | None = None) -> list[BrokerInfo]:
         """One broker of each name: the master, while it is missing the one with the lowest id.
 
-        That one has the master's copy and may act for it. A caller that skips it would report its groups as
-        empty.
+        The slave with the lowest id has a copy of the master's data and may act for it.
 
         Raises:
             NameServerError: no name server answers, or it knows no broker.
         """
         brokers = await self._of_cluster(cluster)
-        # Of one name the lowest id comes last, and stays.
+        # In reversed order the lowest id of a name comes last, and replaces the others.
         first = {(b.cluster, b.name): b for b in reversed(brokers)}
         if not first:
             raise _unknown(cluster, "with a broker")
@@ -127,7 +126,7 @@ class Asking:
         return [b for b in await self.brokers() if cluster in (None, b.cluster)]
 
     async def every_master(self, cluster: str | None = None) -> list[BrokerInfo]:
-        """The masters, for what has to be done at all of them.
+        """The masters, for a change that has to be made at all of them.
 
         Raises:
             ValidationError: a name has slaves and no master.
@@ -140,7 +139,7 @@ class Asking:
         return brokers
 
     async def ask(self, address: str, command: Command) -> Command:
-        """One request; the answer is a success.
+        """Send one request; returns the answer, which is a success.
 
         Raises:
             BrokerError, TransportError: it refuses, or cannot be reached.
@@ -162,9 +161,9 @@ class Asking:
     async def at_each(
         self, brokers: Sequence[BrokerInfo], work: Callable[[BrokerInfo], Awaitable[T]]
     ) -> Answers[T]:
-        """Do the same at several brokers, side by side: one that does not answer costs its own time only."""
+        """Do ``work`` at several brokers side by side: a broker that does not answer delays no other one."""
         results = await asyncio.gather(*map(work, brokers), return_exceptions=True)
-        told: list[tuple[BrokerInfo, T]] = []
+        pairs: list[tuple[BrokerInfo, T]] = []
         missing: list[LeftOut] = []
         for broker, result in zip(brokers, results, strict=True):
             if isinstance(result, FAILURES):
@@ -172,8 +171,8 @@ class Asking:
             elif isinstance(result, BaseException):
                 raise result
             else:
-                told.append((broker, result))
-        return Answers(len(brokers), told, missing)
+                pairs.append((broker, result))
+        return Answers(len(brokers), pairs, missing)
 
     async def ask_all(
         self,
@@ -183,11 +182,11 @@ class Asking:
         *,
         without: int | None = None,
     ) -> Answers[T]:
-        """The same request to several brokers, side by side.
+        """Send the same request to several brokers, side by side.
 
         Args:
-            read: what the answer says; who answers what cannot be read is left out.
-            without: what a broker answers that has nothing of it; it is not among the answers.
+            read: decodes an answer; a broker whose answer cannot be decoded is left out.
+            without: the code of the answer "not here"; a broker that answers so is not among the answers.
         """
 
         async def one(broker: BrokerInfo) -> T | None:
@@ -197,21 +196,21 @@ class Asking:
             return None if answer is None else read(broker, answer)
 
         answers = await self.at_each(brokers, one)
-        told = [(broker, answer) for broker, answer in answers.told if answer is not None]
-        return Answers(answers.asked, told, answers.left_out)
+        pairs = [(broker, answer) for broker, answer in answers.pairs if answer is not None]
+        return Answers(answers.asked, pairs, answers.left_out)
 
     async def tell_all(self, brokers: Sequence[BrokerInfo], command: Command) -> list[str]:
-        """The same to several brokers, side by side; names of those that have done it.
+        """Have several brokers make a change, side by side; returns their names.
 
         Raises:
-            IncompleteError: some have not.
-            BrokerError, TransportError: none has; of the first.
+            IncompleteError: some brokers have not made it.
+            BrokerError, TransportError: no broker has made it; the error of the first one.
         """
         answers = await self.ask_all(brokers, command, lambda broker, _: broker.name)
         return answers.partial(answers.names, NOT_DONE).whole()
 
     async def tell_name_servers(self, command: Command) -> list[LeftOut]:
-        """The same request to every name server; who did not take it."""
+        """Send a request to every name server; returns those that refused or did not answer."""
 
         async def one(address: str) -> LeftOut | None:
             try:
