@@ -17,7 +17,7 @@ from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import read_options
 from orbitmq.spark.read import stream as planner
 from orbitmq.spark.read.older_stream_reader import OlderStreamReader
-from orbitmq.spark.read.positions import Told
+from orbitmq.spark.read.positions import KnownOffsets
 from orbitmq.spark.schema import message_schema
 
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -31,11 +31,11 @@ class Positions:
     def __init__(self, options: Any) -> None:
         self.options, self.brokers = options, Brokers([], 0)
 
-    def where_in_time(self, request: Any, *, every_queue: bool) -> Told:
-        return Told(Offsets({QUEUE: 0}), {}, {})
+    def where_in_time(self, request: Any, *, every_queue: bool) -> KnownOffsets:
+        return KnownOffsets(Offsets({QUEUE: 0}), {}, {})
 
-    def latest_where_possible(self) -> Told:
-        return Told(Offsets({QUEUE: self.end}), {}, {})
+    def latest_where_possible(self) -> KnownOffsets:
+        return KnownOffsets(Offsets({QUEUE: self.end}), {}, {})
 
     def first_of(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
         assert not queues
@@ -109,7 +109,7 @@ def test_a_topic_that_nobody_knows_is_an_error_when_a_query_begins_and_not_when_
     first = OlderSpark([])
     assert first.trigger() == (0, 100)
 
-    def unknown(*_: Any, **__: Any) -> Told:
+    def unknown(*_: Any, **__: Any) -> KnownOffsets:
         raise TopicNotFoundError("t", "t is unknown")
 
     monkeypatch.setattr(Positions, "where_in_time", unknown)
@@ -124,13 +124,13 @@ def test_a_topic_that_nobody_knows_is_an_error_when_a_query_begins_and_not_when_
 @pytest.mark.behaviour("SP-07")
 def test_a_run_does_not_end_because_the_cluster_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     spark = OlderSpark([Offsets({QUEUE: 0}).to_json()])
-    answers: list[Any] = [UnreachableError("no name server"), Told(Offsets({QUEUE: 100}), {}, {})]
+    answers: list[Any] = [UnreachableError("no name server"), KnownOffsets(Offsets({QUEUE: 100}), {}, {})]
 
-    def told(_: Any) -> Told:
+    def told(_: Any) -> KnownOffsets:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return cast(Told, answer)
+        return cast(KnownOffsets, answer)
 
     monkeypatch.setattr(Positions, "latest_where_possible", told)
     assert spark.trigger() == (0, 100)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.pulling.ranges import QueueRange
-from orbitmq.spark.read.pushdown import Pushed
+from orbitmq.spark.read.pushdown import PushedFilters
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {
@@ -61,7 +61,7 @@ _times = st.tuples(
 
 @given(st.lists(_numbers | _ids | _texts | _names | _times, max_size=4))
 def test_what_is_left_is_what_the_filters_ask_for(filters: list[tuple[str, str, Any]]) -> None:
-    pushed = Pushed(tags=True)
+    pushed = PushedFilters(tags=True)
     taken = [entry for entry in filters if pushed.take(*entry)]
     assert taken == filters
     left = [row(r.queue, offset) for r in pushed.ranges(RANGES) for offset in range(r.low, r.high)]
@@ -86,17 +86,17 @@ KINDS = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "U
 
 
 def test_tags_go_to_the_broker_once() -> None:
-    pushed = Pushed(tags=True)
+    pushed = PushedFilters(tags=True)
     assert pushed.take("In", "tags", ("red", "blue"))
     assert pushed.tags == "blue || red"
     assert not pushed.take("EqualTo", "tags", "red"), "a second set would be a second filter"
-    assert not Pushed(tags=False).take("EqualTo", "tags", "red"), "the broker filters already"
+    assert not PushedFilters(tags=False).take("EqualTo", "tags", "red"), "the broker filters already"
     for text in ("a || b", "*", "", " a"):
-        assert not Pushed(tags=True).take("EqualTo", "tags", text)
+        assert not PushedFilters(tags=True).take("EqualTo", "tags", text)
 
 
 def test_what_cannot_be_exact_is_left_to_spark() -> None:
-    pushed = Pushed(tags=True)
+    pushed = PushedFilters(tags=True)
     for entry in (
         ("GreaterThan", "topic", "a"),
         ("EqualTo", "body", b"x"),

@@ -31,7 +31,7 @@ from tests.unit.spark_cluster import (
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.cluster.brokers import Patience
+from orbitmq.spark.cluster.brokers import RetryWindow
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError, UnreachableError
 from orbitmq.spark.read.stream_reader import StreamReader
@@ -305,7 +305,7 @@ def test_available_now_does_not_end_while_a_new_queue_is_silent(
         stream.prepareForTriggerAvailableNow()
         cluster.away = set(away)
         with monkeypatch.context() as patch:
-            patch.setattr(Patience, "pause", lambda _: cluster.away.clear())
+            patch.setattr(RetryWindow, "pause", lambda _: cluster.away.clear())
             end = stream.latestOffset(at(), ReadAllAvailable())
         assert rows_of(stream.partitions(at(), end))[B0] == (7, 50), "it came back meanwhile"
     stream = reader()

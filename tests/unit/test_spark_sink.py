@@ -39,7 +39,7 @@ from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, Unrea
 from orbitmq.spark.options import AT_LEAST_ONCE, WriteOptions
 from orbitmq.spark.write import fencing
 from orbitmq.spark.write.commit import BatchCommit, Written, written_by
-from orbitmq.spark.write.flights import Flights, Shipment
+from orbitmq.spark.write.in_flight import InFlight, SendRequest
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.send import Begin, TaskSender
@@ -113,14 +113,14 @@ def test_the_memory_of_a_batch_is_used_again_once_it_is_taken(
     brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lain: list[object] = []
-    real = Flights.send
+    real = InFlight.send
 
-    def noted(self: Flights, shipment: Shipment) -> None:
-        assert isinstance(shipment.items, memoryview)
-        lain.append(shipment.items.obj)
-        real(self, shipment)
+    def noted(self: InFlight, request: SendRequest) -> None:
+        assert isinstance(request.items, memoryview)
+        lain.append(request.items.obj)
+        real(self, request)
 
-    monkeypatch.setattr(Flights, "send", noted)
+    monkeypatch.setattr(InFlight, "send", noted)
     task = sender()
     for begin in range(0, 950, 95):
         task.add(rows(range(begin, begin + 95)))

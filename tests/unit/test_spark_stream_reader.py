@@ -31,7 +31,7 @@ from tests.unit.spark_cluster import (
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.cluster.brokers import Patience
+from orbitmq.spark.cluster.brokers import RetryWindow
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
 from orbitmq.spark.jobs.archive_source import ArchiveReader
@@ -301,7 +301,7 @@ def test_failures_of_an_hour_ago_do_not_count(cluster: ScriptedCluster) -> None:
     for _ in range(12):
         cluster.error = UnreachableError("cut")
         assert stream.latestOffset(at(), ReadAllAvailable()) == at()
-        Patience(40).pause()
+        RetryWindow(40).pause()
         cluster.error = None
         assert places(stream.latestOffset(at(), ReadAllAvailable()))[A0] == 100
 
@@ -314,7 +314,7 @@ def test_few_rows_wait_until_the_delay_is_over(cluster: ScriptedCluster) -> None
     deadline = 200
     while stream.latestOffset(at(), limit) == at() and deadline:
         deadline -= 1
-        Patience(20).pause()
+        RetryWindow(20).pause()
     assert deadline, "the delay ended the wait"
     assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60}
     assert reader(maxRowsPerTrigger="5").getDefaultReadLimit() == ReadMaxRows(5)

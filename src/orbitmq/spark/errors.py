@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and a cluster."""
+"""The errors of Spark's source, sink and jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UnreachableError(OrbitError):
 
 
 class SinkStateError(OrbitError):
-    """The record of what a writer did cannot be kept or read."""
+    """The state of a writer cannot be read or written, or contradicts what is stored."""
 
 
 class NotPermittedError(OrbitError):

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 
 
 def spare_modules() -> None:
-    """Take what is loaded by now out of the collector's sight. Does something once in a worker process.
+    """Freeze the objects that exist now, so that the garbage collector skips them; once in a worker process.
 
     A worker of Spark collects garbage after each task, before it takes the next one: that was 40 ms of CPU
     with PySpark and Arrow loaded. What is frozen is still freed as soon as nothing refers to it; only circles

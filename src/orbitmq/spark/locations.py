@@ -16,7 +16,7 @@ def pyarrow_uri(location: str) -> str:
 
 
 def failure_text(error: Exception) -> str:
-    """What pyarrow says of a file system's failure, in one line: what failed, and the reason."""
+    """The text of a file system's error in one line: the operation and the reason."""
     said = _ERRNO.sub("", " ".join(str(error).split()))
     failed, _, reason = said.partition(". Detail: ")
     return f"{failed}: {reason}" if reason else failed

@@ -1,4 +1,4 @@
-"""From the text of an option to its value. Each function raises ValueError with the rest of the sentence."""
+"""Parses the values of options. The text of a ValueError ends a sentence: "option x=y is not a number"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq.wire.addresses import AddressError, several
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h)?", re.IGNORECASE)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _BYTES = re.compile(r"([0-9]{1,15})\s*([kmgt]?)b?", re.IGNORECASE)
-# What to do with a body of JSON.
+# The advice for a body in JSON.
 JSON_BODY = "read it with Spark's from_json(CAST(body AS STRING), 'id INT, price DOUBLE')"
 _EARLY_MS = 9_999_999
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

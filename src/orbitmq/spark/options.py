@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _GIB = 1 << 30
 MAX_BYTES_PER_TRIGGER = 2 * _GIB
-# Somebody sits before a batch read, so that a cluster that is away is told soon; tasks have more patience.
+# A person waits for a batch read: it reports a cluster that is away soon; tasks try for longer.
 BATCH_PLAN_TIMEOUT_MS = 6_000
-# Who reads, when nobody gave a group.
+# The group in pull requests when no groupId is given.
 READER_GROUP = "orbitmq-spark"
 # What a writer promises (delivery).
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
@@ -44,7 +44,8 @@ class ReadOptions:
         group_id: under which progress is published; ``None``: it is not.
         value_format: the type of the body: ``binary`` or ``string``.
         push_filters: whether a batch read takes Spark's filters; ``None``: as the session says.
-        time_strategy: what a start at a time is when no message of a topic is so new: ``error``, ``latest``.
+        time_strategy: for a start at a time that is later than all messages of a topic: ``error``,
+            ``latest``.
         plan_timeout_ms: as ``offset_timeout_ms``, for the planning of a query, before anything is read.
         is_stream: a broker that is silent does not end the query while another one answers.
     """
@@ -87,12 +88,12 @@ class ReadOptions:
 
     @property
     def has_limits(self) -> bool:
-        """Whether the options say how much one batch of a stream may hold, or has to."""
+        """Whether the options limit the size of a stream's batches."""
         return (self.max_rows, self.min_rows, self.max_bytes) != (None, None, MAX_BYTES_PER_TRIGGER)
 
     @property
     def subscription(self) -> tuple[str, str]:
-        """What brokers filter by, and in which language: ``TAG`` or ``SQL92``."""
+        """The filter for the brokers and its language, ``TAG`` or ``SQL92``."""
         return (self.tags, TAG) if self.sql is None else (self.sql, SQL92)
 
     @property

@@ -6,8 +6,8 @@
 
     watch(spark)
 
-The line has what Spark itself tells. For other tools, give the query a ``groupId``: its brokers then know how
-far it is.
+The line has Spark's own figures. For other tools, give the query a ``groupId``: its progress is then in the
+brokers, as that of a consumer group.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _behind(place: Offsets, ends: Offsets | None) -> int | None:
 
 
 def _offsets(text: Any) -> Offsets | None:
-    """The place that Spark tells of a source; ``None``: it tells none, or the source is not one of ours."""
+    """The offsets in Spark's progress of a source; ``None``: it has none, or is of another format."""
     try:
         return Offsets.from_json(json.loads(text) if isinstance(text, str) else text)
     except (ValueError, OffsetError):

@@ -23,7 +23,7 @@ from orbitmq.spark.options import ReadOptions
 BROKER = "broker"
 # Why a body could not be decompressed; only with another onBadMessage than fail.
 ERROR = "error"
-# Columns that are only there when somebody asks for them.
+# Columns that are there only when an option asks for them.
 _ON_REQUEST = (names.BODY_SIZE, names.PROPERTIES)
 _SOMETIMES_NULL = (names.TAGS, names.KEYS, ERROR)
 

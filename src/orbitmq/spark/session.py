@@ -101,7 +101,7 @@ def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
 
 
 def _python(*, is_local: bool) -> str:
-    """What Spark starts its Python processes with: on this machine they need no archive of PySpark."""
+    """The command for Spark's Python processes: on this machine they need no archive of PySpark."""
     installed = os.path.dirname(pyspark.__file__)
     is_installed = os.path.isdir(installed) and os.environ.get("SPARK_HOME", installed) == installed
     if not (is_local and is_installed and os.access(WRAPPER, os.X_OK)):
@@ -111,7 +111,7 @@ def _python(*, is_local: bool) -> str:
 
 
 def cores_of(master: str, conf: Mapping[str, str]) -> int:
-    """How many tasks the cluster will run at a time; 0 when neither master nor settings tell."""
+    """The number of tasks that run at a time; 0 when neither master nor settings give it."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local is not None:
         return this_worker().host.cores if local[1] == "*" else int(local[1] or 1)

@@ -33,7 +33,7 @@ _SAME_AS_ROCKETMQ: Mapping[str, Mapping[str, str]] = {
 }
 _NO_KEYS = "brokers with access control cannot be reached yet"
 _NAME_SERVERS = "use nameServers, the addresses of RocketMQ's name servers"
-# Names of Spark's Kafka source that mean something else here, and what to use.
+# Names of Spark's Kafka source that do not exist here, with the option to use instead.
 _INSTEAD_OF_KAFKA: Mapping[str, str] = {
     "kafka.bootstrap.servers": _NAME_SERVERS,
     "groupidprefix": "use groupId",
@@ -82,7 +82,7 @@ def ours(key: str, what: str) -> str:
 
 
 def unknown(key: str, what: str, known: Sequence[str]) -> str:
-    """What to say of an option that nobody knows.
+    """The text of the error for an unknown option.
 
     Args:
         what: ``READING`` or ``WRITING``.

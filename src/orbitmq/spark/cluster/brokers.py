@@ -29,7 +29,7 @@ from orbitmq.wire.headers.offset import (
 )
 from orbitmq.wire.headers.pull import PullMessageRequest
 
-# A broker that did not answer is asked again after 1 s, then 2, 4 ...; each time for no longer than this.
+# A broker that did not answer is asked again after 1 s, then 2 s, 4 s, and so on up to this.
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 15.0
 # Between tries of one call.
@@ -50,8 +50,8 @@ _BUSY_CODES = frozenset(
 _MASTER_LINES = frozenset({b"brokerRole=ASYNC_MASTER", b"brokerRole=SYNC_MASTER"})
 
 
-class Patience:
-    """How long failures in a row are borne, with pauses that grow from 20 ms to half a second.
+class RetryWindow:
+    """How long failures in a row may last, with pauses that grow from 20 ms to half a second.
 
     The time begins with the first failure after a success, not when the object is made: what Spark does with
     rows meanwhile does not count.
@@ -74,7 +74,7 @@ class Patience:
 
     @property
     def lasted_s(self) -> float:
-        """For how long there have been failures only."""
+        """Seconds since the first failure after the last success."""
         return 0.0 if self._end is None else self._clock.monotonic() - (self._end - self._limit_s)
 
     def succeeded(self) -> None:
@@ -92,7 +92,7 @@ class Patience:
 
 
 class _Silence(NamedTuple):
-    """A broker that did not answer: what was wrong, and until when it is left alone."""
+    """A broker that did not answer: the error, and the time until which it is not asked again."""
 
     error: UnreachableError
     failures: int
@@ -255,11 +255,11 @@ class Brokers:
         if self._routes.is_fresh(topic) and address in route.writable.values():
             return True
         (answer,) = self.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
-        # Not read as properties: RocketMQ escapes nothing, and a path of Windows is none.
+        # Not parsed as Java properties: RocketMQ does not escape, and a Windows path has backslashes.
         return not _MASTER_LINES.isdisjoint(answer.body.splitlines())
 
     def another_answers(self, topics: Iterable[str], broker_name: str | None) -> bool:
-        """Whether a broker beside ``broker_name`` answers, of those that the routes of ``topics`` name.
+        """Whether any other broker than ``broker_name`` answers, of those in the routes of ``topics``.
 
         A busy one does not count, nor one for a topic that the name servers do not know any more. Routes that
         are known count while no name server answers.
@@ -303,7 +303,7 @@ class Brokers:
     def offsets_where_possible(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
     ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
-        """:meth:`offsets` of the brokers that answer, and what is wrong with the others, by address.
+        """The :meth:`offsets` from brokers that answer, and the errors of the others by address.
 
         A broker that did not answer is left alone for a while, so that it does not hold up each call.
         """
@@ -329,7 +329,7 @@ class Brokers:
         return found, failures
 
     def committed(self, group: str, queues: dict[MessageQueue, str]) -> dict[MessageQueue, int]:
-        """Where a consumer group stands; queues in which it has committed nothing are left out.
+        """The committed offsets of a consumer group; queues without one are left out.
 
         Raises:
             UnreachableError, BrokerError: as with :meth:`offsets`.
@@ -415,7 +415,7 @@ def by_address(queues: dict[MessageQueue, str]) -> dict[str, list[MessageQueue]]
 
 
 def is_busy(code: int) -> bool:
-    """Whether an answer says "later" and not "no"."""
+    """Whether the answer means that the same request may succeed later."""
     return code in _BUSY_CODES
 
 

@@ -1,4 +1,4 @@
-"""The connections of one Spark process: kept between calls, opened anew when the server closed them."""
+"""The connections of one Spark process: kept between calls, opened again when the server closed them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(
 
     Args:
         timeout_ms: for the connect, and for the answers to each group of requests.
-        repeatable: the server may see the requests twice. Of others a break is told, not mended.
+        repeatable: the server may get the requests twice. Without it a broken connection is an error.
 
     Raises:
         UnreachableError: there was no answer to at least one; the connection is given up.

@@ -1,4 +1,4 @@
-"""Where a query stands in every queue, as JSON that Spark compares as text.
+"""The position of a query in every queue, as JSON that Spark compares as text.
 
 The form is ``{"t":{topic:{broker:{queue:offset}}},"v":1}``: start inclusive, end exclusive, keys sorted, no
 negative numbers. Equal offsets must be equal text, or Spark runs empty batches for ever.
@@ -27,8 +27,8 @@ class Offsets(Mapping[MessageQueue, int]):
 
     Args:
         table: the offsets.
-        begins: where the batch that ends here begins, for the queues where that is told.
-        tasks: in how many tasks that batch is read; ``None``: not told.
+        begins: the begin of the batch that ends here, for queues where the previous end does not give it.
+        tasks: the number of tasks that read that batch; ``None``: not fixed.
     """
 
     __slots__ = ("_table", "begins", "tasks")
@@ -151,7 +151,7 @@ def backlog(start: Offsets, end: Offsets) -> dict[MessageQueue, int]:
 
 
 def begin_of(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
-    """Where the batch between two places begins in a queue; 0 when neither tells."""
+    """The begin of the batch between two places in a queue; 0 when neither place has it."""
     return end.begins.get(queue, start.get(queue, 0))
 
 

@@ -89,7 +89,7 @@ class TimeSearch:
         owners: Mapping[MessageQueue, str],
         searches: Mapping[MessageQueue, _Search],
     ) -> None:
-        """Tell the searches the times of some messages."""
+        """Give the searches the store times of some messages."""
         inside = {
             queue: offset for queue, offset in places if searches[queue].low <= offset < searches[queue].high
         }
@@ -100,7 +100,7 @@ class TimeSearch:
 
 
 def _time_of(answer: Command, offset: int, address: str) -> int | None:
-    """When the message that was asked for was stored; ``None``: it is gone, or is being removed.
+    """The store time in an answer; ``None``: the message is gone, or is being removed.
 
     Raises:
         UnreachableError: the broker is busy, or a slave that is behind: the message may well be there.
@@ -118,7 +118,7 @@ def _time_of(answer: Command, offset: int, address: str) -> int | None:
 
 
 def stored_ms(answer: Command) -> int | None:
-    """When the first message of a pull's answer was stored; ``None``: it holds none."""
+    """The store time of the first message in the answer to a pull; ``None``: it has no message."""
     if answer.code != ResponseCode.SUCCESS:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What is still to be pulled of one range of a queue, and how much to ask for at a time. Does no I/O."""
+"""The parts of one range of a queue that are still to be pulled, and their size. Does no I/O."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from orbitmq.message.record_scan import scan_range
 from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.pulling.ranges import QueueRange
 
-# An answer of ours holds so many bytes when there is as much (the fast path of a broker of OrbitMQ gives no
-# more), or one larger message. A Java broker does not read the wish: it gives 32 messages, 8 from its disk.
+# Most bytes of an answer from OrbitMQ's brokers, unless one message is larger. A Java broker ignores the
+# limit in the request: it sends 32 messages at most, 8 when they come from its disk.
 PULL_BYTES = 512 << 10
 # Offsets that one pull covers at first when the broker filters: it returns fewer messages than it looks at.
 FILTERED_STEP = 2048
@@ -21,7 +21,7 @@ SPARE_MESSAGES = 8
 
 
 class Part(NamedTuple):
-    """What one pull is to bring: the offsets ``[low, high)``, in at most ``limit`` messages."""
+    """The offsets ``[low, high)`` that one pull asks for, in at most ``limit`` messages."""
 
     low: int
     high: int
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 class PartSize:
-    """How long parts are: as long as a broker answers in one go, which it shows.
+    """The length of parts: as many offsets as one answer of the broker covers, learned from its answers.
 
     Args:
         most: messages of one pull at most.
@@ -83,7 +83,7 @@ class PartSize:
 
 
 class Cursor:
-    """What is still to be pulled of one range, and what came ahead of its turn.
+    """The state of one range: what is still to be pulled, and records that came before their turn.
 
     Args:
         wanted: the range.
@@ -111,7 +111,7 @@ class Cursor:
     def next_part(self) -> Part | None:
         """The next part to ask for, or ``None`` when there is none now.
 
-        Until an answer shows how much a broker gives at a time, one part is on its way.
+        Only one part is requested until an answer shows how much the broker sends at a time.
         """
         if self._holes:
             low, end = self._holes.pop(0)
@@ -127,11 +127,11 @@ class Cursor:
         return Part(low, high, min(limit, high - low))
 
     def retry(self, part: Part) -> None:
-        """Nothing came for this part, or nothing of use; ask again."""
+        """The answer for this part was empty or useless: request the part again."""
         insort(self._holes, (part.low, part.high))
 
     def is_next(self, part: Part) -> bool:
-        """Whether what comes for ``part`` can be handed out at once."""
+        """Whether the records of ``part`` are the next ones, and can be handed out at once."""
         return part.low == self._emitted
 
     def found(self, part: Part, body: Buffer, progress: int) -> tuple[int, int] | None:
@@ -162,7 +162,7 @@ class Cursor:
         return (scan.next_offset, scan.found) if scan.found >= 0 else None
 
     def skip(self, low: int, to: int) -> None:
-        """Give up the offsets from ``low`` up to ``to``; the rest of that hole stays wanted."""
+        """Give up the offsets from ``low`` up to ``to``; the rest of the gap is still requested."""
         for i, (start, high) in enumerate(self._holes):
             if start == low:
                 cut = min(max(to, low + 1), high)
@@ -179,7 +179,7 @@ class Cursor:
         self._early[low] = (body, high, records)
 
     def ready(self) -> Iterator[tuple[Buffer, int]]:
-        """What is complete up to here: records and their number, in order, each once."""
+        """The records without a gap up to here, in order and each once, and their number."""
         while (entry := self._early.pop(self._emitted, None)) is not None:
             body, self._emitted, records = entry
             self.held_bytes -= len(body)

@@ -18,7 +18,7 @@ from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.errors import MessageFormatError, RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Buffer
-from orbitmq.spark.cluster.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patience, is_busy
+from orbitmq.spark.cluster.brokers import SUBSCRIPTION_IN_HEADER, Brokers, RetryWindow, is_busy
 from orbitmq.spark.cluster.connections import Conversation
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
@@ -32,15 +32,15 @@ from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 
 log = logging.getLogger("orbitmq.spark")
 
-# What a task holds of answers that came ahead of their turn. What exceeds it is dropped and asked for again.
+# Most bytes of answers that came before their turn. Further ones are dropped and requested again.
 MEMORY_BYTES = 64 << 20
-# What may be on its way to a task: enough that the broker works while the task decodes, little enough to
+# Most bytes in flight to a task: enough that the broker works while the task decodes, and so few that they
 # stay in the processor's cache.
 FLIGHT_BYTES = 4 << 20
 
 
 class Piece(NamedTuple):
-    """Records of one queue; ``rows``: how many."""
+    """Records of one queue, and their number."""
 
     queue: MessageQueue
     records: Buffer
@@ -62,7 +62,7 @@ class _Flight:
         self.address = address
         self._conversation = conversation
         self._asked: dict[int, _Asked] = {}
-        # Nothing more is sent until all that is on its way has come: something came to nothing.
+        # True after an empty answer: no pull is sent until all answers in flight have come.
         self.is_held = False
         self.empty: list[tuple[_Asked, Command]] = []  # answers that brought nothing, meanwhile
         self.has_progress = False
@@ -94,7 +94,7 @@ class _Flight:
         return self._asked.pop(number), answer, body
 
     def give_up(self) -> None:
-        """Nothing more comes: what was asked for is wanted again."""
+        """The connection is given up: the requested parts are requested again."""
         for cursor, part in self._asked.values():
             cursor.retry(part)
         self._asked.clear()
@@ -108,7 +108,7 @@ class RangeReader:
     """Reads the ranges of one task.
 
     Args:
-        brokers: the way to the cluster.
+        brokers: the cluster.
         options: filter, batch size, depth, what to do about loss.
     """
 
@@ -116,8 +116,8 @@ class RangeReader:
         self._brokers = brokers
         self._options = options
         self._strict = not options.is_filtered
-        self._patience = Patience(options.offset_timeout_ms)
-        self._silence = Silence(brokers, options, self._patience)
+        self._window = RetryWindow(options.offset_timeout_ms)
+        self._silence = Silence(brokers, options, self._window)
         self._answer_bytes = PULL_BYTES
         self._held_bytes = 0
         self._flight: _Flight | None = None
@@ -178,7 +178,7 @@ class RangeReader:
             return
         self._take(flight, asked, answer, body, waiting)
         if flight.is_held and not len(flight):
-            self._bear(flight)
+            self._retry_after(flight)
         try:
             self._ask(flight, waiting)
         except UnreachableError as error:
@@ -252,9 +252,9 @@ class RangeReader:
         before = cursor.held_bytes
         if self._is_progress(flight, asked, answer, body):
             flight.has_progress = True
-            self._patience.succeeded()
+            self._window.succeeded()
         else:
-            # A broker that is behind is not asked in haste.
+            # A slave that is behind is asked again after a pause.
             flight.is_held = True
             flight.empty.append((asked, answer))
         self._held_bytes += cursor.held_bytes - before
@@ -275,7 +275,7 @@ class RangeReader:
         header = PullMessageResponse.from_ext(answer.ext)
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             cursor.retry(part)
-            # Also told when an administrator has moved the group, which makes no message go away.
+            # Brokers answer so, too, when an administrator has moved the group: no message is gone then.
             if header.min_offset <= part.low or not self._is_master(queue, flight.address):
                 return False
             self._lost(cursor, part.low, min(header.min_offset, part.high))
@@ -297,19 +297,19 @@ class RangeReader:
 
     # -- when nothing comes ----------------------------------------------------------------------------
 
-    def _bear(self, flight: _Flight) -> None:
-        """Some answers, or all, brought nothing: wait a little unless others did."""
+    def _retry_after(self, flight: _Flight) -> None:
+        """After empty answers: wait a little, unless other answers had messages."""
         if not flight.has_progress:
-            if self._patience.is_over:
+            if self._window.is_over:
                 self._give_up(flight)
-                self._patience.succeeded()
+                self._window.succeeded()
             else:
-                self._patience.pause()
+                self._window.pause()
         flight.empty.clear()
         flight.is_held = flight.has_progress = False
 
     def _give_up(self, flight: _Flight) -> None:
-        """What the broker has not sent for so long: gone if its master says so, else not to be had now.
+        """Give up messages that the broker has not sent in time: they are lost if its master says so.
 
         Raises:
             DataLossError: the master's queue ends before what was promised, and ``failOnDataLoss`` is on.
@@ -332,7 +332,7 @@ class RangeReader:
             self._lost(cursor, part.low, part.high)
 
     def _is_master(self, queue: MessageQueue, address: str) -> bool:
-        """Whether the broker proves what is gone. A slave may be behind, or have begun to copy later."""
+        """Whether the broker can prove that messages are gone: only a master can; a slave may be behind."""
         try:
             return self._brokers.is_master(queue.topic, address)
         except (UnreachableError, TopicNotFoundError):
@@ -360,7 +360,7 @@ class RangeReader:
             self._wait(queue, error)
 
     def _wait(self, queue: MessageQueue, error: UnreachableError | TopicNotFoundError) -> None:
-        self._silence.bear(error, queue.broker_name)
+        self._silence.wait_or_raise(error, queue.broker_name)
 
     def _lost(self, cursor: Cursor, low: int, to: int) -> None:
         to = min(to, cursor.wanted.high)

@@ -1,11 +1,11 @@
-"""What is done about a broker that does not answer while a batch needs it."""
+"""Waiting for a broker that does not answer while a batch needs it."""
 
 from __future__ import annotations
 
 import logging
 
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers, Missing, Patience
+from orbitmq.spark.cluster.brokers import Brokers, Missing, RetryWindow
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import ReadOptions
 
@@ -15,38 +15,39 @@ WARNING_SECONDS = 60.0
 
 
 class Silence:
-    """Failures in a row of one broker, and how long they are borne.
+    """Decides for how long a read goes on in spite of the failures of one broker.
 
     A batch read gives up when they have lasted for ``offsetTimeout``. What a batch of a stream reads is fixed
-    when it is planned, and the death of one broker must not end a stream: it waits for as long as another
-    broker answers, and tells so once a minute.
+    when it is planned, and the loss of one broker must not end a stream: it waits as long as another broker
+    answers, and logs that once a minute.
 
     Args:
-        patience: the time-out; who reads tells it of successes.
+        window: how long failures may last; a successful pull resets it.
     """
 
-    def __init__(self, brokers: Brokers, options: ReadOptions, patience: Patience) -> None:
+    def __init__(self, brokers: Brokers, options: ReadOptions, window: RetryWindow) -> None:
         self._brokers = brokers
         self._options = options
-        self._patience = patience
+        self._window = window
         self._warned = -WARNING_SECONDS
 
-    def bear(self, error: Missing, broker_name: str | None) -> None:
-        """Wait a little after a failure.
+    def wait_or_raise(self, error: Missing, broker_name: str | None) -> None:
+        """Wait a little after a failure, or raise it when the failures have lasted too long.
 
         Args:
-            error: what is wrong; raised when it is not borne any longer.
-            broker_name: of the broker that does not answer; ``None``: it may be any.
+            error: what is wrong.
+            broker_name: the broker that does not answer; ``None``: unknown.
         """
-        if self._patience.is_over:
-            # Name servers forget a topic with its last broker, so an unknown one is silence, too.
+        if self._window.is_over:
+            # Name servers forget a topic with its last broker, so a topic that they do not know may be
+            # waiting, too.
             if not self._is_outlasted(broker_name):
                 raise error
             self._warn(error, broker_name)
-            self._patience.succeeded()
-        elif self._options.is_stream and self._patience.lasted_s >= WARNING_SECONDS:
+            self._window.succeeded()
+        elif self._options.is_stream and self._window.lasted_s >= WARNING_SECONDS:
             self._warn(error, broker_name)
-        self._patience.pause()
+        self._window.pause()
 
     def _is_outlasted(self, broker_name: str | None) -> bool:
         if not self._options.is_stream:
@@ -56,7 +57,7 @@ class Silence:
             try:
                 topics = self._brokers.topics_like(self._options.topic_pattern)
             except UnreachableError:
-                topics = ()  # those whose routes are known have to do
+                topics = ()  # only topics with known routes are considered
         return self._brokers.another_answers(topics, broker_name)
 
     def _warn(self, error: Exception, broker_name: str | None) -> None:

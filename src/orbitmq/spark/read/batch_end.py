@@ -1,4 +1,4 @@
-"""Where the next batch of a stream ends. Does no I/O: offsets in, offsets out."""
+"""The end of a stream's next batch, computed from offsets. Does no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.spark.pulling.ranges import QueueRange
 
 
 class Shrunk(NamedTuple):
-    """A queue that ends before the place up to which it was read."""
+    """A queue whose end is now before the offset up to which it was read."""
 
     queue: MessageQueue
     read_to: int
@@ -19,7 +19,7 @@ class Shrunk(NamedTuple):
 
 
 def shrunk_queues(begin: Offsets, latest: Mapping[MessageQueue, int]) -> list[Shrunk]:
-    """The queues that lost their end: the topic was made again, or a broker came back with less."""
+    """The queues that shrank: the topic was created again, or a broker lost its last messages."""
     return [
         Shrunk(queue, begin[queue], end)
         for queue, end in latest.items()
@@ -35,13 +35,13 @@ def next_end(
 ) -> Offsets:
     """The end of the next batch when there is no limit; the same offsets as ``begin`` when nothing came.
 
-    A queue that nobody could tell about keeps its place. A new queue is left out until it holds a message.
+    A queue whose broker does not answer keeps its offset. A new queue is left out until it has a message.
 
     Args:
         begin: where the batch begins.
         latest: where queues end now.
         first: the first message of queues that ``begin`` does not know.
-        given_up: where to go on in queues that lost their end.
+        given_up: the offsets at which queues go on that shrank.
     """
     table = dict(begin)
     begins = dict(begin.begins) if begin.is_first else {}
@@ -59,10 +59,10 @@ def next_end(
 def batch_ranges(
     start: Offsets, end: Offsets, first: Mapping[MessageQueue, int] | None = None
 ) -> Iterator[QueueRange]:
-    """What a batch reads.
+    """The ranges that a batch reads.
 
     Args:
-        first: where queues begin of which neither place tells it (ends of the first form).
+        first: the begin of queues for which neither place has one (ends of the first form).
     """
     for queue in backlog(start, end):
         known = end.begins.get(queue, start.get(queue))

@@ -1,4 +1,4 @@
-"""Whether brokers can filter by an SQL92 expression, asked before anything is pulled with it.
+"""Checks that brokers can filter by an SQL92 expression, before anything is pulled with it.
 
 RocketMQ sends every message, unfiltered, when it is asked to pull by an expression that it cannot parse.
 """

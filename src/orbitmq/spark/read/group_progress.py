@@ -1,4 +1,4 @@
-"""Where a query stands, told to the brokers under a group's name: for monitoring, never to resume from."""
+"""Publishes the progress of a query as that of a consumer group: for monitoring, never to resume from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAUSE_SECONDS = 30.0
 
 
 class GroupProgress:
-    """Publishes offsets as a consumer group's. A broker that cannot be told makes a warning, never an error.
+    """Commits offsets for a consumer group. A broker that does not take them is a warning, never an error.
 
     Args:
         group: ``None``: nothing is published.
@@ -61,7 +61,7 @@ class GroupProgress:
         for topic in {queue.topic for queue in queues}:
             try:
                 route = self._brokers.route(topic)
-            except OrbitError as error:  # its only broker may be silent; the other topics are told of
+            except OrbitError as error:  # its only broker may be away
                 self._warn(error)
                 continue
             writable |= {queue: at for queue, at in route.readable.items() if at in route.masters}
@@ -82,7 +82,7 @@ class GroupProgress:
 
 
 def register(brokers: Brokers, address: str, group: str, topics: set[str]) -> None:
-    """Be a member for a moment: a broker makes the group's retry topic for it, by which tools find it.
+    """Send one heartbeat: the broker then creates the group's retry topic, by which tools find the group.
 
     Raises:
         OrbitError: the broker did not answer, or refused.
@@ -97,7 +97,7 @@ def register(brokers: Brokers, address: str, group: str, topics: set[str]) -> No
 
 
 def tell_offsets(brokers: Brokers, address: str, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-    """Set where a group stands in queues of one broker. Errors as with :func:`register`."""
+    """Commit the offsets of a group in queues of one broker. Errors as with :func:`register`."""
     requests = [
         UpdateConsumerOffsetRequest(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset

@@ -1,4 +1,4 @@
-"""The reader of streams for Spark 4.0 and 4.1, which ask for the latest offset without saying since when."""
+"""The reader of streams for Spark 4.0 and 4.1, which ask for the latest offset without a start offset."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ log = logging.getLogger("orbitmq.spark")
 class OlderStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     """A :class:`~orbitmq.spark.read.stream.Stream` as these versions call it.
 
-    The place where the last batch ended is what they last asked tasks for: a restarted query begins with
-    asking for the tasks between its last place and the same place.
+    The end of the last batch is the end for which Spark last planned tasks: a restarted query begins by
+    planning an empty batch at its last offsets.
 
-    An AvailableNow run is one batch for them, and nothing tells a reader of one. So a batch has no limit
-    unless the options set one; with a limit, such a run ends after its first batch.
+    An AvailableNow run is one batch in these versions, and a reader cannot see that it is in such a run. So a
+    batch has no limit unless the options set one; with a limit, such a run ends after its first batch.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:

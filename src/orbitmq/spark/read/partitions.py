@@ -35,7 +35,7 @@ class TaskLimits:
 
 
 def task_count(rows: int, default: int, limits: TaskLimits, size_bytes: int = 0) -> int:
-    """In how many tasks to read ``rows`` rows of together about ``size_bytes``.
+    """The number of tasks for ``rows`` rows of about ``size_bytes`` in all.
 
     Where the limits ask for more tasks than run at a time, they are filled up to whole rounds of them,
     unless ``limits.tasks`` is set.
@@ -62,7 +62,7 @@ def plan(ranges: Iterable[QueueRange], tasks: int) -> list[list[QueueRange]]:
 
     Args:
         ranges: what to read; empty ranges are left out.
-        tasks: how many tasks there are for it, at least 1.
+        tasks: the most tasks, at least 1.
     """
     todo = sorted((r for r in ranges if r.rows > 0), key=lambda r: (r.queue, r.low))
     total = sum(r.rows for r in todo)

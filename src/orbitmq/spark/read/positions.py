@@ -1,4 +1,4 @@
-"""Places such as ``earliest`` as offsets of every queue."""
+"""Resolves places such as ``earliest`` to offsets of every queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.cluster.brokers import Brokers, Missing, Patience, max_offset, min_offset
+from orbitmq.spark.cluster.brokers import Brokers, Missing, RetryWindow, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets, begin_of
 from orbitmq.spark.cluster.places import EARLIEST_OFFSET, LATEST_OFFSET, AtOffsets, AtTime, Place, Start
 from orbitmq.spark.cluster.times import TimeSearch
@@ -30,13 +30,13 @@ CLOCK_MARGIN_MS = 10_000
 T = TypeVar("T")
 
 
-class Told(NamedTuple):
-    """One offset of each queue, of those that somebody told of.
+class KnownOffsets(NamedTuple):
+    """One offset of each queue whose broker answered.
 
     Attributes:
         offsets: by queue.
-        silent: what is wrong with brokers that do not answer, by name.
-        missing: what is wrong with topics whose queues nobody shows, all or some that are assigned, by name.
+        silent: the errors of brokers that do not answer, by name.
+        missing: the errors of topics without a route, or without an assigned queue, by name.
     """
 
     offsets: Offsets
@@ -76,10 +76,10 @@ class Positions:
             return
         queues = {(item.queue.topic, item.queue.broker_name): item.queue for item in ranges}
         for (_, broker_name), queue in sorted(queues.items()):
-            self._patiently_planned(partial(self._check_filter_at, queue), broker_name)
+            self._planned_with_retries(partial(self._check_filter_at, queue), broker_name)
 
     def _check_filter_at(self, queue: MessageQueue) -> None:
-        """Ask the broker of a queue: it may come back elsewhere, and to a new name server late."""
+        """Ask the broker of a queue; a new route is fetched, as the broker may have another address now."""
         at = self.brokers.route(queue.topic).readable.get(queue)
         if at is None:
             at = self.brokers.route(queue.topic, refresh=True).readable.get(queue)
@@ -107,7 +107,7 @@ class Positions:
             first = {queue: item.low for queue, item in left.items()}
             last = {queue: item.high for queue, item in left.items()}
             times = dict.fromkeys(left, at_ms)
-            found = self._patiently(partial(self._times.first_at, owners, times, first, last))
+            found = self._with_retries(partial(self._times.first_at, owners, times, first, last))
             cut = (
                 QueueRange(q, found[q], item.high) if is_low else QueueRange(q, item.low, found[q])
                 for q, item in left.items()
@@ -116,18 +116,18 @@ class Positions:
         return list(left.values())
 
     def _owners(self, ranges: Iterable[QueueRange]) -> dict[MessageQueue, str]:
-        """Whom to ask about the queues of ``ranges``, by the routes as they are known."""
+        """The addresses of the queues of ``ranges``, by the known routes."""
         queues = {item.queue for item in ranges}
         readable: dict[MessageQueue, str] = {}
         for topic in {queue.topic for queue in queues}:
             readable |= self.brokers.route(topic).readable
         return {queue: at for queue, at in readable.items() if queue in queues}
 
-    def latest_where_possible(self) -> Told:
+    def latest_where_possible(self) -> KnownOffsets:
         """The offset after the last message of every readable queue whose broker answers.
 
         Raises:
-            UnreachableError, TopicNotFoundError: no topic is there.
+            UnreachableError, TopicNotFoundError: no topic has a route.
         """
         return self._where_possible(*self._queues_where_possible(), max_offset)
 
@@ -136,20 +136,20 @@ class Positions:
         queues: dict[MessageQueue, str],
         missing: Mapping[str, Missing],
         request: Callable[[MessageQueue], Command],
-    ) -> Told:
+    ) -> KnownOffsets:
         found, failures = self.brokers.offsets_where_possible(queues, request)
         silent = {q.broker_name: failures[at] for q, at in sorted(queues.items()) if at in failures}
-        return Told(Offsets(found), silent, missing)
+        return KnownOffsets(Offsets(found), silent, missing)
 
     def first_of(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
-        """The first offset of some queues, of those whose brokers answer."""
+        """The first offsets of queues whose brokers answer."""
         if not queues:
             return {}
         owners = {queue: at for queue, at in self._queues_where_possible()[0].items() if queue in queues}
         return self.brokers.offsets_where_possible(owners, min_offset)[0]
 
     def check_place(self, place: Offsets) -> None:
-        """Whether a place in a checkpoint is one in what the options name.
+        """Check that the offsets of a checkpoint are of the topics that the options name.
 
         Raises:
             OffsetError: it names other topics only.
@@ -172,7 +172,7 @@ class Positions:
         return self.brokers.is_master(queue.topic, address)
 
     def start(self) -> Offsets:
-        """Where the options say that a query begins.
+        """The offsets at which the query begins, by its options.
 
         Raises:
             OffsetError: they name a queue that does not exist.
@@ -180,36 +180,36 @@ class Positions:
             UnreachableError: the cluster was away, or only a slave there that is behind, for longer than the
                 planning of a query waits.
         """
-        return self._patiently(lambda: self._resolve(self.options.starting, Start.EARLIEST))
+        return self._with_retries(lambda: self._resolve(self.options.starting, Start.EARLIEST))
 
     def end(self) -> Offsets:
-        """Where the options say that a batch query ends. Errors as with :meth:`start`."""
-        return self._patiently(lambda: self._resolve(self.options.ending, Start.LATEST))
+        """The offsets at which a batch query ends, by its options. Errors as with :meth:`start`."""
+        return self._with_retries(lambda: self._resolve(self.options.ending, Start.LATEST))
 
-    def _patiently(self, resolve: Callable[[], T]) -> T:
-        """What ``resolve`` gives, tried again while the cluster is away."""
-        patience = Patience(self.options.plan_timeout_ms)
+    def _with_retries(self, resolve: Callable[[], T]) -> T:
+        """The result of ``resolve``, which is tried again while the cluster does not answer."""
+        window = RetryWindow(self.options.plan_timeout_ms)
         while True:
             try:
                 return resolve()
             except UnreachableError:
-                if patience.is_over:
+                if window.is_over:
                     raise
-                patience.pause()
+                window.pause()
 
-    def _patiently_planned(self, resolve: Callable[[], T], broker_name: str | None = None) -> T:
-        """The same for a batch whose end is planned: it needs each of its brokers, whose topics were there.
+    def _planned_with_retries(self, resolve: Callable[[], T], broker_name: str | None = None) -> T:
+        """The same for a batch whose end is planned, which needs each of its brokers.
 
         Args:
-            broker_name: whom ``resolve`` asks; ``None``: several.
+            broker_name: the broker that ``resolve`` asks; ``None``: several.
         """
-        silence = Silence(self.brokers, self.options, Patience(self.options.plan_timeout_ms))
+        silence = Silence(self.brokers, self.options, RetryWindow(self.options.plan_timeout_ms))
         while True:
             try:
                 return resolve()
             except (UnreachableError, TopicNotFoundError) as error:
                 # A name server that just started knows no topics yet.
-                silence.bear(error, broker_name)
+                silence.wait_or_raise(error, broker_name)
 
     def where_in_time(
         self,
@@ -217,12 +217,12 @@ class Positions:
         *,
         every_queue: bool = False,
         every_broker: bool = True,
-    ) -> Told:
+    ) -> KnownOffsets:
         """One offset of every readable queue whose broker answers in ``offsetTimeout``.
 
         Args:
-            every_queue: a topic or an assigned queue that nobody shows is an error, as it is when a query
-                begins: its name may be wrong. A topic that is not there is not waited for.
+            every_queue: a topic without a route, or an assigned queue that does not exist, is an error at
+                once: its name may be wrong, as when a query begins.
             every_broker: wait for each of them, not only until one answers.
 
         Raises:
@@ -230,18 +230,18 @@ class Positions:
             TopicNotFoundError: a topic does not exist.
             UnreachableError: no broker answered in that time.
         """
-        patience = Patience(self.options.plan_timeout_ms)
+        window = RetryWindow(self.options.plan_timeout_ms)
         while True:
             if every_queue:
-                queues, missing = self._patiently(self._queues), dict[str, Missing]()
+                queues, missing = self._with_retries(self._queues), dict[str, Missing]()
                 self._check_assigned(queues)
             else:
-                queues, missing = self._patiently(self._queues_where_possible)
+                queues, missing = self._with_retries(self._queues_where_possible)
             told = self._where_possible(queues, missing, request)
             is_enough = not told.silent or (bool(told.offsets) and not every_broker)
-            if is_enough or patience.is_over:
+            if is_enough or window.is_over:
                 break
-            patience.pause()
+            window.pause()
         if told.silent and not told.offsets:
             raise next(iter(told.silent.values()))
         return told
@@ -280,10 +280,11 @@ class Positions:
         last: Mapping[MessageQueue, int],
         other: Start,
     ) -> dict[MessageQueue, int]:
-        """Where the first message of that time or a later one is, in each queue.
+        """The offset of the first message at that time or later, in each queue.
 
-        A topic that has none is an error at the start of a read, unless startingTimestampStrategy=latest:
-        somebody mistook the time. A queue that has none while others do begins at its end.
+        A topic without such a message is an error at the start of a read, unless
+        startingTimestampStrategy=latest: the time may be a mistake. A queue without one begins at its end
+        when other queues have one.
         """
         self._check_known(place.queues, queues, f"{_option(other)}OffsetsByTimestamp")
         times = {queue: place.queues.get(queue, place.at_ms) for queue in queues}
@@ -336,7 +337,7 @@ class Positions:
         return last
 
     def lost(self, text: str) -> None:
-        """Tell a loss: an error with ``failOnDataLoss``, else a warning.
+        """Report a loss: an error with ``failOnDataLoss``, else a warning.
 
         Raises:
             DataLossError: with ``failOnDataLoss``.
@@ -361,11 +362,11 @@ class Positions:
         return Offsets(table)
 
     def unknown_firsts(self, start: Offsets, end: Offsets) -> Mapping[MessageQueue, int]:
-        """The first messages of queues of which neither place tells the begin.
+        """The first offsets of queues for which neither place has a begin.
 
         Raises:
-            UnreachableError: a broker does not tell for ``offsetTimeout``; in a stream: and no other one
-                answers.
+            UnreachableError: a broker does not answer for ``offsetTimeout``, and in a stream no other one
+                does.
         """
         unknown = {q for q, offset in end.items() if offset and q not in start and q not in end.begins}
         if not unknown:
@@ -378,7 +379,7 @@ class Positions:
             owners = {queue: at for queue, at in queues.items() if queue in unknown}
             return self.brokers.offsets(owners, min_offset)
 
-        return self._patiently_planned(firsts)
+        return self._planned_with_retries(firsts)
 
     def _queues(self) -> dict[MessageQueue, str]:
         # Routes are asked for anew each time: queues are added and brokers move while a query runs.
@@ -386,7 +387,7 @@ class Positions:
         return self._assigned(found)
 
     def _queues_where_possible(self) -> tuple[dict[MessageQueue, str], dict[str, Missing]]:
-        """:meth:`_queues` of the topics that are there, and what is wrong with the others, by name.
+        """The :meth:`_queues` of topics that have a route, and the errors of the others by name.
 
         Raises:
             UnreachableError, TopicNotFoundError: no topic is there.
@@ -400,7 +401,7 @@ class Positions:
         return self._assigned(found), missing
 
     def _assigned(self, queues: dict[MessageQueue, str]) -> dict[MessageQueue, str]:
-        """Those of ``queues`` that the option assign names; all without it."""
+        """The queues that the option assign names, out of ``queues``; all without that option."""
         chosen = self.options.assigned
         return queues if chosen is None else {queue: at for queue, at in queues.items() if queue in chosen}
 
@@ -415,5 +416,5 @@ class Positions:
 
 
 def _option(other: Start) -> str:
-    """Which options a place comes from, by what stands where it names nothing."""
+    """The names of the options that give a place."""
     return "starting" if other is Start.EARLIEST else "ending"

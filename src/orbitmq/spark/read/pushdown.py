@@ -1,7 +1,7 @@
 """Filters of a batch query that need not be evaluated row by row in Spark. Does no I/O.
 
-Queues and offsets narrow what is read, times too, tags go to the broker. Only what is then exactly true of
-each row is taken over; Spark does not evaluate it again.
+Filters on queues, offsets and times narrow the ranges that are read; filters on tags go to the broker. A
+filter is taken over only if it is then exactly true of each row, as Spark does not evaluate it again.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _SPANS: dict[str, Callable[[int, bool], tuple[int | None, int | None]]] = {
 }
 
 
-class Pushed:
-    """What was taken over.
+class PushedFilters:
+    """The filters that the reader has taken over from Spark.
 
     Args:
-        tags: whether tags may be; not with another filter at the broker.
+        tags: whether filters on tags may be taken over; not with another filter at the broker.
 
     Attributes:
-        tags: what brokers filter by, as in ``"a || b"``; ``None``: nothing was taken over.
+        tags: the subscription for the brokers, as ``"a || b"``; ``None``: no filter on tags was taken over.
         times: when the messages were stored, in milliseconds since 1970.
     """
 
@@ -96,7 +96,7 @@ class Pushed:
         return False
 
     def ranges(self, ranges: Iterable[QueueRange]) -> Iterator[QueueRange]:
-        """What is left of the ranges of a read."""
+        """The ranges of a read, narrowed by the filters."""
         offsets = self._spans[names.QUEUE_OFFSET]
         for item in ranges:
             if self._has(item.queue):
@@ -162,5 +162,5 @@ def _values(kind: str, value: Any) -> frozenset[str] | None:
 
 
 def _is_tag(text: str) -> bool:
-    """Whether a subscription can name it."""
+    """Whether a subscription can name this tag."""
     return bool(text) and text == text.strip() and "|" not in text and text != "*"

@@ -1,4 +1,4 @@
-"""From ranges of queues to tasks, and from a task to its rows: what batch reads and streams share."""
+"""Makes tasks of ranges, and reads the rows of a task; for batch reads and streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orbitmq.spark.read.positions import Positions
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
-    """What one task reads; pickled by Spark.
+    """The ranges of one task; pickled by Spark.
 
     Attributes:
         ranges: of queues, in their order.
@@ -37,8 +37,8 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 
 
 def cluster_cores() -> int:
-    """How many tasks run at a time: what :func:`orbitmq.spark.session.session` found out, else this machine's
-    processors."""
+    """The number of tasks that run at a time, as :func:`orbitmq.spark.session.session` found it; else the
+    number of this machine's processors."""
     return whole_number(os.environ.get(CORES_VARIABLE, ""), INT32) or this_worker().host.cores
 
 
@@ -46,7 +46,7 @@ def tasks(positions: Positions, ranges: Sequence[QueueRange], count: int | None)
     """The tasks that read ``ranges``.
 
     Args:
-        count: in how many tasks; ``None``: as many as suit.
+        count: the number of tasks; ``None``: by the size of the ranges.
     """
     positions.check_filter(ranges)
     planned = plan(ranges, count or tasks_for(positions, ranges))
@@ -54,7 +54,7 @@ def tasks(positions: Positions, ranges: Sequence[QueueRange], count: int | None)
 
 
 def tasks_for(positions: Positions, ranges: Sequence[QueueRange]) -> int:
-    """In how many tasks ``ranges`` are read."""
+    """The number of tasks for ``ranges``."""
     options = positions.options
     limits = TaskLimits(options.parallelism, options.max_rows_per_task, options.max_bytes_per_task)
     rows = sum(item.rows for item in ranges)

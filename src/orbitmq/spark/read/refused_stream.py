@@ -1,4 +1,4 @@
-"""The reader of a stream that cannot be, for what is wrong with its options or its schema."""
+"""The reader of a stream whose options or schema are wrong: it raises their error."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from orbitmq.errors import OrbitError
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
     """Raises an error when Spark asks it for anything.
 
-    PySpark answers an error of ``streamReader`` itself with one of its own (UnboundLocalError, since it stops
-    the reader that there is none of), which then is the last line that the user reads.
+    When ``streamReader`` itself raises, PySpark fails with an UnboundLocalError of its own, and the user sees
+    that as the last line.
     """
 
     def __init__(self, error: OrbitError) -> None:

@@ -17,11 +17,11 @@ from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.spark")
 
-# So few messages are no more than 256 MiB of RocketMQ's largest size: nobody has to be asked.
+# So few messages of the largest size are at most 256 MiB: no sample is needed.
 FEW_ROWS = 64
 SAMPLE_MESSAGES = 32
 KEEP_SECONDS = 60.0
-# Nobody could tell: then limits in bytes err to this side.
+# The assumed size of a message when no broker could be asked.
 UNKNOWN_BYTES = 1024.0
 
 
@@ -48,7 +48,7 @@ class Sizes:
         """About how many bytes are stored in ``ranges``; queues that cannot be asked count as the others.
 
         Args:
-            queues: whom to ask about which queue.
+            queues: the address to ask, by queue.
         """
         wanted = [item for item in ranges if item.rows > 0]
         now = self._clock.monotonic()
@@ -73,7 +73,7 @@ class Sizes:
             try:
                 answers = self._brokers.ask(address, asked)
             except OrbitError as error:
-                log.info("message sizes are guessed, %s does not tell them: %s", address, error)
+                log.info("message sizes are guessed, %s does not answer: %s", address, error)
                 continue
             for queue, answer in zip(owned, answers, strict=True):
                 mean = _mean_bytes(answer)

@@ -15,7 +15,7 @@ from orbitmq.spark.errors import plainly
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.batch_end import batch_ranges
 from orbitmq.spark.read.positions import Positions
-from orbitmq.spark.read.pushdown import Pushed
+from orbitmq.spark.read.pushdown import PushedFilters
 from orbitmq.spark.read.reading import read_task, tasks
 
 
@@ -25,7 +25,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._pushed = Pushed(tags=not options.is_filtered)
+        self._pushed = PushedFilters(tags=not options.is_filtered)
 
     @override
     @plainly

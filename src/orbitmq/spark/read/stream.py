@@ -1,4 +1,4 @@
-"""Where the batches of a stream end: the same for every version of Spark."""
+"""Plans the batches of a stream; the same for every version of Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from orbitmq.errors import BrokerError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Patience, max_offset, min_offset
+from orbitmq.spark.cluster.brokers import RetryWindow, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
 from orbitmq.spark.cluster.places import Start
 from orbitmq.spark.errors import DataLossError, UnreachableError
@@ -19,7 +19,7 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.pulling.silence import WARNING_SECONDS
 from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
-from orbitmq.spark.read.positions import Positions, Told
+from orbitmq.spark.read.positions import Positions, KnownOffsets
 from orbitmq.spark.read.reading import tasks, tasks_for
 
 log = logging.getLogger("orbitmq.spark")
@@ -28,10 +28,11 @@ _LEFT = "are left to the next run (availableNow)"
 
 
 class Stream:
-    """Plans the batches of one streaming query. It resumes from Spark's checkpoint; a group is only told.
+    """Plans the batches of one streaming query. It resumes from Spark's checkpoint, never from a group's
+    offsets.
 
     Args:
-        may_end: the run may be one with AvailableNow, and Spark does not tell.
+        may_end: the run may be one with AvailableNow, which this version of Spark does not show.
     """
 
     def __init__(self, options: ReadOptions, *, may_end: bool = False) -> None:
@@ -41,22 +42,23 @@ class Stream:
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._progress = GroupProgress(self._positions.brokers, options.group_id)
-        self._away = Patience(options.offset_timeout_ms)
+        self._away = RetryWindow(options.offset_timeout_ms)
         self._routed: set[str] = set()
         self._shown: set[MessageQueue] = set()
         self._warned = -WARNING_SECONDS
         self._waiting_since: float | None = None
         self._no_begin: OrbitError | None = None
         self._instead: str | None = None
-        # Whom the user knows to be left out of an AvailableNow run; None: it is no such run.
+        # Brokers that a warning has named as left out of an AvailableNow run; None: it is no such run.
         self._left: set[str] | None = None
 
     def initial(self) -> dict[str, Any]:
-        """Where the query begins while no batch is committed; no queue at all when that cannot be told.
+        """The begin of the query while no batch is committed; without any queue when it cannot be found.
 
-        Spark asks this also when it runs the first batch of a checkpoint again, whose end says where it
-        begins. Only the next call shows which it is: :meth:`latest` raises what was wrong here, and
-        :meth:`tasks` does without the answer when the end of the batch does.
+        Spark also calls this to run the first batch of a checkpoint again, whose end has its begin. Only the
+        next
+        call shows which case it is: :meth:`latest` raises the error of this call, and :meth:`tasks` needs no
+        begin when the end of the batch has it.
         """
         try:
             return self._first_place().as_first().to_json()
@@ -65,7 +67,7 @@ class Stream:
             return Offsets().to_json()
 
     def _first_place(self) -> Offsets:
-        """Where the options say that the query begins.
+        """The begin of the query by its options.
 
         A start at the first messages can do without a silent broker: its queues come later, as new ones, and
         those begin at their first message. Any other start needs to know where each queue is now.
@@ -77,14 +79,14 @@ class Stream:
         return told.offsets
 
     def prepare_available_now(self) -> None:
-        """What comes from now on is no part of this run, nor what a silent broker has."""
+        """End this run at the present ends of the queues. Brokers that do not answer are left out of it."""
         told = self._positions.where_in_time(max_offset)
         _tell_left(told, _LEFT)
         self._left = set(told.silent)
         self.end_at(told.offsets)
 
     def end_at(self, target: Offsets) -> None:
-        """Nothing behind ``target`` is part of this run.
+        """End this run at ``target``.
 
         Args:
             target: its ``begins`` tell where queues begin that the query does not know yet; the brokers are
@@ -93,10 +95,10 @@ class Stream:
         self._target = target
 
     def refuse_lost_ends(self, instead: str) -> None:
-        """A queue that lost its end is an error whatever ``failOnDataLoss`` says: no offset may come twice.
+        """Fail at a queue that shrank, whatever ``failOnDataLoss`` says: no offset may be read twice.
 
         Args:
-            instead: what to do, for people.
+            instead: the advice in the error's text.
         """
         self._instead = instead
 
@@ -108,8 +110,8 @@ class Stream:
 
         Args:
             start: where the last batch ended.
-            everything: without any limit.
-            max_rows: at most so many; ``None``: no limit of rows.
+            everything: ignore all limits.
+            max_rows: most rows; ``None``: no limit.
         """
         begin = Offsets.from_json(start)
         if self._no_begin is not None and not begin:
@@ -131,9 +133,9 @@ class Stream:
         return Offsets(end, begins=end.begins, tasks=count).to_json()
 
     def _end_in_time(self, begin: Offsets) -> Offsets | None:
-        """Where the queues end now; ``None`` while the cluster is away, for Spark to ask again.
+        """The present ends of the queues; ``None`` while the cluster is away: Spark asks again.
 
-        A run with AvailableNow would take that for its end, as if all were read, so it is waited for here.
+        An AvailableNow run would take ``None`` for its end, as if all were read, so here it waits.
         """
         while True:
             try:
@@ -151,7 +153,7 @@ class Stream:
                 return end
 
     def _limited(self, begin: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
-        """An end with at most as many rows and bytes as the options allow, and one row at least."""
+        """The end of a batch within the limits of rows and bytes, after one row at least."""
         rows = sum(backlog(begin, end).values())
         most = rows if max_rows is None else min(rows, max_rows)
         size = self._positions.bytes_of(list(batch_ranges(begin, end)))
@@ -160,11 +162,11 @@ class Stream:
         return prorate(begin, end, most)
 
     def report(self) -> dict[str, Any] | None:
-        """Where the queues end, for Spark's progress."""
+        """The ends of the queues, for Spark's progress."""
         return None if self._latest is None else self._latest.to_json()
 
     def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks that read what lies between two places: as many as ``end`` says, also in a replay."""
+        """The tasks of the batch between two places: as many as ``end`` fixes, also in a replay."""
         if start == end:
             return []
         begin, until = Offsets.from_json(start), Offsets.from_json(end)
@@ -177,15 +179,15 @@ class Stream:
         return tasks(self._positions, ranges, until.tasks)
 
     def _tells_begin(self, until: Offsets) -> bool:
-        """Whether the end of a first batch does without an answer of the brokers: it knows each topic (or
-        assigned queue) of the query, and where each of its queues begins."""
+        """Whether the end of a first batch has all that is needed to run it again: each topic (or assigned
+        queue) of the query, and the begin of each of its queues."""
         assigned = self._options.assigned
         known = set(until) if assigned is not None else {queue.topic for queue in until}
         wanted = assigned if assigned is not None else set(self._options.topics)
         return bool(until) and wanted <= known and until.begins.keys() >= set(until)
 
     def _end(self, begin: Offsets) -> Offsets:
-        """Where the queues end now; those of a broker that is away stay where they are."""
+        """The present ends of the queues; queues of a broker that is away keep their old ends."""
         latest: Mapping[MessageQueue, int]
         begins: Mapping[MessageQueue, int] = {}
         if self._target is not None:
@@ -202,7 +204,7 @@ class Stream:
         self._latest = Offsets({**begin, **latest})
         shrunk = shrunk_queues(begin, latest)
         if shrunk and self._target is not None:
-            # A slave that was behind may have told that when the run was planned.
+            # A slave that was behind may have answered when the run was planned.
             now = self._positions.latest_where_possible().offsets
             shrunk = shrunk_queues(
                 begin, {lost.queue: now[lost.queue] for lost in shrunk if lost.queue in now}
@@ -227,9 +229,9 @@ class Stream:
         return True
 
     def _gone(self, begin: Offsets, routed: set[str]) -> list[str]:
-        """What to tell of brokers that were in the routes since the query was started, and are not now.
+        """Warnings about brokers that were in the routes since the query was started, and are not now.
 
-        Name servers take a frozen broker from the routes after two minutes: then nobody asks it any more.
+        Name servers remove a frozen broker from the routes after two minutes; then it is not asked any more.
         """
         self._routed |= routed
         gone = {queue.broker_name for queue in begin} & self._routed - routed
@@ -245,9 +247,9 @@ class Stream:
             log.warning("the name servers do not show %s, its queues %s", name, _LEFT)
 
     def _hidden(self, begin: Offsets, latest: Mapping[MessageQueue, int]) -> list[str]:
-        """What to tell of queues that a broker showed since the query was started, and does not show now.
+        """Warnings about queues that the routes had since the query was started, and do not have now.
 
-        A topic was given fewer queues: nobody reads what is left in the others.
+        The topic was given fewer queues: messages in the others are not read.
         """
         self._shown |= latest.keys()
         brokers = {(queue.topic, queue.broker_name) for queue in latest}
@@ -273,7 +275,7 @@ class Stream:
         )
 
 
-def _tell_left(told: Told, what: str) -> None:
+def _tell_left(told: KnownOffsets, what: str) -> None:
     """Warn that a run begins without some brokers and topics."""
     for name, silence in told.silent.items():
         log.warning("%s does not answer, its queues %s: %s", name, what, silence)

@@ -23,7 +23,7 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.reading import read_task
 from orbitmq.spark.read.stream import Stream
 
-# What a batch may hold is then bounded by maxBytesPerTrigger only.
+# Without a limit of rows a batch is limited by maxBytesPerTrigger only.
 NO_ROW_LIMIT = (1 << 63) - 1
 
 
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return ReadMaxRows(self._options.max_rows)
         if self._options.min_rows is not None:
             return ReadMinRows(self._options.min_rows)
-        # Not ReadAllAvailable: Spark asks so when a batch must hold everything (trigger once).
+        # Spark gives ReadAllAvailable when the batch has to read everything (trigger once).
         return ReadMaxRows(NO_ROW_LIMIT)
 
     @override

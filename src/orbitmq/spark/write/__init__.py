@@ -1,1 +1,1 @@
-"""Writing topics: rows as messages, each delivered as often as promised."""
+"""Writing topics: rows become messages, sent at least once or exactly once."""

@@ -1,4 +1,4 @@
-"""What a task tells the driver, and what the driver does when all tasks of a batch have ended."""
+"""The results of tasks, and the commit on the driver when all tasks of a batch have ended."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ log = logging.getLogger("orbitmq.spark")
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What one task did.
+    """The result of one task.
 
     Attributes:
-        topics: where the queues ended before, by topic.
-        matched: digests of the rows that earlier attempts had stored, eight bytes each: it left them out.
+        topics: the ends of the queues before the task sent, by topic.
+        matched: digests, of eight bytes each, of rows that it did not send because earlier attempts had
+            stored them.
     """
 
     task: TaskId
@@ -63,7 +64,7 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
 
 @dataclass
 class Refused(WriterCommitMessage):  # type: ignore[misc]
-    """A task that fails with every attempt: the driver raises its error, as Spark repeats failed tasks."""
+    """An error of every attempt of a task. The driver raises it: Spark would repeat a failed task."""
 
     error: OrbitError
 
@@ -72,7 +73,7 @@ class BatchCommit:
     """Commits one batch.
 
     Args:
-        done: what the tasks tell; at least one.
+        done: the results of the tasks; at least one.
         state: the folder; ``None``: nothing is kept, rows are sent at least once.
     """
 
@@ -95,7 +96,7 @@ class BatchCommit:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What the commit notes."""
+        """The facts that the commit file has."""
         return {"partitions": len(self._done), "rows": self._rows, **self._metrics.facts()}
 
     def finish(self) -> None:
@@ -126,7 +127,7 @@ class BatchCommit:
         log.info("the job is done: %s", self.facts)
 
     def _check_same(self, record: Mapping[str, Any], state: FolderState) -> None:
-        """Spark runs a batch again whose commit it did not note; with an older checkpoint it is another."""
+        """Check that a committed batch is the same: Spark repeats a batch whose commit it did not note."""
         before = record.get("rows", self._rows)
         if before != self._rows:
             raise SinkStateError(
@@ -136,7 +137,7 @@ class BatchCommit:
             )
 
     def _reconcile(self, state: FolderState, remedy: str) -> None:
-        """Make sure that each row is stored once, if other attempts have sent some, too."""
+        """Make sure that each row is stored once, when other attempts have sent some of them."""
         task = self.task
         begun = state.begun(task.query_id, task.batch_id, self._successful)
         if not begun:

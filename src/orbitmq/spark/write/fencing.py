@@ -1,4 +1,4 @@
-"""An attempt tells brokers who it is, and ends those before it, so that nothing of theirs is stored later."""
+"""Fencing: an attempt registers at the brokers, which then store nothing of earlier attempts any more."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.writer import BindWriterRequest
 
-# RocketMQ's brokers cannot fence. What was sent on a connection that broke may still wait in one, which drops
-# it after 0.2 s (waitTimeMillsInSendQueue).
+# RocketMQ's brokers cannot fence. A request on a broken connection may still be in their send queue, which
+# drops it after 0.2 s (waitTimeMillsInSendQueue).
 LATE_REQUEST_S = 0.3
-# Of the turns of one attempt: each time that answers were lost it takes over from itself.
+# Numbers the turns of one attempt: whenever answers were lost it begins a new turn, which fences its last
+# one.
 TURNS_OF_AN_ATTEMPT = 1 << 16
 
 
@@ -26,7 +27,7 @@ class Fencing:
     """The epoch of one attempt at the brokers.
 
     Args:
-        brokers: the way to them.
+        brokers: the brokers of the cluster.
         task: the attempt.
     """
 
@@ -36,15 +37,15 @@ class Fencing:
         self._turn = task.attempt * TURNS_OF_AN_ATTEMPT
 
     def next_turn(self) -> None:
-        """Answers were lost: what this attempt has sent so far must be over before it is looked for."""
+        """Begin a new turn because answers were lost: brokers store nothing more of the turns before."""
         self._turn += 1
 
     def bind(self, connection: BlockingConnection) -> None:
-        """Say who sends on this connection, before it does.
+        """Register the attempt on a connection, before anything is sent there.
 
         Raises:
             SinkStateError: a later attempt has taken over.
-            UnreachableError: the broker cannot tell now.
+            UnreachableError: the broker refuses for now.
             TransportError: it does not answer.
         """
         self._judge(connection.address, connection.request(self._request(fence=False)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, topic_fault
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers, Patience
+from orbitmq.spark.cluster.brokers import Brokers, RetryWindow
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import OptionError, SinkStateError, UnreachableError
 from orbitmq.spark.options import WriteOptions, state_beside
@@ -62,16 +62,16 @@ def _folder(options: WriteOptions) -> FolderState | None:
 
 
 def _ask_anything(brokers: Brokers) -> None:
-    patience = Patience(LOOK_MS)
+    window = RetryWindow(LOOK_MS)
     while True:
         try:
             brokers.route(AUTO_CREATE_TOPIC)
         except TopicNotFoundError:
             return
         except UnreachableError:
-            if patience.is_over:
+            if window.is_over:
                 raise
-            patience.pause()
+            window.pause()
         else:
             return
 
@@ -91,7 +91,7 @@ def route_to_write(brokers: Brokers, topic: str, options: WriteOptions, limit_ms
     if fault is not None:
         raise TopicNotFoundError(topic, f"no topic can be named {topic!r}: {fault}")
     clock = this_worker().clock
-    unknown, silent = Patience(min(UNKNOWN_MS, limit_ms)), Patience(limit_ms)
+    unknown, silent = RetryWindow(min(UNKNOWN_MS, limit_ms)), RetryWindow(limit_ms)
     begin = clock.monotonic()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a task's sends were like: told to the driver, added up, noted in the commit. Does no I/O."""
+"""Counts and times of a task's sends, which the driver adds up and notes in the commit. Does no I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SendMetrics:
         rows: messages that brokers took.
         size_bytes: of their batch items.
         retries: requests that were sent again.
-        late_flushes: answers that say that disk or slave was late; the messages are stored.
+        late_flushes: answers of stored messages whose flush or copy was late.
         times: how many requests took about ``1.2 ** n - 1`` milliseconds, by ``n``.
     """
 
@@ -32,7 +32,7 @@ class SendMetrics:
         self.times[round(math.log(milliseconds + 1, 1.2))] += 1
 
     def p99_ms(self) -> float:
-        """99 of 100 requests took no longer, to about a tenth."""
+        """The 99th percentile of the times of requests, to about a tenth."""
         left = self.times.total() * 0.01
         for bucket in sorted(self.times, reverse=True):
             left -= self.times[bucket]
@@ -41,7 +41,7 @@ class SendMetrics:
         return 0.0
 
     def facts(self) -> dict[str, Any]:
-        """As the commit notes it."""
+        """The form in the commit file."""
         return {
             "sent": self.rows,
             "bytes": self.size_bytes,
@@ -52,7 +52,7 @@ class SendMetrics:
 
 
 def added_up(parts: Iterable[SendMetrics]) -> SendMetrics:
-    """All parts together."""
+    """The sum of all parts."""
     total = SendMetrics()
     for part in parts:
         total.rows += part.rows

@@ -1,4 +1,4 @@
-"""The end of a replayed batch on the driver: do the tasks' parts add up to what is stored?"""
+"""Reconciles a replayed batch on the driver: the rows of its tasks against the stored messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.fencing import Fencing
-from orbitmq.spark.write.flights import Flights, Shipment
+from orbitmq.spark.write.in_flight import InFlight, SendRequest
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import reconcile
 from orbitmq.spark.write.scan import Found, StoredRows
@@ -24,13 +24,13 @@ log = logging.getLogger("orbitmq.spark")
 
 
 class BatchReconciliation:
-    """Reconciles one batch that several attempts have sent parts of.
+    """Reconciles one batch of which several attempts have sent parts.
 
     Args:
         driver: the id under which missing messages are sent.
-        begun: where to look for messages of the batch, by topic.
+        begun: the offsets from which to look for messages of the batch, by topic.
         delayed: the data frame has a column that delays messages.
-        remedy: what somebody may do when it does not add up.
+        remedy: the advice for a batch that does not add up.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class BatchReconciliation:
         """Compare, and send what is missing; see :mod:`orbitmq.spark.write.replay`.
 
         Args:
-            rows: of the whole batch, for people.
+            rows: the number of rows of the batch, for texts.
 
         Raises:
-            SinkStateError: messages are stored that no row fits; the text has the counts.
+            SinkStateError: messages are stored that have no row; the text has the counts.
             UnreachableError: a broker was away for too long.
         """
         stored = (
@@ -80,7 +80,7 @@ class BatchReconciliation:
         return self._send(found.missing)
 
     def _send(self, missing: Counter[int]) -> SendMetrics:
-        """Send equal rows that every task had left to another: copies of the stored message."""
+        """Send the equal rows that no task has sent, as each took the stored message for its own row."""
         metrics = SendMetrics()
         if not missing:
             return metrics
@@ -89,13 +89,13 @@ class BatchReconciliation:
                 f"batch {self._driver.batch_id}: {missing.total()} delayed rows are equal to others in other "
                 f"partitions, so a replay cannot tell them apart: give each a key of its own. {self._remedy}"
             )
-        flights = Flights(self._brokers, self._options, metrics, 0, self._fencing)
+        flights = InFlight(self._brokers, self._options, metrics, 0, self._fencing)
         number = 0
         try:
             for topic, since in self._begun.items():
                 for found in self._stored.messages(topic, since, self._mark):
                     for _ in range(missing.pop(found.row.digest, 0)):
-                        flights.send(Shipment(topic, self._copy(found, number), 1, found.queue))
+                        flights.send(SendRequest(topic, self._copy(found, number), 1, found.queue))
                         number += 1
             flights.drain()
             if flights.failures:
@@ -115,5 +115,5 @@ class BatchReconciliation:
 
 
 def driver_task(query_id: str, batch_id: int, run: str) -> TaskId:
-    """The id of what the driver itself sends."""
+    """The id of messages that the driver itself sends."""
     return TaskId(query_id, batch_id, DRIVER, run, 0)

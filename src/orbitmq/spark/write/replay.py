@@ -1,12 +1,12 @@
-"""Exactly-once as decisions: which rows of a replay are stored already, and does that add up? Does no I/O.
+"""The decisions of exactly-once: which rows of a replay are stored already, and whether they add up. No I/O.
 
-A row is known again by the digest of its content, wherever a replay puts it: in another order, another
-partition, among another number of partitions. Messages of *earlier* attempts count: those of other runs of
-the query, and of other attempts of the same task. Each task leaves out as many of its equal rows as earlier
-messages have that content, and reports them. Equal rows may be in several partitions, whose tasks know
-nothing of each other: so all of them may leave out the same message, and the driver adds up.
+A row is recognised by the digest of its content, even if a replay has another order or number of partitions.
+Only messages of *earlier* attempts count: those of other runs of the query, and of other attempts of the same
+task. A task leaves out as many of its equal rows as there are earlier messages with that content, and reports
+them. Equal rows may be in several partitions, and each of their tasks may leave out a row for the same
+message: so the driver adds up.
 
-- Left out more often than stored: the difference was sent by nobody, and the driver sends it.
+- Left out more often than stored: no task has sent the difference, so the driver sends it.
 - Stored more often than left out: messages without a row. The replay gave other rows, or an attempt that was
   thought dead has sent after the tasks looked. Never silent: the batch fails with the counts.
 """
@@ -22,7 +22,7 @@ from orbitmq.spark.write.task import StoredRow, TaskId
 
 
 def is_earlier(stored: StoredRow, task: TaskId) -> bool:
-    """Whether an attempt before this one sent the message; sisters of the same run are not before it."""
+    """Whether an earlier attempt sent the message; other tasks of the same run are not earlier."""
     if stored.run != task.run:
         return True
     return stored.partition == task.partition and stored.attempt != task.attempt_text
@@ -32,7 +32,7 @@ class Replay:
     """Matches the rows of one attempt with what earlier attempts have stored.
 
     Attributes:
-        earlier: how many messages earlier attempts have stored.
+        earlier: the number of messages that earlier attempts have stored.
         matched: the digests of the rows that were left out, one entry a row.
     """
 
@@ -43,14 +43,14 @@ class Replay:
         self._left: Counter[int] = Counter()
 
     def found(self, stored: Iterable[StoredRow]) -> None:
-        """Take in what a topic holds of the batch; messages of others do not matter."""
+        """Add the messages of the batch that a topic holds; those of later attempts are ignored."""
         for row in stored:
             if is_earlier(row, self._task):
                 self.earlier += 1
                 self._left[row.digest] += 1
 
     def take(self, digest: int) -> bool:
-        """Whether a row with this content is left out."""
+        """Whether to leave out a row with this content."""
         if self._left.get(digest, 0) <= 0:
             return False
         self._left[digest] -= 1
@@ -59,12 +59,12 @@ class Replay:
 
 
 class Reconciliation(NamedTuple):
-    """How a replayed batch adds up.
+    """The sums of a replayed batch.
 
     Attributes:
-        earlier: messages that other attempts than the successful ones stored.
-        unmatched: of these, the messages that no row was left out for.
-        missing: how often each content is still to be sent.
+        earlier: the number of messages that unsuccessful attempts have stored.
+        unmatched: the number of these for which no row was left out.
+        missing: for each content, how often it is still to be sent.
     """
 
     earlier: int

@@ -1,4 +1,4 @@
-"""Writing a stream with PySpark 4.0, which hands over rows: they become the batches that the writer takes."""
+"""Writing a stream with PySpark 4.0, which gives rows: they are made batches for the writer."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def record_batches(rows: Iterable[Row], schema: StructType) -> Iterator[pa.Recor
 
 
 def _with_zone(local: Any) -> Any:
-    """Spark hands times over in the zone of the machine, without saying so; Arrow would take that for UTC."""
+    """Convert times: Spark gives them in the machine's zone, and Arrow would take them as UTC."""
     return local.astimezone()
 
 
-# What Arrow would not take as Spark means it.
+# Types that Arrow would convert in another way than Spark.
 _FORMS: dict[type[DataType], Callable[[Any], Any]] = {
     MapType: lambda pairs: list(pairs.items()),
     TimestampType: _with_zone,
@@ -47,11 +47,11 @@ def _value(value: Any, form: Callable[[Any], Any] | None) -> Any:
 
 
 class RowStreamWriter(DataSourceStreamWriter):  # type: ignore[misc]
-    """A writer of rows in front of one of Arrow batches.
+    """Takes rows for a writer of Arrow batches.
 
     Args:
-        inner: does the work.
-        schema: of the rows.
+        inner: the writer of Arrow batches.
+        schema: the schema of the rows.
     """
 
     def __init__(self, inner: Any, schema: StructType) -> None:

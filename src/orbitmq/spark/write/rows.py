@@ -1,4 +1,4 @@
-"""The rows of a data frame on their way into messages: which columns there are, and their buffers."""
+"""The rows of a data frame as messages: the columns that may be written, and their buffers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def _same_kind(one: DataType, other: DataType) -> bool:
-    """Whether two types differ in nothing but what may be null, and how strings are compared."""
+    """Whether two types are the same, apart from nullability and the collation of strings."""
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         return _same_kind(one.elementType, other.elementType)
     if isinstance(one, MapType) and isinstance(other, MapType):
@@ -91,12 +91,12 @@ def _same_kind(one: DataType, other: DataType) -> bool:
 
 
 class Portion(NamedTuple):
-    """Rows of one topic that may travel together.
+    """Rows of one topic that may be in one batch.
 
     Attributes:
         lane: the place of their queue among the topic's queues, by a hash or a number; ``None``: any queue.
         selection: the rows, by their places in the loaded batch.
-        delayed: they travel alone, since a batch is stored at once.
+        delayed: they have a delay, so each is sent alone: a batch has none.
     """
 
     topic: str
@@ -109,8 +109,8 @@ class RowLoader:
     """Takes the record batches of one task into an encoder.
 
     Args:
-        task: named in errors.
-        topic: of rows that name none.
+        task: the task's name in errors.
+        topic: the topic of rows that name none.
     """
 
     def __init__(self, encoder: BatchEncoder, task: TaskId, topic: str | None) -> None:
@@ -124,7 +124,7 @@ class RowLoader:
         self._all = _selection(())
 
     def load(self, batch: pa.RecordBatch) -> None:
-        """Put the rows into the encoder, measured and with digests.
+        """Put the rows into the encoder, with their sizes and digests.
 
         Raises:
             SchemaError: a row is no message; the text names it.
@@ -160,7 +160,7 @@ class RowLoader:
         """The loaded rows by topic and lane, each in their order.
 
         Args:
-            queues: how many queues each topic has; for hashes of sharding keys.
+            queues: the number of queues of each topic, for hashes of sharding keys.
             wanted: only these rows; ``None``: all.
         """
         if wanted is None:
@@ -226,7 +226,7 @@ class RowLoader:
             raise self._fault(first + row, f"has {name} {column[row].as_py()}; allowed: {low} to {high}")
 
     def _lanes(self, queues: dict[str, int]) -> list[int | None] | None:
-        """For each row the place of its queue, ``None`` for any; or no list when all may go anywhere."""
+        """For each row the place of its queue, ``None``: any; no list when every row may go to any queue."""
         if QUEUE_ID in self._columns:
             found: list[int | None] = self._columns[QUEUE_ID].to_pylist()
             return found

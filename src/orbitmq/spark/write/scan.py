@@ -1,4 +1,4 @@
-"""Which messages of a batch the brokers hold: read after an earlier attempt, or after a lost answer."""
+"""Finds the messages of a batch that brokers hold, after an earlier attempt or a lost answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq.message import reserved
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.numbers import whole_number
 from orbitmq.runtime.side_by_side import side_by_side
-from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
+from orbitmq.spark.cluster.brokers import Brokers, RetryWindow, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, SinkStateError, UnreachableError
 from orbitmq.spark.options import ReadOptions, WriteOptions
@@ -30,7 +30,7 @@ from orbitmq.wire.command import Command
 log = logging.getLogger("orbitmq.spark")
 
 DISPATCH_BEHIND = "dispatchBehindBytes"
-# Where a broker keeps messages until they are due; they stay readable there afterwards.
+# Topics in which brokers keep messages until they are due; they stay readable there afterwards.
 DELAY_HOMES = (reserved.SCHEDULE_TOPIC, reserved.TIMER_TOPIC)
 
 
@@ -38,25 +38,25 @@ T = TypeVar("T")
 
 
 def patiently(limit_ms: int, call: Callable[[], T]) -> T:
-    """What ``call`` returns; while the cluster is away it is tried again, for up to ``limit_ms``.
+    """The result of ``call``, which is tried again for up to ``limit_ms`` while the cluster does not answer.
 
     Raises:
         UnreachableError, TopicNotFoundError: the last of its errors. A name server that just started knows no
             topics yet, so an unknown topic is waited for, too.
     """
-    patience = Patience(limit_ms)
+    window = RetryWindow(limit_ms)
     while True:
         try:
             return call()
         except (UnreachableError, TopicNotFoundError) as error:
-            if patience.is_over:
+            if window.is_over:
                 raise
             log.info("the cluster is not ready: %s", error)
-            patience.pause()
+            window.pause()
 
 
 class Found(NamedTuple):
-    """A message of the batch and where it is."""
+    """A message of the batch, and its queue and offset."""
 
     row: StoredRow
     queue: MessageQueue
@@ -65,14 +65,14 @@ class Found(NamedTuple):
 
 
 class StoredRows:
-    """Reads what a batch has stored.
+    """Reads the stored messages of a batch.
 
     Args:
         options: limits and time-outs.
-        brokers: the way to the cluster.
-        delayed: rows may be where brokers keep delayed messages, too.
-        fencing: ends earlier attempts at the brokers before their messages are read, so that what is not seen
-            never comes.
+        brokers: the cluster.
+        delayed: look in the topics of delayed messages, too.
+        fencing: ends earlier attempts at the brokers before their messages are read, so that none of them is
+            stored later.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class StoredRows:
         self._homes = DELAY_HOMES if delayed else ()
 
     def ends(self, topic: str) -> Offsets:
-        """Where the queues of ``topic`` end now; waits for a cluster that is away, up to ``retryTimeout``.
+        """The ends of the queues of ``topic``; waits up to ``retryTimeout`` for a cluster that is away.
 
         Raises:
             UnreachableError, TopicNotFoundError: it was away for longer, or there is no such topic.
@@ -97,7 +97,7 @@ class StoredRows:
         return patiently(self._options.retry_timeout_ms, lambda: self._ends_now(topic))
 
     def rows(self, topic: str, since: Since, mark: bytes) -> Iterator[StoredRow]:
-        """The rows of the batch with this mark that are stored in ``topic`` from ``since`` on.
+        """The stored messages of the batch in ``topic``, from the offsets ``since`` on.
 
         Waits for brokers that are away, and until each master has dispatched what it stored: a message that
         cannot be seen yet must not be sent a second time.
@@ -112,14 +112,14 @@ class StoredRows:
                 if (row := stored_row(properties, mark)) is None:
                     continue
                 if self._homes:
-                    # One that was delivered is in its topic, and still where it was delayed.
+                    # A delivered message is in its topic, and still in the topic of delayed messages.
                     if row[:3] in seen:
                         continue
                     seen.add(row[:3])
                 yield row
 
     def messages(self, topic: str, since: Since, mark: bytes) -> Iterator[Found]:
-        """The same with bodies and places."""
+        """The same messages with their bodies, queues and offsets."""
         for block in self._blocks(topic, since, [BROKER, names.QUEUE_ID, names.BODY]):
             for properties, broker, queue_id, body in zip(*block, strict=True):
                 if (row := stored_row(properties, mark)) is not None:
@@ -140,12 +140,12 @@ class StoredRows:
                 yield [column.to_pylist() for column in batch.columns]
         except DataLossError as error:
             raise SinkStateError(
-                f"nobody can tell any more which rows of the batch {topic!r} has taken: "
+                f"it cannot be found out any more which rows of the batch are stored in {topic!r}: "
                 f"{str(error).partition(';')[0]}: {self._way_on()}"
             ) from error
 
     def _way_on(self) -> str:
-        """How to get over a batch of which nobody can tell what is stored."""
+        """The advice for a batch whose stored messages cannot be found out."""
         place = self._options.state_location
         return f"to send all rows, again those that are stored, remove its folder in {place}"
 
@@ -165,7 +165,7 @@ class StoredRows:
         try:
             return patiently(self._options.retry_timeout_ms, lambda: self._ranges_now(topic, since))
         except (UnreachableError, TopicNotFoundError) as error:
-            # Each restart waits anew; a broker that was taken away for good never comes.
+            # A broker that was removed for good never answers, and each restart of the query waits for it.
             raise UnreachableError(
                 f"what was stored in {topic!r} earlier cannot be read: {error}. If that stays so: "
                 f"{self._way_on()}"

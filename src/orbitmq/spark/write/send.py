@@ -1,4 +1,4 @@
-"""Sending the rows of one task: encoded into batches, several at each broker on their way, each row once."""
+"""Sends the rows of one task: encoded into batches, with several requests in flight to each broker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.batch_encoder import BatchEncoder
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.cluster.brokers import Brokers, Patience
+from orbitmq.spark.cluster.brokers import Brokers, RetryWindow
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SchemaError, UnreachableError
 from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.fencing import Fencing
-from orbitmq.spark.write.flights import Failure, Flights, Shipment
+from orbitmq.spark.write.in_flight import Failure, InFlight, SendRequest
 from orbitmq.spark.write.look import route_to_write
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import Replay
@@ -31,16 +31,16 @@ from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 log = logging.getLogger("orbitmq.spark")
 
-# What is left of a frame for messages, with room for the header.
+# Most bytes of messages in a request: the frame's limit without its header.
 LARGEST_SEND_BYTES = MAX_FRAME_BYTES - (128 << 10)
-# Batches that are being filled, one for each queue that order ties rows to.
+# Most batches that are filled at a time, one for each queue of rows with an order.
 MAX_OPEN = 256
 # Messages of one batch: the fast path of a broker of OrbitMQ takes no more, and its slow path costs several
 # times as much.
 MAX_ITEMS = 256
 
-# Notes where a topic's queues end before a task sends there; gives the place from which to look for earlier
-# messages, if there can be any.
+# Called before a task sends to a topic, with the ends of its queues; returns the offsets from which to look
+# for messages of earlier attempts, when there may be some.
 Begin = Callable[[str, Offsets], Since | None]
 
 
@@ -58,7 +58,7 @@ class TaskSender:
 
     Args:
         options: limits, time-outs, delivery.
-        task: whose rows.
+        task: the task that the rows belong to.
         columns: names of the data frame's columns.
         begin: called with each topic and its ends before the first message goes there.
     """
@@ -78,17 +78,17 @@ class TaskSender:
         self._knows_rows = options.is_exact
         self._encoder = BatchEncoder(task.key_prefix, task.id_head if self._knows_rows else b"", (SPARK_ID,))
         self._loader = RowLoader(self._encoder, task, options.topic)
-        self._flights = Flights(self._brokers, options, self.metrics, task.partition, self._fencing)
+        self._flights = InFlight(self._brokers, options, self.metrics, task.partition, self._fencing)
         self._queues: dict[str, list[MessageQueue]] = {}
         self._open: dict[tuple[str, int | None], _Open] = {}
 
     @property
     def rows(self) -> int:
-        """How many rows were given."""
+        """The number of rows so far."""
         return self._loader.rows
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows; full batches are put on their way.
+        """Take the next rows, and send the batches that are full.
 
         Raises:
             BrokerError: a broker refuses a message.
@@ -112,7 +112,7 @@ class TaskSender:
             self._ship_all()
 
     def finish(self) -> None:
-        """Send what is left and wait until all of it is stored. Errors as with :meth:`add`."""
+        """Send the remaining batches and wait until all rows are stored. Errors as with :meth:`add`."""
         self._ship_all()
         self._flights.drain()
         self._recover()
@@ -122,7 +122,7 @@ class TaskSender:
         self._flights.close()
 
     def _first(self, topic: str) -> None:
-        """Learn where a topic's queues are and end, and what earlier attempts have stored there."""
+        """Find the queues of a topic, their ends, and the messages of earlier attempts in them."""
         route_to_write(self._brokers, topic, self._options, self._options.retry_timeout_ms)
         ends = self._stored.ends(topic) if self._knows_rows else Offsets({})
         self.topics[topic] = ends
@@ -175,7 +175,7 @@ class TaskSender:
             if at < stop and not opened.used:
                 # A long message is not sent as a batch of one: its body alone may be as long as a broker
                 # allows.
-                self._put(Shipment(portion.topic, self._item(portion, at), 1, queue, alone=True))
+                self._put(SendRequest(portion.topic, self._item(portion, at), 1, queue, alone=True))
                 at += 1
             elif at < stop:
                 self._ship(portion.topic, opened, queue)
@@ -183,7 +183,7 @@ class TaskSender:
     def _send_alone(self, portion: Portion) -> None:
         queue = self._queue(portion)
         for at in range(len(portion.selection)):
-            self._put(Shipment(portion.topic, self._item(portion, at), 1, queue, alone=True))
+            self._put(SendRequest(portion.topic, self._item(portion, at), 1, queue, alone=True))
 
     def _item(self, portion: Portion, at: int) -> bytes:
         row = portion.selection[at]
@@ -208,17 +208,17 @@ class TaskSender:
 
     def _ship(self, topic: str, opened: _Open, queue: MessageQueue | None) -> None:
         items = opened.out[: opened.used]
-        shipment = Shipment(topic, items, opened.count, queue, memory=opened.out)
+        request = SendRequest(topic, items, opened.count, queue, memory=opened.out)
         opened.out, opened.used, opened.count = self._memory(), 0, 0
-        self._put(shipment)
+        self._put(request)
 
     def _memory(self) -> memoryview:
-        """For one batch: of an earlier one that a broker has taken, or new."""
+        """A buffer for one batch: that of an earlier batch which a broker has taken, or a new one."""
         spent = self._flights.spent
         return spent.pop() if spent else memoryview(bytearray(self._options.batch_bytes))
 
-    def _put(self, shipment: Shipment) -> None:
-        self._flights.send(shipment)
+    def _put(self, request: SendRequest) -> None:
+        self._flights.send(request)
         if self._flights.failures:
             self._flights.drain()
             self._recover()
@@ -226,52 +226,52 @@ class TaskSender:
     # -- what went wrong -------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        """Send again what failed until ``retryTimeout`` is over. Nothing else is on its way."""
-        patience = Patience(self._options.retry_timeout_ms)
+        """Send failed requests again until ``retryTimeout`` is over, with no others in flight."""
+        window = RetryWindow(self._options.retry_timeout_ms)
         while failures := self._flights.failures:
             self._flights.failures = []
             before = self.metrics.rows
-            todo = [shipment for failure in failures for shipment in self._again(failure)]
+            todo = [request for failure in failures for request in self._again(failure)]
             refused = any(failure.refused is not None for failure in failures)
             if not refused:
-                if patience.is_over:
-                    count = sum(shipment.count for shipment in todo)
+                if window.is_over:
+                    count = sum(request.count for request in todo)
                     raise UnreachableError(f"{count} messages were not taken: {failures[0].reason}")
-                patience.pause()
-            lost = {failure.shipment.topic for failure in failures if failure.lost}
+                window.pause()
+            lost = {failure.request.topic for failure in failures if failure.lost}
             if lost and self._fencing is not None:
-                # Connections that are well are of the turn that ends here, too.
+                # All connections belong to the turn that ends here, also those that work.
                 self._flights.close()
                 self._fencing.next_turn()
-            for topic in sorted({shipment.topic for shipment in todo}):
+            for topic in sorted({request.topic for request in todo}):
                 self._refresh(topic)
                 if topic in lost and self._fencing is not None:
                     # No answer does not mean not stored.
                     todo = list(self._without_stored(topic, todo))
             self.metrics.retries += len(todo)
-            for shipment in todo:
-                self._flights.send(shipment)
+            for request in todo:
+                self._flights.send(request)
             self._flights.drain()
             if self.metrics.rows > before:
-                patience.succeeded()
+                window.succeeded()
 
-    def _again(self, failure: Failure) -> list[Shipment]:
-        """What to send again: the shipment, or its messages one by one when one of them is refused.
+    def _again(self, failure: Failure) -> list[SendRequest]:
+        """The requests to send again: the failed one, or one for each message when one of them is refused.
 
         Raises:
             BrokerError: a single message is refused, or any.
         """
-        answer, shipment = failure.refused, failure.shipment
+        answer, request = failure.refused, failure.request
         if answer is None:
-            return [shipment]
+            return [request]
         if answer.code != ResponseCode.MESSAGE_ILLEGAL:
             raise BrokerError(answer.code, answer.remark, failure.address)
-        if shipment.count > 1:
+        if request.count > 1:
             return [
-                Shipment(shipment.topic, item, 1, shipment.queue, alone=True)
-                for item, _, _ in _items(shipment)
+                SendRequest(request.topic, item, 1, request.queue, alone=True)
+                for item, _, _ in _items(request)
             ]
-        ((_, body, properties),) = _items(shipment)
+        ((_, body, properties),) = _items(request)
         row = row_of_key(properties, self.task.key_prefix)
         where = f"row {row} of {self.task.text}, a body of {body} bytes"
         raise BrokerError(answer.code, f"{where}: {answer.remark}", failure.address)
@@ -282,30 +282,30 @@ class TaskSender:
         except (UnreachableError, TopicNotFoundError) as error:
             log.info("no fresh route of %s, the known one is used: %s", topic, error)
 
-    def _without_stored(self, topic: str, todo: list[Shipment]) -> Iterator[Shipment]:
+    def _without_stored(self, topic: str, todo: list[SendRequest]) -> Iterator[SendRequest]:
         mark = id_mark(self.task.query_id, self.task.batch_id)
         stored = {
             row.row
             for row in self._stored.rows(topic, self.topics[topic], mark)
             if row.partition == self.task.partition and row.attempt == self.task.attempt_text
         }
-        for shipment in todo:
-            if shipment.topic != topic:
-                yield shipment
+        for request in todo:
+            if request.topic != topic:
+                yield request
                 continue
             left = [
                 item
-                for item, _, properties in _items(shipment)
+                for item, _, properties in _items(request)
                 if row_of_key(properties, self.task.key_prefix) not in stored
             ]
-            self.metrics.rows += shipment.count - len(left)
+            self.metrics.rows += request.count - len(left)
             if left:
-                yield Shipment(topic, b"".join(left), len(left), shipment.queue, shipment.alone)
+                yield SendRequest(topic, b"".join(left), len(left), request.queue, request.alone)
 
 
-def _items(shipment: Shipment) -> Iterator[tuple[bytes, int, bytes]]:
-    """The encoded items of a shipment, each with the size of its body and its properties."""
-    at, items = 0, bytes(shipment.items)
+def _items(request: SendRequest) -> Iterator[tuple[bytes, int, bytes]]:
+    """The encoded items of a request, each with the size of its body and its properties."""
+    at, items = 0, bytes(request.items)
     for item in iter_batch(items):
         size = int.from_bytes(items[at : at + 4], "big")
         yield items[at : at + size], len(item.body), item.properties

@@ -1,10 +1,11 @@
 """The writers behind the format ``rocketmq``.
 
-A task sends its rows and tells the driver what it did; the driver adds up and commits, by ``delivery``:
+A task sends its rows and returns its result; the driver adds up the results and commits, by ``delivery``:
 
-- *at-least-once*: nothing is noted; what is tried again is sent again.
-- *exactly-once*: messages have ids and digests, attempts note where they begin, a replay leaves out what is
-  stored (:mod:`orbitmq.spark.write.replay`).
+- *at-least-once*: nothing is noted; a task that is repeated sends its rows again.
+- *exactly-once*: messages have ids and digests, attempts note the ends of queues before they send, and a
+replay
+  leaves out the rows that are stored (:mod:`orbitmq.spark.write.replay`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.spark")
 
-# How many rows a task that cannot send still reads.
+# Rows that a task reads although it cannot send them, since Spark prints a broken pipe otherwise.
 UNUSED_BATCHES = 64
 
 
@@ -87,7 +88,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
 
     @override
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Never undoes anything: Spark also calls this after a commit that took effect."""
+        """Log only: Spark also calls this after a commit, and messages cannot be taken back."""
         log.warning("batch %d failed; if it was not committed, a replay completes it", batchId)
 
 
@@ -132,23 +133,23 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     @override
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Messages cannot be taken back."""
+        """Log only: messages cannot be taken back."""
         rows = sum(message.metrics.rows for message in _written(messages))
         log.warning("the job failed after %s had been sent", counted(rows, "message"))
 
 
 def _check(options: WriteOptions, schema: StructType) -> None:
-    """Refuse, on the driver, what no task could send."""
+    """Refuse options, on the driver, with which no task could send."""
     check_columns(schema, options.topic)
     if options.batch_bytes > LARGEST_SEND_BYTES:
         raise OptionError(f"option batchBytes is above {LARGEST_SEND_BYTES}: a request holds no more")
 
 
 def _without_state(options: WriteOptions) -> WriteOptions:
-    """Of a batch job that keeps no state: at least once, told in the log unless that was asked for.
+    """The delivery of a batch job without state: at least once, with a warning unless the option asks for it.
 
     Raises:
-        OptionError: exactly once was asked for.
+        OptionError: the option asks for exactly once.
     """
     if options.delivery == EXACTLY_ONCE:
         raise OptionError(f"delivery={EXACTLY_ONCE} needs the option stateLocation, a folder, in a batch job")
@@ -162,7 +163,7 @@ def _without_state(options: WriteOptions) -> WriteOptions:
 
 
 def _begin(state: FolderState | None, task: TaskId) -> Begin:
-    """Notes in the folder where an attempt begins."""
+    """Notes in the state folder the ends of queues before an attempt sends."""
     return _nothing_earlier if state is None else partial(state.begin, task)
 
 
@@ -171,7 +172,7 @@ def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
 
 
 def _folder(options: WriteOptions) -> FolderState | None:
-    """Where the state is kept, if it is kept in files."""
+    """The folder of the state; ``None``: no state is kept."""
     location = options.state_location
     return FolderState(location) if location is not None and options.is_exact else None
 
@@ -184,7 +185,7 @@ def _context() -> TaskContext:
 
 
 def _token() -> str:
-    """A name for a run, unlike those of others, and higher than those before."""
+    """A name for a run: unique, and higher than those of earlier runs."""
     worker = this_worker()
     return new_run(worker.clock.now_ms(), worker.random.getrandbits(20))
 

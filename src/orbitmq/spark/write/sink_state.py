@@ -1,8 +1,8 @@
-"""What a writer remembers in files: where queues ended before each attempt, and what is committed.
+"""The state of a writer in files: the ends of queues before each attempt, and the commits.
 
-Each attempt writes files of its own, each commit too, so nothing is locked, renamed or overwritten, and any
-file system of ``pyarrow.fs`` will do. A file counts when it is whole; it is written before what it announces
-is done, so an attempt whose file is not whole has sent nothing.
+Each attempt and each commit writes its own files, so nothing is locked, renamed or overwritten, and any file
+system of ``pyarrow.fs`` will do. A file counts only when it is complete. An attempt writes its file before it
+sends, so an attempt with an incomplete file has sent nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMIT_OF_EARLIER_VERSION = "commit.json"
 _EARLIER_VERSION = re.compile(r"intent-\d+-.*\.json")
 _ROUTES = "routes.json"
 _SAFE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-# These have no folders; making one is a request for nothing.
+# Object stores have no folders, so none is created there.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 
 
@@ -85,7 +85,7 @@ class FolderState:
         return self.commit_record(query_id, batch_id) is not None
 
     def check_last(self, query_id: str, batch_id: int) -> None:
-        """Whether Spark can be running a committed batch again: only the last one of a query can be.
+        """Whether Spark may run this committed batch again: it repeats only the last batch of a query.
 
         Raises:
             SinkStateError: a later batch has begun, so the checkpoint is an older one, and the batch another.
@@ -97,12 +97,12 @@ class FolderState:
             )
 
     def remedy(self, query_id: str) -> str:
-        """What somebody may do who wants batches to be sent whatever was committed."""
+        """The advice for a user who wants batches to be sent again although they were committed."""
         folder = f"{self.location.rstrip('/')}/{query_id}"
         return f"To send the rows, again those that were sent already, remove {folder}"
 
     def commit_record(self, query_id: str, batch_id: int) -> dict[str, Any] | None:
-        """What the commit of a batch noted; ``None``: it is not committed."""
+        """The facts in the commit file of a batch; ``None``: it is not committed."""
         folder = self._folder(query_id, batch_id)
         for name in self._names(folder):
             if name == _COMMIT_OF_EARLIER_VERSION:
@@ -112,17 +112,19 @@ class FolderState:
         return None
 
     def begin(self, task: TaskId, topic: str, ends: Offsets) -> Since | None:
-        """Note where the queues of a topic end before an attempt sends to it.
+        """Note the ends of the queues of a topic before an attempt sends to it.
 
         Returns:
-            Where to look for messages of earlier attempts; ``None``: there was none.
+            The offsets from which to look for messages of earlier attempts; ``None``: there was no earlier
+            attempt.
 
         Raises:
             SinkStateError: the folder cannot be read or written, or an earlier version began the batch.
         """
         folder = self._folder(task.query_id, task.batch_id)
         name = f"begin-{task.partition}-{task.attempt_text}-{quote(topic, safe='')}.json"
-        # First written, then looked: of two attempts at a time at least one sees the other.
+        # The file is written before the folder is listed: of two attempts at a time at least one sees the
+        # other.
         self._write(f"{folder}/{name}", {"v": VERSION, "ends": ends.to_json()})
         earlier = []
         for partition, attempt, at, path in self._begun(folder):
@@ -133,7 +135,7 @@ class FolderState:
         return lowest(earlier) if earlier else None
 
     def begun(self, query_id: str, batch_id: int, successful: Mapping[int, str]) -> dict[str, Since]:
-        """Where to look, by topic, when others than the successful attempts began to send; else nothing."""
+        """By topic, the offsets from which to look for messages of unsuccessful attempts, if any."""
         folder = self._folder(query_id, batch_id)
         found = self._begun(folder)
         if all(successful.get(partition) == attempt for partition, attempt, _, _ in found):
@@ -155,11 +157,11 @@ class FolderState:
                 return
 
     def folder(self, query_id: str, batch_id: int) -> str:
-        """Where the files of a batch are, for people."""
+        """The place of a batch's files, for texts."""
         return f"{self.location.rstrip('/')}/{query_id}/{batch_id}"
 
     def _begun(self, folder: str) -> list[tuple[int, str, str, str]]:
-        """Partition, attempt, topic and path of what was begun."""
+        """Partition, attempt, topic and path of each file that an attempt wrote before it sent."""
         found = []
         names = self._names(folder)
         for name in names:
@@ -196,7 +198,7 @@ class FolderState:
         return sorted(info.base_name for info in infos)
 
     def _read(self, path: str) -> dict[str, Any] | None:
-        """The content of a whole file; ``None`` of one whose writer died over it.
+        """The content of a file; ``None``: its writer died, and the file is incomplete.
 
         Raises:
             SinkStateError: the file is whole and no JSON, or it cannot be read.
@@ -225,10 +227,10 @@ class FolderState:
 
 
 def lowest(ends: list[Offsets]) -> Since:
-    """Where the first of several attempts began.
+    """The lowest offsets at which several attempts began.
 
-    A queue that one of them did not know counts from its first message. It stays among the others: its broker
-    may be away now, and must be waited for, since an attempt that knew it may have sent there.
+    A queue that one of the attempts did not know counts from its first message. It is not left out: another
+    attempt that knew it may have sent there, so its broker has to be waited for.
     """
     return {
         queue: min(each[queue] for each in ends) if all(queue in each for each in ends) else None

@@ -1,4 +1,4 @@
-"""Who wrote a message: the id that a writer gives it, and back. Does no I/O."""
+"""The ids that a writer gives to messages, and reading them back. Does no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPARK_ID = "ORBITMQ_SPARK_ID"
 # Messages that the driver sends when a batch is reconciled are of no partition.
 DRIVER = -1
 
-# Where to look for what earlier attempts stored: all queues that one of them knew, from an offset on;
+# The offsets from which to look for messages of earlier attempts, in all queues that one of them knew;
 # ``None``: from the first message.
 Since: TypeAlias = Mapping[MessageQueue, int | None]
 
@@ -26,7 +26,7 @@ class TaskId:
 
     Attributes:
         run: of the query, a hexadecimal number; each start has a higher one (:func:`new_run`).
-        attempt: the number of the task's attempt, unlike any other in its run.
+        attempt: the number of the task's attempt, unique in its run.
     """
 
     query_id: str
@@ -42,7 +42,7 @@ class TaskId:
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The name in texts for people."""
         return f"{self.query_id}/{self.batch_id}/{self.partition}"
 
     @property
@@ -67,7 +67,7 @@ class StoredRow(NamedTuple):
 
     Attributes:
         attempt: run and attempt, as :attr:`TaskId.attempt_text`.
-        digest: of the row's content.
+        digest: the digest of the row's content.
     """
 
     partition: int
@@ -90,15 +90,15 @@ def new_run(now_ms: int, chance: int) -> str:
 
 
 def id_mark(query_id: str, batch_id: int) -> bytes:
-    """What the properties of all messages of a batch contain, just before what :func:`stored_row` reads."""
+    """The start of the id property in all messages of a batch; :func:`stored_row` reads what follows it."""
     return f"{SPARK_ID}\x01{query_id}/{batch_id}/".encode()
 
 
 def stored_row(properties: bytes, mark: bytes) -> StoredRow | None:
-    """The row of the batch with this mark that the message with these properties is, if it is one.
+    """The row of a message by its properties; ``None``: the message is not of the batch with this mark.
 
     Raises:
-        SinkStateError: an earlier version wrote the message, whose ids say less.
+        SinkStateError: an earlier version of the format wrote the message, and its id has less in it.
     """
     at = properties.find(mark)
     if at < 0:

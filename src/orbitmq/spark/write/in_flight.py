@@ -1,4 +1,4 @@
-"""Sends on their way: several at each broker, while the caller makes the next ones."""
+"""Send requests in flight: several at each broker, while the caller makes the next ones."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageV2Request
 
 DEFAULT_QUEUES = 4
-# A broker that did not answer gets no sends for so long, when others can take them.
+# For so long a broker that did not answer gets no sends, when other brokers can take them.
 AVOIDED_S = 15.0
 WAIT_S = 0.05
 
-# The message is in the broker's log; the last three only say that a promise about it is late.
+# Codes of answers when the message is in the log, but its flush or its copy is late.
 _LATE = frozenset(
     {
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -41,14 +41,14 @@ _ALSO_RETRIED = frozenset({ResponseCode.FLOW_CONTROL})
 
 
 @dataclass(slots=True)
-class Shipment:
+class SendRequest:
     """Messages of one topic that travel in one request.
 
     Attributes:
-        items: as the body of a batch.
-        queue: the only queue they may go to; ``None``: any.
+        items: the messages, encoded as the body of a batch.
+        queue: the queue that they must go to; ``None``: any.
         alone: whether it is a single message that may not be part of a batch, or is too long for one.
-        memory: the buffer of ``items``, to be used again once a broker has taken them.
+        memory: the buffer of ``items``, which is free again when a broker has taken them.
     """
 
     topic: str
@@ -60,15 +60,15 @@ class Shipment:
 
 
 class Failure(NamedTuple):
-    """A shipment without success.
+    """A request without success.
 
     Attributes:
-        address: who should have taken it, if it got so far.
+        address: the broker that should have taken it; empty: none was chosen yet.
         lost: there was no answer: the messages may be stored.
         refused: the broker's answer, if another try would get the same.
     """
 
-    shipment: Shipment
+    request: SendRequest
     reason: str
     address: str = ""
     lost: bool = False
@@ -76,13 +76,13 @@ class Failure(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    shipment: Shipment
+    request: SendRequest
     queue: MessageQueue
     began: float
 
 
-class _Line:
-    """The connection to one broker and what is on its way there."""
+class _BrokerLink:
+    """The connection to one broker and its requests in flight."""
 
     def __init__(self, address: str, timeout_ms: int, fencing: Fencing | None) -> None:
         self.connection = BlockingConnection(address, timeout_ms=timeout_ms)
@@ -96,7 +96,7 @@ class _Line:
 
 
 class Verdict(Enum):
-    """What an answer means."""
+    """The meaning of an answer."""
 
     TAKEN = "taken"
     AGAIN = "again"
@@ -110,17 +110,17 @@ def verdict(code: int) -> Verdict:
     return Verdict.AGAIN if retryable_code(code, _ALSO_RETRIED) else Verdict.REFUSED
 
 
-class Flights:
-    """Sends shipments, to masters only. Not thread-safe.
+class InFlight:
+    """Sends requests, to masters only. Not thread-safe.
 
     Args:
-        metrics: where to count.
+        metrics: counts the requests.
         first: the index of the first queue of a topic to use, so that tasks begin at different queues.
         fencing: names the writer of these connections to brokers, so that a later writer can end them.
 
     Attributes:
-        failures: errors since the caller looked last; the caller removes them.
-        spent: the memory of shipments that were taken, likewise.
+        failures: the failed requests; the caller removes them.
+        spent: the memory of requests that brokers have taken; the caller removes it.
     """
 
     def __init__(
@@ -139,67 +139,67 @@ class Flights:
         self._next = first
         self._fencing = fencing
         self._clock = this_worker().clock
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _BrokerLink] = {}
         self._ordered: set[MessageQueue] = set()
         self._avoided: dict[str, float] = {}
 
-    def send(self, shipment: Shipment) -> None:
-        """Put a shipment on its way; waits while too many are. What fails is found in ``failures``.
+    def send(self, request: SendRequest) -> None:
+        """Send a request, after waiting while too many are in flight. A failed one is found in ``failures``.
 
         Raises:
             SinkStateError: a later attempt has taken over.
         """
         try:
-            queue, address = self._choose(shipment)
+            queue, address = self._choose(request)
             line = self._line(address)
         except (UnreachableError, TopicNotFoundError) as error:
-            self.failures.append(Failure(shipment, str(error)))
+            self.failures.append(Failure(request, str(error)))
             return
-        while len(line.flights) >= self._depth(shipment) or (
-            shipment.queue is not None and queue in self._ordered
+        while len(line.flights) >= self._depth(request) or (
+            request.queue is not None and queue in self._ordered
         ):
             self._turn(address, WAIT_S)
             if self._lines.get(address) is not line:
-                self.failures.append(Failure(shipment, f"{address} is away"))
+                self.failures.append(Failure(request, f"{address} is away"))
                 return
-        if shipment.queue is not None and any(f.shipment.queue == queue for f in self.failures):
-            # It must not overtake what is to be sent again.
-            self.failures.append(Failure(shipment, "an earlier send to its queue failed"))
+        if request.queue is not None and any(f.request.queue == queue for f in self.failures):
+            # It must not overtake a failed request that is to be sent again.
+            self.failures.append(Failure(request, "an earlier send to its queue failed"))
             return
-        body = None if shipment.alone else shipment.items
-        number = line.connection.post(self._command(queue, shipment), body)
-        line.flights[number] = _Flight(shipment, queue, self._clock.monotonic())
-        if shipment.queue is not None:
+        body = None if request.alone else request.items
+        number = line.connection.post(self._command(queue, request), body)
+        line.flights[number] = _Flight(request, queue, self._clock.monotonic())
+        if request.queue is not None:
             self._ordered.add(queue)
         self._turn(address, 0.0)
 
     def drain(self) -> None:
-        """Wait until nothing is on its way."""
+        """Wait until no request is in flight."""
         while busy := [address for address, line in self._lines.items() if line.flights]:
             for address in busy:
                 self._turn(address, WAIT_S if address == busy[-1] else 0.0)
 
     def close(self) -> None:
-        """Close all connections; what is on its way is given up."""
+        """Close all connections, and give up the requests in flight."""
         for line in self._lines.values():
             line.connection.close()
         self._lines.clear()
 
-    def _depth(self, shipment: Shipment) -> int:
-        small = shipment.alone and len(shipment.items) <= self._options.batch_bytes
+    def _depth(self, request: SendRequest) -> int:
+        small = request.alone and len(request.items) <= self._options.batch_bytes
         return self._options.pipeline * (16 if small else 1)
 
-    def _choose(self, shipment: Shipment) -> tuple[MessageQueue, str]:
-        writable = self._brokers.route(shipment.topic).writable
-        if shipment.queue is not None:
-            if shipment.queue not in writable:
-                raise UnreachableError(f"{shipment.queue} cannot be written now")
-            return shipment.queue, writable[shipment.queue]
+    def _choose(self, request: SendRequest) -> tuple[MessageQueue, str]:
+        writable = self._brokers.route(request.topic).writable
+        if request.queue is not None:
+            if request.queue not in writable:
+                raise UnreachableError(f"{request.queue} cannot be written now")
+            return request.queue, writable[request.queue]
         if not writable:
-            raise UnreachableError(f"topic {shipment.topic!r} has no queue that can be written now")
+            raise UnreachableError(f"topic {request.topic!r} has no queue that can be written now")
         queues = sorted(writable)
         now = self._clock.monotonic()
-        depth = self._depth(shipment)
+        depth = self._depth(request)
         for full_too in (False, True):
             for _ in queues:
                 queue = queues[self._next % len(queues)]
@@ -213,7 +213,7 @@ class Flights:
         self._next += 1
         return queue, writable[queue]
 
-    def _line(self, address: str) -> _Line:
+    def _line(self, address: str) -> _BrokerLink:
         line = self._lines.get(address)
         if line is not None and not line.flights and not line.connection.usable:
             # Servers close connections that were idle for long.
@@ -221,7 +221,7 @@ class Flights:
             line = None
         if line is None:
             try:
-                line = self._lines[address] = _Line(address, self._options.request_timeout_ms, self._fencing)
+                line = self._lines[address] = _BrokerLink(address, self._options.request_timeout_ms, self._fencing)
             except TransportError as error:
                 self._avoid(address)
                 raise UnreachableError(f"{address}: {error}") from error
@@ -250,33 +250,33 @@ class Flights:
         self._avoid(address)
         for flight in line.flights.values():
             self._ordered.discard(flight.queue)
-            self.failures.append(Failure(flight.shipment, reason, address, lost=True))
+            self.failures.append(Failure(flight.request, reason, address, lost=True))
 
     def _avoid(self, address: str) -> None:
         self._avoided[address] = self._clock.monotonic() + AVOIDED_S
 
     def _judge(self, flight: _Flight, answer: Command, address: str) -> None:
-        shipment = flight.shipment
+        request = flight.request
         self._ordered.discard(flight.queue)
         found = verdict(answer.code)
         if found is Verdict.TAKEN:
-            self._metrics.rows += shipment.count
-            self._metrics.size_bytes += len(shipment.items)
+            self._metrics.rows += request.count
+            self._metrics.size_bytes += len(request.items)
             self._metrics.late_flushes += answer.code in _LATE
-            if shipment.memory is not None:
-                self.spent.append(shipment.memory)
+            if request.memory is not None:
+                self.spent.append(request.memory)
             return
         reason = f"{address} answers {answer.code}: {answer.remark}"
         refused = answer if found is Verdict.REFUSED else None
-        self.failures.append(Failure(shipment, reason, address, refused=refused))
+        self.failures.append(Failure(request, reason, address, refused=refused))
 
-    def _command(self, queue: MessageQueue, shipment: Shipment) -> Command:
+    def _command(self, queue: MessageQueue, request: SendRequest) -> Command:
         kind: type[SendMessageV2Request] = SendBatchMessageRequest
         properties, body = "", b""
-        if shipment.alone:
-            (item,) = iter_batch(shipment.items)
+        if request.alone:
+            (item,) = iter_batch(request.items)
             kind, properties, body = SendMessageV2Request, item.properties.decode(), item.body
-        request = kind(
+        header = kind(
             producer_group=self._options.producer_group,
             topic=queue.topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -288,7 +288,7 @@ class Flights:
             properties=properties,
             reconsume_times=0,
             unit_mode=False,
-            batch=not shipment.alone,
+            batch=not request.alone,
             broker_name=queue.broker_name,
         )
-        return request.command(body)
+        return header.command(body)
