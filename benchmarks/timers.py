@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.many_topics import PULL_LIMIT_S
 from benchmarks.measure import table
 from benchmarks.remoting import Client
-from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath, wait_for_route
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
 
 from orbitmq import Producer
 from orbitmq.durations import instant
@@ -43,7 +43,6 @@ def measure(maker: Ours | Apache, folder: Path, waiting: int) -> dict[str, float
         with Client(broker.port, timeout_s=30) as client:
             for topic in ("warm", "steady", "burst", "waiting", "probe"):
                 client.create_topic(topic, 1)
-                wait_for_route(name_server, topic)
         asyncio.run(_spread(name_server.address, "warm", RATE * 2, 2.0))
         found = _lateness(broker, name_server, "steady", RATE * LOAD_S, LOAD_S)
         burst = _lateness(broker, name_server, "burst", BURST, 1.0)

@@ -71,7 +71,7 @@ def audit(out: Path, ledger: Ledger, consumers: Sequence[Mapping[str, Any]], tim
 
 def _check_archive(result: Audit, out: Path, ledger: Ledger) -> None:
     """Names, count, ids, offsets, bodies and tags of the Parquet files."""
-    good = verify(str(raw_folder(out)), footers=True).good
+    good = verify(str(raw_folder(out)), footers=True).ok
     result.check("archive complete by its names and footers", good, True)
     archive = ds.dataset(raw_folder(out), format="parquet")
     columns = ["broker", "queue_id", "queue_offset", "message_id", "keys", "body", "tags"]

@@ -13,3 +13,9 @@ def plural(number: int, what: str) -> str:
 def counted(number: int, what: str) -> str:
     """A number with its noun: ``1 file``, ``2,000 files``."""
     return f"{number:,} {plural(number, what)}"
+
+
+class Remark(str):
+    """A line of progress that stays on the screen, and in a log: the next one does not replace it."""
+
+    __slots__ = ()

@@ -13,7 +13,7 @@ from tests.replicas import ACTING, MASTER, OTHER, SLAVE, role_of, same_end
 from orbitmq import Message, ValidationError
 from orbitmq.admin import IncompleteError
 from orbitmq.broker.role import Role
-from orbitmq.cli.output import lost_masters
+from orbitmq.cli.partial import lost_masters
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig

@@ -8,6 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,17 +26,20 @@ from orbitmq.testing import RunningCluster
 GOLDEN = Path(__file__).parent / "golden_cli"
 # What differs from run to run: addresses, ids, handles, times, sizes in the log.
 CHANGING = [
-    (re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z$"), "TIME"),
+    (re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.]+Z?$"), "TIME"),
+    (re.compile(r"^\d{13}-[0-9a-f]{8}$"), "RUN"),
     (re.compile(r"^(\d+\.){3}\d+:\d+$"), "ADDRESS"),
     (re.compile(r"^[0-9A-F]{32,}$"), "ID"),
     (re.compile(r"^djE[\w=-]+$"), "HANDLE"),
     (re.compile(r"^\S+@\d+#\w+$"), "CLIENT"),
 ]
-NUMBERS = {"log_end", "lag_bytes", "epoch", "store_size", "version", "age", "took"}
+NUMBERS = {
+    *("log_end", "lag_bytes", "epoch", "store_size", "version", "age", "took"),
+    *("seconds", "per_second", "p50", "p99", "p999", "latency", "size_bytes", "merged_bytes"),
+}
 
-pytestmark = pytest.mark.parametrize(
-    "orbitmq_cluster", [{"brokers": 1, "settings": {"traceTopicEnable": "true"}}], indirect=True
-)
+SETTINGS = {"traceTopicEnable": "true", "recallMessageEnable": "true"}
+with_cluster = pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 1, "settings": SETTINGS}], indirect=True)
 
 
 def fixed(value: object, key: str = "") -> Any:
@@ -44,6 +50,9 @@ def fixed(value: object, key: str = "") -> Any:
         return [fixed(one) for one in value]
     if key == "properties":
         return value
+    if key == "summary":
+        text = re.sub(r"run \S+", "run RUN", str(value))
+        return re.sub(r"\d[\d,.]*(?: (?:s|min|[kM]?B)\b)?", "N", text)
     if isinstance(value, str):
         return next((word for pattern, word in CHANGING if pattern.match(value)), value)
     if key in NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
@@ -75,6 +84,7 @@ def orbitmq(
     return command
 
 
+@with_cluster
 def test_topics_messages_and_brokers(orbitmq: Command) -> None:
     check("topic-create", orbitmq("topic", "create", "orders", "--queues", "1", "--json"))
     check("topic-list", orbitmq("topic", "list", "--json"))
@@ -92,9 +102,11 @@ def test_topics_messages_and_brokers(orbitmq: Command) -> None:
     timers = json.loads(orbitmq("timer", "list", "--json"))
     timers["brokers"][0]["minutes"] = {"TIME": sum(timers["brokers"][0]["minutes"].values())}
     check("timer-list", json.dumps(timers))
+    check("timer-cancel", orbitmq("timer", "cancel", later["message_id"], "--yes", "--json"))
     check("topic-delete", orbitmq("topic", "delete", "orders", "--yes", "--json"))
 
 
+@with_cluster
 def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
     servers = orbitmq_cluster.name_server
     orbitmq("topic", "create", "orders", "--queues", "1")
@@ -111,12 +123,14 @@ def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) ->
     moves = orbitmq("group", "reset", "billing", "orders", "--to", "first", "--dry-run", "--json")
     check("group-reset-dry-run", moves)
     check("group-reset", orbitmq("group", "reset", "billing", "orders", "--to", "first", "--yes", "--json"))
+    check("group-skip", orbitmq("group", "skip", "billing", "orders", "--yes", "--json"))
     check("group-clone", orbitmq("group", "clone", "billing", "copy", "--yes", "--json"))
     check("group-delete", orbitmq("group", "delete", "billing", "--yes", "--json"))
     until(["message", "trace", sent.message_id, "--json"])
     check("message-trace", orbitmq("message", "trace", sent.message_id, "--json"))
 
 
+@with_cluster
 def test_dead_letters(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
     orbitmq("topic", "create", "orders", "--queues", "1")
     orbitmq("topic", "create", "%DLQ%billing", "--queues", "1")
@@ -134,6 +148,39 @@ def test_dead_letters(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None
     check("dlq-status", status)
 
 
+@with_cluster
+def test_watched_and_measured(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
+    orbitmq("topic", "create", "orders", "--queues", "1")
+    check("send-watch", orbitmq("send", "orders", "hello", "--watch", "--json"))
+    load = ["bench", "orders", "--messages", "100", "--json"]
+    check("bench", orbitmq(*load))
+    check("bench-watch", orbitmq(*load, "--watch"))
+    words = [sys.executable, "-m", "orbitmq", "cluster", "list", "--watch", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        check("cluster-list-watch", process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+
+
+@with_cluster
+def test_a_slow_redrive(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
+    orbitmq("topic", "create", "orders", "--queues", "1")
+    orbitmq("topic", "create", "%DLQ%billing", "--queues", "1")
+    orbitmq("send", "%DLQ%billing", "dead", "--count", "30", "--quiet")
+    check("dlq-redrive", part(orbitmq("dlq", "redrive", "billing", "--to-topic", "orders", "--rate", "1", "--json")))
+    check("dlq-pause", part(orbitmq("dlq", "pause", "billing", "--json")))
+    check("dlq-resume", part(orbitmq("dlq", "resume", "billing", "--json")))
+    check("dlq-stop", part(orbitmq("dlq", "stop", "billing", "--json")))
+
+
+def part(text: str) -> str:
+    """The jobs without how far they are."""
+    told = json.loads(text)
+    for job in told["jobs"]:
+        job["sent"] = job["remaining"] = "NUMBER"
+    return json.dumps(told)
+
+
 def until(words: list[str]) -> None:
     """Return when the command finds what it looks for: indexes and traces take a moment."""
     for _ in range(200):
@@ -141,3 +188,23 @@ def until(words: list[str]) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(words)
+
+
+def test_a_cluster_that_is_started(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "orbitmq", "up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        check("up", process.stdout.readline().replace(str(tmp_path), "FOLDER"))
+        process.send_signal(signal.SIGINT)
+
+
+def test_an_archive(command: Command, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from tests.unit.test_spark_jobs import DAY_MS, write
+
+    from orbitmq.spark.jobs.folder import Folder
+
+    for low in (0, 5):
+        write(Folder(str(tmp_path)), [(0, n, DAY_MS) for n in range(low, low + 5)])
+    check("archive-verify", command("archive", "verify", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"))
+    check("archive-compact", command("archive", "compact", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"))

@@ -6,6 +6,7 @@ runs in another process. The package is imported from its source: it is compiled
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -198,3 +199,32 @@ def test_servers_refuse_to_start_without_linux_in_one_line(tmp_path: Path) -> No
         "orbitmq up",
     ]
     assert all(NEED_LINUX in line for line in lines[::2])
+
+
+COMMANDS = """
+import threading
+from orbitmq.cli.main import main
+
+def run(*words):
+    code = main([*words, "-n", sys.argv[1]])
+    sys.stdout.flush()
+    print("exit code", code, file=sys.stderr)
+
+run("send", "spoken", "hello", "--quiet")
+run("receive", "spoken")
+run("receive", "spoken", "--group", "listeners", "--count", "1")
+threading.Timer(2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+run("receive", "spoken", "--group", "listeners")
+run("group", "lag", "listeners", "--topic", "spoken", "--json")
+"""
+
+
+@pytest.mark.behaviour("RS-01")
+def test_commands_of_clients_work_without_linux(orbitmq_cluster: RunningCluster) -> None:
+    """Receiving with a group ended with an unexpected NotImplementedError."""
+    before = "import cyclopts.core, cyclopts.bind, rich.console, rich.table\n"
+    done = elsewhere(COMMANDS, orbitmq_cluster.name_server, before=before)
+    assert done.stderr.splitlines() == ["exit code 0"] * 5
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["hello"] * 2
+    assert json.loads("\n".join(lines[2:]))["lag"] == 0

@@ -171,7 +171,7 @@ def check(folder: Path, messages: int) -> bool:
             np.add.at(counts, pc.cast(numbers, pa.int64()).to_numpy(), 1)
     lost, doubled = int((counts == 0).sum()), int((counts > 1).sum())
     print(f"{messages} messages sent: {lost} lost, {doubled} doubled in the archive")
-    return names.good and not lost and not doubled
+    return names.ok and not lost and not doubled
 
 
 def main() -> int:

@@ -356,7 +356,7 @@ def audit_archive(name_server: str, folder: Path) -> tuple[str, bool]:
     )
     names = verify(to, footers=True)
     last = (done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]])[-1]
-    return f"{last}; {names.summary}", done.returncode == 0 and names.good
+    return f"{last}; {names.summary}", done.returncode == 0 and names.ok
 
 
 def main() -> int:

@@ -110,7 +110,7 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     send(cluster, "kept", range(80, 90))
     assert jobs.archive(spark, job).facts["messages"] == 10
     assert rows(spark, to) == list(range(90))
-    assert jobs.verify(to, footers=True).good
+    assert jobs.verify(to, footers=True).ok
     report = jobs.compact(to)
     assert report.facts["files_after"] < report.facts["files_before"]
     assert rows(spark, to) == list(range(90))
@@ -119,20 +119,20 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     asked = ["spark", "archive", "kept", to, "-n", cluster.name_server]
     assert main([*asked, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["messages"] == 3
-    assert main(["spark", "archive", "kept", to, "--verify"]) == 0
+    assert main(["archive", "verify", to, "--topics", "kept"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{to} is complete: 90 messages in ")
 
     # The audit finds what is missing, and says which.
     audited = jobs.AuditJob(topic="kept", name_servers=cluster.name_server, archive=to)
     report = jobs.audit(spark, audited)
-    assert not report.good
+    assert not report.ok
     assert "3 lost (archived)" in report.summary
     assert len(report.facts["examples"]["lost (archived)"]) == 3
     ledger = tmp_path / "sent.txt"
     ids = [row["message_id"] for row in jobs.archive_frame(spark, to).collect()]
     ledger.write_text("\n".join(ids))
     report = jobs.audit(spark, jobs.AuditJob(topic="kept", sent=str(ledger), archive=to, stored=False))
-    assert report.good
+    assert report.ok
     assert "each message is there once" in report.summary
 
 
@@ -156,7 +156,7 @@ def test_a_continuous_archive_tells_how_far_it_is_and_ends_with_its_query(
         options={"maxRowsPerTrigger": "40"},
     )
     report = jobs.archive(spark, job, continuous=True, archived=archived)
-    assert (report.good, report.facts["messages"]) == (True, 60)
+    assert (report.ok, report.facts["messages"]) == (True, 60)
     assert counts[-1] == 60
     assert counts == sorted(counts)
     assert len(counts) > 1 or not versions.HAS_READ_LIMITS
@@ -176,7 +176,7 @@ def test_an_audit_names_what_is_doubled_unknown_and_missing(
     sent = tmp_path / "sent.txt"
     sent.write_text("\n".join(["a", "b", "c", "gone", "twice", "twice"]))
     report = jobs.audit(spark, jobs.AuditJob(topic="audited", sent=str(sent)))
-    assert not report.good
+    assert not report.ok
     assert report.headings == ("side", "messages", "keys", "lost", "doubled", "unknown")
     assert report.rows == [("sent", 6, 5, 0, 1, 0), ("stored", 7, 5, 1, 1, 1)]
     assert report.summary == (
@@ -237,7 +237,7 @@ def test_what_expired_before_it_was_archived_is_named(
         assert jobs.archive(spark, accepted).facts["messages"] == 65 - begin
         assert rows(spark, to) == [*range(5), *range(begin, 65)]
         capsys.readouterr()
-        assert main(["spark", "archive", "aged", to, "--verify"]) == 1
+        assert main(["archive", "verify", to, "--topics", "aged"]) == 1
         told = capsys.readouterr().out.splitlines()[-1]
         assert f"is not complete: {begin - 5} messages missing, the first ones 5 to {begin - 1} of" in told
 
@@ -277,7 +277,7 @@ def test_an_archive_is_also_a_table(
     else:
         found = catalogs.load_catalog("jobs").load_table("shop.tabled").scan().to_arrow()
     assert sorted(json.loads(body)["n"] for body in found.column("body").to_pylist()) == list(range(50))
-    assert jobs.verify(to, footers=True).good
+    assert jobs.verify(to, footers=True).ok
 
 
 def test_bad_places_are_told_in_a_line(spark: SparkSession, cluster: RunningCluster, tmp_path: Path) -> None:

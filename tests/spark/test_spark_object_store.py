@@ -103,7 +103,7 @@ def test_an_archive_is_written_verified_and_merged_there(
         assert done.returncode == 0, done.stderr[-2000:]
         assert json.loads(done.stdout)["messages"] == len(numbers)
     report = verify(to, footers=True)
-    assert (report.good, report.facts["messages"]) == (True, 80)
+    assert (report.ok, report.facts["messages"]) == (True, 80)
     merged = compact(to)
     assert merged.facts["files_after"] < merged.facts["files_before"]
     folder = Folder(to)
@@ -112,4 +112,4 @@ def test_an_archive_is_written_verified_and_merged_there(
         with folder.open(file.path) as source:
             found.update(int(body) for body in pq.read_table(source).column("body").to_pylist())
     assert found == Counter(range(80))
-    assert verify(to, footers=True).good
+    assert verify(to, footers=True).ok

@@ -82,7 +82,7 @@ def test_an_archive_leaves_a_silent_broker_to_the_next_run(
     cluster.send("kept", range(160))
     cluster.send("lone", range(20))
     report = jobs.archive(spark, job)
-    assert (report.good, report.facts["messages"], report.facts["left_out"]) == (True, 180, [])
+    assert (report.ok, report.facts["messages"], report.facts["left_out"]) == (True, 180, [])
 
     before = of(cluster, "kept", "broker-a")
     cluster.send("kept", range(160, 320))
@@ -91,31 +91,31 @@ def test_an_archive_leaves_a_silent_broker_to_the_next_run(
     assert 0 < new < 160
     os.kill(cluster.pid("broker-b"), signal.SIGSTOP)
     try:
-        report = jobs.archive(spark, job, tell=told.append)
+        report = jobs.archive(spark, job, progress=told.append)
         # Without its checkpoint the job keeps the place of queues that it cannot ask for.
         (checkpoint,) = (tmp_path / "archive" / "_orbitmq").glob("archive-*")
         shutil.rmtree(checkpoint)
         again = jobs.archive(spark, job)
     finally:
         os.kill(cluster.pid("broker-b"), signal.SIGCONT)
-    assert (report.good, report.facts["messages"]) == (False, new)
+    assert (report.ok, report.facts["messages"]) == (False, new)
     assert [one["name"] for one in report.facts["left_out"]] == ["broker-b"]
     assert any(line.startswith("broker-b is left to the next run: ") for line in told)
     assert "; broker-b is left to the next run: " in report.summary
-    assert (again.good, again.facts["messages"]) == (False, 0)
-    assert jobs.verify(to, ["kept", "lone"]).good, "nothing is missing between what is there"
+    assert (again.ok, again.facts["messages"]) == (False, 0)
+    assert jobs.verify(to, ["kept", "lone"]).ok, "nothing is missing between what is there"
 
     # Name servers forget a broker, and a topic with its last broker.
     cluster.run(cluster.processes.stop_broker("broker-b"))
     report = jobs.archive(spark, job)
     assert [one["name"] for one in report.facts["left_out"]] == ["topic lone"]
     assert report.facts["not_shown"] == ["broker-b"]
-    assert not report.good
+    assert not report.ok
     cluster.run(cluster.processes.start_broker("broker-b"))
     report = jobs.archive(spark, job)
-    assert (report.good, report.facts["messages"]) == (True, 180 - new)
+    assert (report.ok, report.facts["messages"]) == (True, 180 - new)
     checked = jobs.verify(to, footers=True)
-    assert (checked.good, checked.facts["messages"]) == (True, 360)
+    assert (checked.ok, checked.facts["messages"]) == (True, 360)
 
 
 def test_a_stream_goes_on_without_the_only_broker_of_a_topic(

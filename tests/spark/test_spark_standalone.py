@@ -161,6 +161,6 @@ def test_an_archive_has_each_message(
     until(lambda: len(standalone.executors()) == 2, "an executor on the new worker")
     to = str(tmp_path / "archive")
     report = jobs.archive(spark, jobs.ArchiveJob(["made", "copied"], to, cluster.name_server))
-    assert (report.good, report.facts["messages"]) == (True, 2 * ROWS)
+    assert (report.ok, report.facts["messages"]) == (True, 2 * ROWS)
     checked = jobs.verify(to, footers=True)
-    assert (checked.good, checked.facts["messages"]) == (True, 2 * ROWS)
+    assert (checked.ok, checked.facts["messages"]) == (True, 2 * ROWS)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from orbitmq.admin import BrokerInfo, BrokerState
 from orbitmq.admin.brokers import states
-from orbitmq.cli.cluster import _cells
+from orbitmq.cli.cluster import _in_sync
+from orbitmq.cli.view import plain
 
 A0 = BrokerInfo("c", "a", 0, "h0:1")
 A1 = BrokerInfo("c", "a", 1, "h1:1")
@@ -35,9 +36,9 @@ def test_a_master_says_for_how_long_it_has_not_heard_a_slave() -> None:
     silent = FOLLOWERS.replace("true}", 'false,"silentMs":7300}')
     state = states([(A0, ours("master", 100, followers=silent)), (A1, ours("slave", 50))])[1]
     assert (state.in_sync, state.silent) == (False, 7.3)
-    assert _cells(state)[8] == "no, silent 7.3 s"
-    assert _cells(replace(state, silent=0))[8] == "no"
-    assert _cells(replace(state, silent=None, in_sync=True))[8] == "yes"
+    assert _in_sync(plain(state)) == "no, silent 7.3 s"
+    assert _in_sync(plain(replace(state, silent=0))) == "no"
+    assert _in_sync(plain(replace(state, silent=None, in_sync=True))) == "yes"
 
 
 def test_a_follower_that_tells_no_id_is_known_by_its_host() -> None:

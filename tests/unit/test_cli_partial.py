@@ -14,13 +14,14 @@ from orbitmq.admin import BrokerInfo, IncompleteError, LeftOut, Partial
 from orbitmq.admin.answers import Answers, left_out
 from orbitmq.cli import bench
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
-from orbitmq.cli.partial import done, of_all, tell_not_done, tell_not_shown, without
+from orbitmq.cli.partial import done, tell_not_done, tell_not_shown, whole, without
 from orbitmq.cli.view import View
 from orbitmq.errors import NotAllReadError
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
+    from orbitmq.cli.output import Tell
     from orbitmq.client.consumer.reader import Reader
 
 NOBODY: list[tuple[BrokerInfo, int]] = []
@@ -35,10 +36,6 @@ async def fails(found: object) -> object:
 
 async def succeeds() -> str:
     return "all"
-
-
-async def answers(*left_out: LeftOut) -> Partial[str]:
-    return Partial("some" if left_out else "all", left_out)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +116,18 @@ def test_what_was_not_done_is_told_with_how_to_finish(capsys: pytest.CaptureFixt
 
 
 def test_what_needs_all_brokers_is_not_begun_without_one() -> None:
-    assert asyncio.run(of_all(answers())) == "all"
+    assert whole(Partial("all")) == "all"
     with pytest.raises(IncompleteError, match=r"nothing was done, .* broker-b at h:2: no answer in 5 s"):
-        asyncio.run(of_all(answers(SILENT)))
+        whole(Partial("some", (SILENT,)))
 
 
 class HalfRead:
     """Some of a topic, of which one broker gave not all."""
+
+    async def __aenter__(self) -> HalfRead:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
 
     async def batches(self) -> AsyncIterator[list[int]]:
         yield [1, 2, 3]
@@ -133,12 +135,18 @@ class HalfRead:
 
 
 @pytest.mark.behaviour("MO-24")
-def test_a_bench_that_could_not_read_all_back_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bench_that_could_not_read_all_back_has_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It was exit code 0, with fewer messages."""
 
-    async def read(*_: object) -> list[bench.Result]:
+    async def read(*arguments: object, **_: object) -> None:
+        measured, tell = cast("tuple[bench.Measured, Tell]", arguments[-2:])
         reader = cast("Reader", HalfRead())
-        return [await bench._receive(reader, system_runtime().clock)]
+        await bench._receive(reader, system_runtime().clock, measured, tell)
 
     monkeypatch.setattr(bench, "_bench", read)
     assert bench.bench() == EXIT_FAILED
+    printed = capsys.readouterr()
+    assert "receive" in printed.out
+    assert printed.err == "broker-b at h:2: it stopped; its messages are not shown\n"

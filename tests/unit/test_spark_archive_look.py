@@ -80,13 +80,13 @@ def test_a_run_is_planned_with_what_answers(cluster: ScriptedCluster, job: Archi
     assert found.begins == {A0: 90, A1: 10, B0: 5}
     assert (found.rows, found.left_out, found.remarks) == (10 + 50 + 45, [], [])
     report = archiving.plan(job)
-    assert (report.good, report.facts["messages"], report.facts["left_out"]) == (True, 105, [])
+    assert (report.ok, report.facts["messages"], report.facts["left_out"]) == (True, 105, [])
     cluster.away = {"broker-b:1"}
     found = look(job)
     assert found.ends == {A0: 100, A1: 60}
     assert found.left_out == [LeftOut("broker-b", "broker-b:1 away")]
     report = archiving.plan(job)
-    assert (report.good, report.facts["messages"]) == (False, 60)
+    assert (report.ok, report.facts["messages"]) == (False, 60)
     assert report.to_json()["left_out"] == [{"name": "broker-b", "why": "broker-b:1 away"}]
     assert report.summary.endswith("; broker-b is left to the next run: broker-b:1 away")
     cluster.away = {"broker-a:1", "broker-b:1"}
@@ -129,7 +129,7 @@ def test_a_broker_that_nobody_shows_may_be_retired(cluster: ScriptedCluster, job
     found = look(job)
     assert (found.left_out, found.not_shown) == ([], ["broker-c"])
     assert found.remarks == ["broker-c is in the archive, but the name servers do not show it"]
-    assert archiving.plan(job).good
+    assert archiving.plan(job).ok
     assert found.resume == Offsets({A0: 0, A1: 10, B0: 5, gone: 10})
 
 
@@ -171,11 +171,11 @@ def test_who_is_waited_for_is_told_once_a_minute(
     for second in range(125):
         clock[0] += 1
         waits.look(messages=0 if second < 30 else 7)
-    assert told == ["waits: broker-b:1 away"]
+    assert told == ["waiting: broker-b:1 away"]
     cluster.unknown = {"t"}
     clock[0] += 60
     waits.look(messages=7)
-    assert told[1:] == ["waits: t is unknown"]
+    assert told[1:] == ["waiting: t is unknown"]
     cluster.unknown.clear()
     cluster.away.clear()
     clock[0] += 60

@@ -193,13 +193,13 @@ def test_an_archive_is_verified_by_names_and_footers(tmp_path: Path) -> None:
     write(folder, [(0, n, DAY_MS) for n in range(10)])
     write(folder, [(0, n, DAY_MS) for n in range(10, 15)])
     report = verify(place, footers=True)
-    assert report.good
+    assert report.ok
     assert "is complete: 15 messages in 2 files" in report.summary
     with pytest.raises(JobError, match="no archive of topic payments"):
         verify(place, ["payments"])
     write(folder, [(0, n, DAY_MS) for n in range(20, 22)])
     report = verify(place)
-    assert not report.good
+    assert not report.ok
     assert report.facts["missing"] == 5
     assert "first ones 15 to 19 of" in report.summary
     damaged = tmp_path / "archive" / file(20, 21).path
@@ -219,10 +219,10 @@ def test_compacting_keeps_every_message_also_when_it_is_interrupted(tmp_path: Pa
     assert "10 files would become 1" in compact(place, dry_run=True).summary
     # As if it had been killed after the merged file was there and before the parts were gone.
     merge(folder, [file(0, 4), file(5, 9)], "compact")
-    assert not verify(place).good
+    assert not verify(place).ok
     report = compact(place)
     assert (report.facts["files_before"], report.facts["files_after"]) == (11, 1)
-    assert verify(place, footers=True).good
+    assert verify(place, footers=True).ok
     assert list(folder.archive_files()) == [file(0, 49)]
     with folder.open(file(0, 49).path) as source:
         assert pq.read_table(source).column("queue_offset").to_pylist() == list(range(50))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from orbitmq import _streams
-from orbitmq.cli import java_options
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, first_of, report
 
 try:
@@ -19,59 +19,47 @@ except ImportError:
     print("orbitmq: this command needs cyclopts: pip install 'orbitmq[cli]'", file=sys.stderr)
     sys.exit(EXIT_USAGE)
 
+if TYPE_CHECKING:
+    from orbitmq.cli.view import View
+
 T = TypeVar("T")
-# Options that commands share: the same letter always means the same.
-Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative=())]
-DryRun = Annotated[bool, Parameter(negative=())]
-Topic = Annotated[str | None, Parameter(name=["--topic", "-t"])]
+
+
+def flag(help: str | None = None, *names: str) -> Parameter:
+    """An option without a value that has no opposite."""
+    return Parameter(name=list(names) or None, negative=(), help=help)
+
+
+# Parameters that commands share: the same letter always means the same.
+Yes = Annotated[bool, flag("Do it without asking first.", "--yes", "-y")]
+DryRun = Annotated[bool, flag("Only print what would be done; nothing is changed.")]
+All = Annotated[bool, flag(None, "--all", "-a")]
+Flag = Annotated[bool, flag()]
+Topic = Annotated[str, Parameter(help="Name of the topic.")]
+Group = Annotated[str, Parameter(help="Name of the consumer group.")]
+OfTopic = Annotated[str | None, Parameter(name=["--topic", "-t"])]
 Count = Annotated[int, Parameter(name=["--count", "-c"])]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Common:
-    """Options of every command that talks to a cluster.
-
-    Parameters
-    ----------
-    name_servers
-        Addresses of the name servers, host:port;host:port, or where the list is: http://host:8080/path or
-        dns://name:port. Default: $NAMESRV_ADDR, else 127.0.0.1:9876.
-    json
-        Print JSON: one object, or one object a line for each message.
-    """
-
-    name_servers: Annotated[str | None, Parameter(name=["--name-servers", "-n"])] = None
-    json: Annotated[bool, Parameter(negative=())] = False
-
-    @property
-    def addresses(self) -> str:
-        java_options.refuse_tls_of_tool()
-        from orbitmq.client.core.name_servers import name_servers_of
-        from orbitmq.runtime.system import SystemHost
-        from orbitmq.wire.addresses import shown
-
-        return shown(name_servers_of(self.name_servers or None, SystemHost()))
+Cluster = Annotated[
+    str | None, Parameter(help="Only at the brokers of this cluster. Default: of all clusters.")
+]
+Timeout = Annotated[float, Parameter(help="Seconds for each send, all tries together.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Faults:
-    """Options of the commands that send about slow and failed brokers.
+    """Options for slow and failed brokers, of the commands that send.
 
-    Parameters
-    ----------
-    fault_tolerance
-        Send around slow and failed brokers by the rules of a RocketMQ release.
-        4.x avoids them for long; so does 4.7, but its retries prefer the broker just tried.
-        5.x avoids them briefly and probes them.
-    watch
-        Show while it sends, and once more at the end, the producer's fault table: which brokers are avoided
-        and for how long, their latencies, and how the last messages were shared out.
+    Attributes:
+        fault_tolerance: Send around slow and failed brokers by the rules of a RocketMQ release. 4.x avoids
+            them for long; so does 4.7, but its retries prefer the broker just tried. 5.x avoids them briefly
+            and probes them.
+        watch: Show the producer's table of brokers while it sends, and once more at the end: which ones it
+            avoids and for how long, their latencies, and how the last messages were shared out.
     """
 
     fault_tolerance: Literal["off", "4.7", "4.x", "5.x"] = "off"
-    watch: Annotated[bool, Parameter(negative=())] = False
+    watch: Flag = False
 
 
 def run(name: str, module: str, arguments: Sequence[str]) -> int:
@@ -89,15 +77,12 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
             raise
         return EXIT_OK  # rich raises this when the reader of a pipe goes away while help is printed
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
+        # The program that reads our output has ended (`| head`): that is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
-    except (
-        Exception,
-        KeyboardInterrupt,
-    ) as error:  # the last stop before the user: everything becomes a line
+    except (Exception, KeyboardInterrupt) as error:  # no error gets past here: the user sees one line
         if _streams.is_of_output(first_of(error)):
-            raise first_of(error) from None  # main says so
+            raise first_of(error) from None  # main prints that the output cannot be written
         return report(name, error)
 
 
@@ -113,22 +98,38 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def confirm(verb: str, what: str, *, yes: bool) -> None:
-    """Ask before something is done that cannot be undone as easily.
+def confirm(verb: str, what: str, *, yes: bool, plan: View | None = None) -> None:
+    """Ask at the terminal before a change that is hard to undo; show the plan first.
+
+    Both go to standard error: standard output may be JSON for a program.
 
     Raises:
-        UsageError: the answer is no, or nobody is there to give one and there is no ``yes``.
+        UsageError: the answer is no, or standard input is no terminal and there is no ``yes``.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"not done: {verb.lower()} {what}; give --yes to do it without being asked")
-    if input(f"{verb} {what}? [y/N] ").strip().lower() not in ("y", "yes"):
+    if plan is not None:
+        plan.print(to_errors=True)
+    print(f"{verb} {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+    # asyncio's handler would not end readline() on Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if answer.strip().lower() not in ("y", "yes"):
         raise UsageError("not done")
 
 
+def _default(value: object) -> str | None:
+    """The default as help shows it; ``None``: not at all, as the text says what happens without a value."""
+    return None if value in (None, False, "", "*") else str(value)
+
+
 def make_app(name: str, text: str, examples: str) -> App:
-    """An App in this project's way: plain help with examples below it, no version flag of its own."""
+    """An App with plain help texts, examples below them, and no version flag."""
     lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
     app = App(
         name=f"orbitmq {name}",
@@ -136,6 +137,7 @@ def make_app(name: str, text: str, examples: str) -> App:
         help_format="plaintext",
         help_epilogue=f"Examples:\n{lines}",
         version_flags=[],
+        default_parameter=Parameter(show_default=_default),
     )
     app["--help"].show = False
     return app

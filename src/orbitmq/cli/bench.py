@@ -1,28 +1,39 @@
-"""``orbitmq bench``: how fast this client and that cluster are together."""
+"""``orbitmq bench``: the speed of this client with a running cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common, Faults, make_app, run_async
-from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
-from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.app import Faults, Timeout, make_app
+from orbitmq.cli.broker_watch import BrokerWatch, producer_for, watch_of, watched
+from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.failures import UsageError
+from orbitmq.cli.output import Tell, progress
+from orbitmq.cli.reading import read
+from orbitmq.cli.values import at_least
+from orbitmq.cli.view import Columns, Table, View
 from orbitmq.errors import SendError
 from orbitmq.message.model import Message
+from orbitmq.runtime.tasks import Background, every
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    from orbitmq.cli.broker_watch import BrokerWatch
+    from orbitmq.admin import LeftOut
     from orbitmq.client.consumer.reader import Reader
     from orbitmq.client.producer.producer import Producer
     from orbitmq.runtime.seam import Clock
 
+Quantiles = tuple[float | None, float | None, float | None]
+
 GROUP = "orbitmq-bench"
+TELL_S = 0.25
 
 app = make_app(
     "bench",
@@ -39,62 +50,65 @@ orbitmq bench --seconds 60 --no-receive --fault-tolerance 4.x --watch
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One measured phase. Times of single calls in milliseconds; ``lost``: brokers that gave not all."""
+class Load:
+    """The load to send; see :func:`bench`. ``messages`` and ``seconds`` may be infinite."""
+
+    topic: str
+    messages: float
+    seconds: float
+    size: int
+    in_flight: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One measured phase. Times are in seconds, those of single calls as quantiles."""
 
     phase: str
     messages: int
     seconds: float
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-    p999_ms: float | None = None
+    per_second: int
+    p50: float | None
+    p99: float | None
+    p999: float | None
+    failed: int
+
+
+@dataclass(slots=True)
+class Measured:
+    """The measurements; ``lost``: brokers from which not all messages could be read back."""
+
+    phases: list[Phase] = field(default_factory=list)
+    lost: list[LeftOut] = field(default_factory=list)
     failed: int = 0
     last_failure: str = ""
-    lost: Sequence[str] = ()
 
-    @property
-    def rate(self) -> int:
-        return round(self.messages / self.seconds) if self.seconds else 0
+    def add(self, phase: str, messages: int, seconds: float, quantiles: Quantiles = (None, None, None)) -> None:
+        rate = round(messages / seconds) if seconds else 0
+        failed = self.failed if phase == "send" else 0
+        self.phases.append(Phase(phase, messages, seconds, rate, *quantiles, failed))
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is to be sent, and how; see :func:`bench`."""
+def _ms(name: str) -> Callable[[Mapping[str, Any]], str | None]:
+    return lambda row: None if row[name] is None else f"{row[name] * 1000:.2f}"
 
-    topic: str
-    messages: int | None
-    seconds: float | None
-    size: int
-    in_flight: int
-    batch: int
-    timeout: float
-    receive: bool
 
-    @property
-    def count(self) -> float:
-        """Messages to send at most."""
-        if self.messages is None:
-            return 100_000 if self.seconds is None else math.inf
-        return self.messages
-
-    def check(self) -> None:
-        numbers = {
-            "messages": self.messages,
-            "size": self.size,
-            "in-flight": self.in_flight,
-            "batch": self.batch,
-        }
-        for name, value in numbers.items():
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} {value}: expected 1 or more")
-        if self.seconds is not None and self.seconds <= 0:
-            raise UsageError(f"--seconds {self.seconds}: expected more than 0")
-        if self.seconds is not None and self.messages is not None:
-            raise UsageError("expected --messages or --seconds, not both")
+COLUMNS: Columns = {
+    "": "phase",
+    "messages": "messages",
+    "seconds": lambda row: f"{row['seconds']:.2f}",
+    "per second": "per_second",
+    "p50 ms": _ms("p50"),
+    "p99 ms": _ms("p99"),
+    "p99.9 ms": _ms("p999"),
+}
 
 
 @app.default
-def bench(
+@command
+async def bench(
+    servers: Servers,
     topic: str = "orbitmq-bench",
     /,
     *,
@@ -102,156 +116,134 @@ def bench(
     seconds: float | None = None,
     size: Annotated[int, Parameter(name=["--size", "-s"])] = 128,
     in_flight: Annotated[int, Parameter(name=["--in-flight", "-i"])] = 256,
-    batch: Annotated[int, Parameter(name=["--batch"])] = 1,
-    timeout: float = 10.0,
+    batch: int = 1,
+    timeout: Timeout = 10.0,
     receive: bool = True,
-    faults: Faults = Faults(),  # noqa: B008 - immutable
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
+    faults: Faults = Faults(),
+) -> Views:
     """Send messages, then read the same ones back without a consumer group.
 
-    Parameters
-    ----------
-    topic
-        Topic to send to; it is created when it is not there. The messages stay in it.
-    messages
-        Messages to send. Default: 100000.
-    seconds
-        Seconds to send for, instead of a number of messages.
-    size
-        Size of each body in bytes.
-    in_flight
-        Most sends that wait for their answer at a time.
-    batch
-        Messages in one send.
-    timeout
-        Seconds for each send, all tries together.
-    receive
-        Read the messages back when they are sent.
+    Args:
+        topic: Topic to send to; it is created when it is not there. The messages stay in it.
+        messages: Messages to send. Default: 100000.
+        seconds: Seconds to send for, instead of a number of messages.
+        size: Size of each body in bytes.
+        in_flight: Most sends that wait for their answer at a time.
+        batch: Messages in one send.
+        receive: Read the messages back when they are sent.
     """
-    load = Load(topic, messages, seconds, size, in_flight, batch, timeout, receive)
-    load.check()
-    watch = None
-    if faults.watch:
-        from orbitmq.cli.broker_watch import BrokerWatch
-
-        watch = BrokerWatch(faults.fault_tolerance)
+    at_least(1, messages=messages, size=size, in_flight=in_flight, batch=batch)
+    if seconds is not None and seconds <= 0:
+        raise UsageError(f"--seconds {seconds}: expected more than 0")
+    if seconds is not None and messages is not None:
+        raise UsageError("expected --messages or --seconds, not both")
+    load = Load(topic, messages or (math.inf if seconds else 100_000), seconds or math.inf, size, in_flight, batch)
+    watch, measured = watch_of(faults), Measured()
+    failure: BaseException | None = None
     try:
-        results = run_async(_bench(load, faults, watch, common))
-    finally:
-        if watch is not None and watch.rows and not common.json:
-            watch.print(as_json=False)
-    _print(results, watch, common)
-    return EXIT_FAILED if any(result.failed or result.lost for result in results) else EXIT_OK
+        with progress(wanted=watch is None) as tell:
+            await _bench(servers, load, timeout, faults, watch, measured, tell, receive=receive)
+    except (Exception, asyncio.CancelledError) as error:
+        failure = error  # also Ctrl-C: the table of the brokers comes first
+    if failure is not None:
+        if watch is not None and watch.rows:
+            yield watch.view()
+        raise failure
+    failed = measured.failed
+    yield View(
+        {},
+        [Table("phases", measured.phases, COLUMNS), *([] if watch is None else [watch.table()])],
+        lines=[f"{counted(failed, 'send')} failed; the last one: {measured.last_failure}"] if failed else [],
+        left_out=measured.lost,
+        missing="its messages are",
+        failed=failed > 0,
+    )
 
 
-def _print(results: list[Result], watch: BrokerWatch | None, common: Common) -> None:
-    if common.json:
-        brokers = {} if watch is None else watch.as_json()
-        print_json({"phases": [_as_json(result) for result in results], **brokers})
-    else:
-        rows = [
-            [r.phase, r.messages, f"{r.seconds:.2f}", r.rate, _ms(r.p50_ms), _ms(r.p99_ms), _ms(r.p999_ms)]
-            for r in results
-        ]
-        print_table(["", "messages", "seconds", "per second", "p50 ms", "p99 ms", "p99.9 ms"], rows)
-        for result in results:
-            if result.failed:
-                print(f"{result.failed} sends failed; the last one: {result.last_failure}")
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _as_json(result: Result) -> dict[str, object]:
-    return {
-        "phase": result.phase,
-        "messages": result.messages,
-        "seconds": result.seconds,
-        "per_second": result.rate,
-        "p50_ms": result.p50_ms,
-        "p99_ms": result.p99_ms,
-        "p999_ms": result.p999_ms,
-        "failed": result.failed,
-    }
-
-
-async def _bench(load: Load, faults: Faults, watch: BrokerWatch | None, common: Common) -> list[Result]:
+async def _bench(
+    servers: Servers,
+    load: Load,
+    timeout: float,
+    faults: Faults,
+    watch: BrokerWatch | None,
+    measured: Measured,
+    tell: Tell,
+    *,
+    receive: bool,
+) -> None:
     from orbitmq.admin import Admin
-    from orbitmq.cli.broker_watch import producer_for, watched
     from orbitmq.client.consumer.reader import Reader
     from orbitmq.runtime.system import system_runtime
 
     topic = load.topic
-    async with Admin(common.addresses) as admin:
+    tell("preparing the topic")
+    async with Admin(servers) as admin:
         if topic not in await admin.topics.list():
             await admin.topics.create(topic)
     runtime = system_runtime()
-    async with producer_for(faults, watch, GROUP, common, load.timeout, runtime) as producer:
+    async with producer_for(faults, watch, GROUP, servers, timeout, runtime) as producer:
         await producer.send(Message(topic, b"warm-up"))
-        async with Reader(topic, name_servers=common.addresses, runtime=runtime) as reader:
+        async with Reader(topic, name_servers=servers, runtime=runtime) as reader:
             ends = await reader.offsets()
-        sender = _Sender(producer, runtime.clock, load, goes_on=watch is not None)
+        sender = _Sender(producer, runtime.clock, load, measured, tell, goes_on=watch is not None)
         async with watched(watch, producer, topic, runtime):
-            results = [await sender.run()]
-    if load.receive:
-        async with Reader(topic, start=ends, name_servers=common.addresses, runtime=runtime) as reader:
-            results.append(await _receive(reader, runtime.clock))
-    return results
+            await sender.run()
+    if receive:
+        reader = Reader(topic, start=ends, name_servers=servers, runtime=runtime)
+        await _receive(reader, runtime.clock, measured, tell)
 
 
-async def _receive(reader: Reader, clock: Clock) -> Result:
-    from orbitmq.cli.reading import tell_left_out
-    from orbitmq.errors import NotAllReadError
-
+async def _receive(reader: Reader, clock: Clock, measured: Measured, tell: Tell) -> None:
     begin = clock.monotonic()
-    count, lost = 0, list[str]()
-    try:
-        async for batch in reader.batches():
-            count += len(batch)
-    except NotAllReadError as error:
-        tell_left_out(error)
-        lost += error.left_out
-    return Result("receive", count, clock.monotonic() - begin, lost=lost)
+    count = 0
+    async for batch in read(reader, measured.lost):
+        count += len(batch)
+        tell(f"{counted(count, 'message')} received")
+    measured.add("receive", count, clock.monotonic() - begin)
 
 
 class _Sender:
     """Sends the same message from many tasks and notes how long each call took.
 
     Args:
-        goes_on: after a failed send; otherwise the first one ends the measurement.
+        goes_on: count failed sends and go on; otherwise the first one ends the measurement.
     """
 
-    def __init__(self, producer: Producer, clock: Clock, load: Load, *, goes_on: bool) -> None:
+    def __init__(
+        self, producer: Producer, clock: Clock, load: Load, measured: Measured, tell: Tell, *, goes_on: bool
+    ) -> None:
         self._producer = producer
         self._clock = clock
         self._load = load
+        self._measured = measured
+        self._tell = tell
         self._goes_on = goes_on
         self._body = b"x" * load.size
-        self._left = load.count
+        self._left = load.messages
         self._until = math.inf
         self._times = array("d")
         self._sent = 0
-        self._failed = 0
-        self._last_failure = ""
 
-    async def run(self) -> Result:
-        import asyncio
-
+    async def run(self) -> None:
         begin = self._clock.monotonic()
-        self._until = begin + (self._load.seconds or math.inf)
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._load.in_flight):
-                tasks.create_task(self._work())
+        self._until = begin + self._load.seconds
+        background = Background("bench")
+        background.spawn(every(self._clock, TELL_S, self._tell_sent), "progress")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(self._load.in_flight):
+                    tasks.create_task(self._work())
+        finally:
+            await background.stop()
         seconds = self._clock.monotonic() - begin
         times = sorted(self._times)
+        p50, p99, p999 = (
+            times[min(len(times) - 1, int(len(times) * share))] if times else None for share in (0.5, 0.99, 0.999)
+        )
+        self._measured.add("send", self._sent, seconds, (p50, p99, p999))
 
-        def quantile(share: float) -> float | None:
-            return times[min(len(times) - 1, int(len(times) * share))] * 1000 if times else None
-
-        latencies = (quantile(0.5), quantile(0.99), quantile(0.999))
-        return Result("send", self._sent, seconds, *latencies, self._failed, self._last_failure)
+    async def _tell_sent(self) -> None:
+        self._tell(f"{counted(self._sent, 'message')} sent")
 
     async def _work(self) -> None:
         while self._left > 0 and self._clock.monotonic() < self._until:
@@ -263,14 +255,14 @@ class _Sender:
             except SendError as error:
                 if not self._goes_on:
                     raise
-                self._failed += 1
-                self._last_failure = str(error)
+                self._measured.failed += 1
+                self._measured.last_failure = str(error)
                 continue
             self._sent += count
             self._times.append(self._clock.monotonic() - begin)
 
     async def _send(self, count: int) -> None:
-        # Each message gets an id of its own, so each is an object of its own.
+        # A send writes an id into its message, so one object cannot be sent twice.
         made = [Message(self._load.topic, self._body) for _ in range(count)]
         if self._load.batch > 1:
             await self._producer.send_batch(made)

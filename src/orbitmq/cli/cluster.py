@@ -1,37 +1,39 @@
-"""``orbitmq cluster``: which brokers there are, and how they do."""
+"""``orbitmq cluster``: the brokers and their state."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from orbitmq.cli.app import Common, make_app, run_async
-from orbitmq.cli.command import asked
-from orbitmq.cli.view import View, plain
+from orbitmq.cli.app import Flag, make_app
+from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.view import Columns, Line, Row, Table, View, plain, same
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from orbitmq.admin import Admin, BrokerState
 
-    from orbitmq.admin.model import BrokerState
+REFRESH_S = 1.0
+# Time-out of each look: a broker that stands still delays the whole table.
+ANSWER_S = 1.5
 
-HEADINGS = [
-    "cluster",
-    "broker",
-    "id",
-    "address",
-    "role",
-    "log end",
-    "lag bytes",
-    "lag s",
-    "in sync",
-    "special services",
-    "epoch",
-]
-# What a narrow terminal goes without, the first first.
-SPARED = ["special services", "epoch", "cluster", "lag s", "log end"]
-NONE = "no broker is registered"
+
+def _in_sync(row: Row) -> str | None:
+    shown = None if row["in_sync"] is None else "yes" if row["in_sync"] else "no"
+    return f"{shown}, silent {row['silent']:.1f} s" if shown and row["silent"] else shown
+
+
+COLUMNS: Columns = {
+    **same("cluster", "broker"),
+    "id": "broker_id",
+    "address": "address",
+    "role": lambda row: f"{row['role']}, does not answer" if row["problem"] else row["role"],
+    **same("log end", "lag bytes"),
+    "lag s": "lag",
+    "in sync": _in_sync,
+    **same("special services", "epoch"),
+}
+SPARED = ("special services", "epoch", "cluster", "lag s", "log end")
 
 app = make_app(
     "cluster",
@@ -45,50 +47,53 @@ orbitmq cluster list -n 'host-a:9876;host-b:9876' --json
 
 
 @app.command(name="list")
-def list_brokers(
-    *,
-    watch: Annotated[bool, Parameter(negative=())] = False,
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
+@command
+def list_brokers(servers: Servers, /, *, watch: Flag = False) -> Awaitable[View] | Views:
     """Show every live broker. Id 0 is the master of its group.
 
-    Parameters
-    ----------
-    watch
-        Show it again each second, until Ctrl-C; with --json one object a line each second. It goes on
-        while no name server answers. Into a file or a pipe: one table below the other, with the time.
+    Args:
+        watch: Show it again each second, until Ctrl-C; with --json one object a line each second. It goes on
+            while no name server answers. Into a file or a pipe: one table below the other, with the time.
     """
-    if watch:
-        from orbitmq.cli.cluster_watch import watch as watch_brokers
-
-        return run_async(watch_brokers(common.addresses, _draw, _json if common.json else None))
-    brokers = asked(common, lambda admin: admin.brokers.states())
-    lines = [] if common.json else [_draw(brokers, _columns())]
-    return View(_json(brokers), lines=lines, missing="").show(as_json=common.json)
+    return _watched(servers) if watch else _once(servers)
 
 
-def _columns() -> int | None:
-    """The width of the terminal, ``None``: standard output is none."""
-    if not sys.stdout.isatty():
-        return None
-    from rich.console import Console
+async def _once(servers: Servers) -> View:
+    from orbitmq.admin import Admin
 
-    return Console().width
+    async with Admin(servers) as admin:
+        return _view(await admin.brokers.states())
 
 
-def _draw(brokers: Sequence[BrokerState], columns: int | None) -> str:
-    from orbitmq.cli.cluster_watch import fitted
+async def _watched(servers: Servers) -> Views:
+    """The brokers each second. Only the first look has to succeed: later a name server may be away."""
+    from orbitmq.admin import Admin
+    from orbitmq.errors import OrbitError
+    from orbitmq.runtime.system import system_runtime
 
-    if not brokers:
-        return NONE
-    # With one cluster its name tells nothing.
-    alike = len({state.broker.cluster for state in brokers}) == 1
+    clock = system_runtime().clock
+    async with Admin(servers, timeout=ANSWER_S) as admin:
+        answered, brokers = True, await admin.brokers.states()
+        while True:
+            now = f"{clock.local_time(clock.now_ms()):%H:%M:%S}"
+            if answered:
+                yield replace(_view(brokers), moment=now)
+            await clock.sleep(REFRESH_S)
+            try:
+                answered, brokers = True, await admin.brokers.states()
+            except OrbitError as error:
+                if answered:
+                    yield Line(note=f"{now}  {error}: looking again")
+                answered = False
+
+
+def _view(states: list[BrokerState]) -> View:
+    brokers = [_plain(state) for state in states]
+    # When there is only one cluster, a narrow table needs no column for it.
+    alike = len({broker["cluster"] for broker in brokers}) == 1
     spared = [heading for heading in SPARED if alike or heading != "cluster"]
-    return fitted(HEADINGS, [_cells(broker) for broker in brokers], columns, spared)
-
-
-def _json(brokers: Sequence[BrokerState]) -> dict[str, Any]:
-    return {"brokers": list(map(_plain, brokers))}
+    table = Table("brokers", brokers, COLUMNS, True, spared, red=lambda row: bool(row["problem"]))
+    return View({}, [table], lines=[] if brokers else ["no broker is registered"])
 
 
 def _plain(state: BrokerState) -> dict[str, Any]:
@@ -96,27 +101,3 @@ def _plain(state: BrokerState) -> dict[str, Any]:
     broker = found.pop("broker")
     return {"cluster": broker["cluster"], "broker": broker["name"], "broker_id": broker["broker_id"],
             "address": broker["address"], **found}  # fmt: skip
-
-
-def _cells(state: BrokerState) -> list[object]:
-    broker = state.broker
-    told = [
-        state.log_end,
-        state.lag_bytes,
-        state.lag,
-        _in_sync(state),
-        _yes(state.special_services),
-        state.epoch,
-    ]
-    cells = ["-" if cell is None else cell for cell in told]
-    role = f"{state.role}, does not answer" if state.problem else state.role
-    return [broker.cluster, broker.name, broker.broker_id, broker.address, role, *cells]
-
-
-def _in_sync(state: BrokerState) -> str | None:
-    shown = _yes(state.in_sync)
-    return f"{shown}, silent {state.silent:.1f} s" if shown and state.silent else shown
-
-
-def _yes(flag: bool | None) -> str | None:
-    return None if flag is None else ("yes" if flag else "no")

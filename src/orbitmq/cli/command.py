@@ -1,48 +1,95 @@
-"""One command that asks a cluster: opens Admin, runs the coroutine, shows its view."""
+"""``@command``: makes a command of a function that returns what is to be shown."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Annotated, Any, NewType, get_type_hints
 
-from orbitmq.cli.app import Common, run_async
-from orbitmq.cli.view import View
+from cyclopts import Parameter
 
-if TYPE_CHECKING:
-    from orbitmq.admin import Admin
+from orbitmq.cli import java_options
+from orbitmq.cli.app import flag, run_async
+from orbitmq.cli.failures import EXIT_OK
+from orbitmq.cli.view import Line, Screen, View
 
-P = ParamSpec("P")
-T = TypeVar("T")
+# Addresses of the name servers, as the user gave them or as they are found.
+Servers = NewType("Servers", str)
+# The type of an async generator that is a command.
+Views = AsyncGenerator[View | Line, None]
+
+JSON = Annotated[bool, flag("Print JSON: one object, or of a stream one object a line.")]
+NAME_SERVERS = Annotated[
+    str | None,
+    Parameter(
+        name=["--name-servers", "-n"],
+        help="Addresses of the name servers, host:port;host:port, or of a list of them: "
+        "http://host:8080/path or dns://name:port. Default: $NAMESRV_ADDR, else 127.0.0.1:9876.",
+    ),
+]
 
 
-def command(work: Callable[Concatenate[Admin, P], Awaitable[View]]) -> Callable[..., int]:
-    """Make a command that takes the parameters of ``work`` and those of :class:`~orbitmq.cli.app.Common`.
+def command(work: Callable[..., Any]) -> Callable[..., int]:
+    """Make a command that takes the parameters of ``work`` and ``--json``.
 
-    Its first parameter, the open ``Admin``, is not one of the command line.
+    The first parameter of ``work`` may be an open ``Admin``, or the addresses of the name servers as
+    ``Servers``; the command line has ``--name-servers`` in its place. ``work`` returns a view, or an
+    awaitable of one, or is an async generator of views and lines, which are shown as they come.
     """
+    own = list(inspect.signature(work).parameters.values())
+    needs = str(own[0].annotation) if own and own[0].annotation in ("Admin", "Servers") else ""
+    waits = inspect.iscoroutinefunction(work) or work.__annotations__["return"] != "View"
 
-    def run(*arguments: Any, common: Common = Common(), **options: Any) -> int:  # noqa: B008 - immutable
-        view = asked(common, lambda admin: work(admin, *arguments, **options))
-        return view.show(as_json=common.json)
+    def run(*arguments: Any, json: bool = False, name_servers: str | None = None, **options: Any) -> int:
+        first = [addresses(name_servers)] if needs else []
+        if waits:
+            return run_async(_run(work, needs == "Admin", [*first, *arguments], options, as_json=json))
+        view: View = work(*first, *arguments, **options)
+        return view.show(as_json=json)
 
     hints = get_type_hints(work, localns={"Admin": object}, include_extras=True)
-    _, *own = inspect.signature(work).parameters.values()
-    parameters = [one.replace(annotation=hints[one.name]) for one in own]
-    last = inspect.Parameter("common", inspect.Parameter.KEYWORD_ONLY, default=Common(), annotation=Common)
-    run.__signature__ = inspect.Signature([*parameters, last], return_annotation=int)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in [*parameters, last]} | {"return": int}
+    parameters = [one.replace(annotation=hints[one.name]) for one in own[bool(needs) :]]
+    shared = {"name_servers": (NAME_SERVERS, None)} if needs else {}
+    for name, (hint, default) in {**shared, "json": (JSON, False)}.items():
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=default, annotation=hint))
+    run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
     run.__name__, run.__doc__, run.__module__ = work.__name__, work.__doc__, work.__module__
     return run
 
 
-def asked(common: Common, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """What ``work`` returns with an open Admin."""
+def addresses(name_servers: str | None) -> Servers:
+    """The given addresses, else those of ``NAMESRV_ADDR``, else the default.
 
-    async def opened() -> T:
-        from orbitmq.admin import Admin
+    Raises:
+        UsageError: the environment asks the tools for TLS.
+        ValidationError: they are no addresses.
+    """
+    java_options.refuse_tls_of_tool()
+    from orbitmq.client.core.name_servers import name_servers_of
+    from orbitmq.runtime.system import SystemHost
+    from orbitmq.wire.addresses import shown
 
-        async with Admin(common.addresses) as admin:
-            return await work(admin)
+    return Servers(shown(name_servers_of(name_servers or None, SystemHost())))
 
-    return run_async(opened())
+
+async def _run(
+    work: Callable[..., Any], opens: bool, arguments: list[Any], options: dict[str, Any], *, as_json: bool
+) -> int:
+    """Run the command and show what it returns; its exit code. ``opens``: an Admin for the first argument."""
+    async with AsyncExitStack() as stack:
+        if opens:
+            from orbitmq.admin import Admin
+
+            arguments[0] = await stack.enter_async_context(Admin(arguments[0]))
+        made = work(*arguments, **options)
+        if not isinstance(made, AsyncGenerator):
+            view: View = await made
+            return view.show(as_json=as_json)
+        code = EXIT_OK
+        screen = stack.enter_context(Screen(as_json=as_json))
+        async for one in await stack.enter_async_context(aclosing(made)):
+            code = max(code, screen.show(one))
+        return code

@@ -1,25 +1,28 @@
-"""``orbitmq dlq``: dead letters, looked at and sent again."""
+"""``orbitmq dlq``: shows dead letters and sends them again."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common, Count, make_app, run_async
-from orbitmq.cli.command import command
-from orbitmq.cli.failures import UsageError
-from orbitmq.cli.formats import as_json, date
-from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.app import Count, Group, make_app
+from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.formats import as_json
+from orbitmq.cli.output import json_text, progress
 from orbitmq.cli.partial import done
+from orbitmq.cli.reading import read, reader_of
 from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.times import Between, time_ms
-from orbitmq.cli.view import Columns, Table, View
+from orbitmq.cli.values import at_least
+from orbitmq.cli.view import Columns, Line, Row, Table, View, same
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from orbitmq.admin import Admin, LeftOut, RedriveJob
     from orbitmq.message.model import ReceivedMessage
@@ -30,16 +33,24 @@ GROUPS: Columns = {
     "newest": "newest",
     "brokers": lambda row: list(row["brokers"]),
 }
-JOBS: Columns = {
-    "group": "group",
+LETTERS: Columns = {
     "broker": "broker",
+    "offset": "queue_offset",
+    "dead since": "stored_at",
+    "from": lambda row: _property(row, "DLQ_ORIGIN_TOPIC") or _property(row, "RETRY_TOPIC"),
+    "deliveries": "reconsume_times",
+    "redrives": lambda row: _property(row, "DLQ_REDRIVES") or "0",
+    "id": "message_id",
+    "reason": lambda row: _property(row, "DLQ_REASON"),
+}
+JOBS: Columns = {
+    **same("group", "broker"),
     "state": lambda row: "counted" if row["dry_run"] else row["state"],
     "sent": "sent",
     "left": "remaining",
-    "too often": "too_often",
+    **same("too often"),
     "no topic": "without_topic",
-    "too large": "too_large",
-    "passed over": "passed_over",
+    **same("too large", "passed over"),
 }
 
 app = make_app(
@@ -60,17 +71,13 @@ orbitmq dlq pause billing
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Letters:
-    """Which dead letters of a group are looked at.
+    """Options that choose dead letters.
 
-    Parameters
-    ----------
-    sql
-        Show only those that this SQL92 expression over their properties matches.
-    begin
-        Where to begin: first, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how long ago
-        (10m; s, m, h, d).
-    end
-        Only those that became dead letters before.
+    Attributes:
+        sql: Show only those that this SQL92 expression over their properties matches.
+        begin: Where to begin: first, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how long
+            ago (10m; s, m, h, d).
+        end: Show only those that became dead letters before this time, in the form of --from.
     """
 
     sql: str | None = None
@@ -92,115 +99,81 @@ async def list_groups(admin: Admin, /) -> View:
 
 
 @app.command
-def show(
-    group: str,
-    /,
-    *,
-    letters: Letters = Letters(),
-    count: Count = 20,
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
+@command
+async def show(servers: Servers, group: Group, /, *, letters: Letters = Letters(), count: Count = 20) -> View:
     """Print dead letters of a group, the oldest first. Nothing is consumed.
 
-    Parameters
-    ----------
-    group
-        Consumer group whose dead letters are shown.
-    count
-        Most dead letters that are shown.
+    Args:
+        count: Most dead letters that are shown.
     """
-    if count < 1:
-        raise UsageError(f"--count {count}: expected 1 or more")
+    at_least(1, count=count)
     messages: list[ReceivedMessage] = []
-
-    def take(message: ReceivedMessage) -> bool:
-        messages.append(message)
-        return len(messages) < count
-
-    code = run_async(_each(group, letters, take, common))
-    if common.json:
-        print_json({"group": group, "messages": list(map(_plain, messages))})
-        return code
-    headings = ["broker", "offset", "dead since", "from", "deliveries", "redrives", "id", "reason"]
-    print_table(headings, [_row(message) for message in messages])
-    return code
+    lost: list[LeftOut] = []
+    async with aclosing(_letters(servers, group, letters, lost)) as found:
+        async for message in found:
+            messages.append(message)
+            if len(messages) == count:
+                break
+    rows = list(map(_plain, messages))
+    return View({"group": group}, [Table("messages", rows, LETTERS)], left_out=lost, missing="its messages are")
 
 
 @app.command
-def export(
-    group: str,
-    /,
-    *,
-    letters: Letters = Letters(),
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
-    """Write all dead letters of a group to standard output, one line of JSON each.
-
-    Parameters
-    ----------
-    group
-        Consumer group whose dead letters are written.
-    """
-    return run_async(_each(group, letters, _print, common))
+@command
+async def export(servers: Servers, group: Group, /, *, letters: Letters = Letters()) -> Views:
+    """Write all dead letters of a group to standard output, one line of JSON each."""
+    lost: list[LeftOut] = []
+    with progress(wanted=not sys.stdout.isatty()) as tell:
+        number = 0
+        async for message in _letters(servers, group, letters, lost):
+            facts = _plain(message)
+            number += 1
+            tell(f"{counted(number, 'dead letter')} of {group}")
+            yield Line(facts, json_text(facts, one_line=True))
+    for one in lost:
+        yield Line(note=f"{one}; its messages are not shown", failed=True)
 
 
-async def _each(group: str, letters: Letters, take: Callable[[ReceivedMessage], bool], common: Common) -> int:
-    """Give dead letters to ``take`` until it has enough, and says so with ``False``; the exit code."""
-    from orbitmq.cli.reading import read, reader_of
+async def _letters(
+    servers: Servers, group: str, letters: Letters, lost: list[LeftOut]
+) -> AsyncGenerator[ReceivedMessage, None]:
+    """The dead letters. Brokers whose dead letters could not all be read are appended to ``lost``."""
     from orbitmq.message.reserved import dead_letter_topic
 
-    sql, begin = letters.sql, letters.begin
+    begin = letters.begin
     start: int | str = begin if begin == "first" else time_ms(begin, "--from", "first, ")
-    before_ms = sys.maxsize if letters.end is None else time_ms(letters.end, "--to")
+    before_ms = None if letters.end is None else time_ms(letters.end, "--to")
+    reader = reader_of(dead_letter_topic(group), start, servers, sql=letters.sql)
+    async with aclosing(read(reader, lost)) as batches:
+        async for batch in batches:
+            for message in batch:
+                if before_ms is None or message.store_timestamp_ms < before_ms:
+                    yield message
 
-    def take_all(batch: list[ReceivedMessage]) -> bool:
-        return all(take(message) for message in batch if message.store_timestamp_ms < before_ms)
 
-    return await read(reader_of(dead_letter_topic(group), start, common, sql=sql), take_all)
+def _property(row: Row, name: str) -> str | None:
+    return row["properties"].get(name)  # type: ignore[no-any-return]
 
 
 def _plain(message: ReceivedMessage) -> dict[str, Any]:
     return {**as_json(message), "offset_message_id": message.offset_message_id}
 
 
-def _print(message: ReceivedMessage) -> bool:
-    print_json(_plain(message), one_line=True)
-    return True
-
-
-def _row(message: ReceivedMessage) -> list[object]:
-    properties = message.properties
-    return [
-        message.broker_name,
-        message.queue_offset,
-        date(message.store_timestamp_ms),
-        properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or "-",
-        message.reconsume_times,
-        properties.get("DLQ_REDRIVES", "0"),
-        message.message_id,
-        properties.get("DLQ_REASON", "-"),
-    ]
-
-
 @app.command
 @command
 async def redrive(
     admin: Admin,
-    group: str,
+    group: Group,
     /,
     *,
     sql: str | None = None,
-    between: Between = Between(),  # noqa: B008 - immutable
-    how: Redriving = Redriving(),  # noqa: B008 - immutable
+    between: Between = Between(),
+    how: Redriving = Redriving(),
 ) -> View:
-    """Send dead letters again. The brokers keep the job; see status. None is sent twice.
+    """Send dead letters again, none of them twice. The brokers do it on their own: see 'orbitmq dlq status'.
 
-    Parameters
-    ----------
-    group
-        Consumer group whose dead letters are sent again.
-    sql
-        Send only those that this SQL92 expression over their properties matches.
+    Args:
+        sql: Send only those that this SQL92 expression over their properties matches.
     """
     begin, end = between.times
     jobs, left_out = await done(
@@ -215,10 +188,8 @@ async def status(admin: Admin, group: str | None = None, /) -> View:
     """Show the last redrive of each group, or of one. The exit code is 1 when one has failed, or a broker
     does not answer.
 
-    Parameters
-    ----------
-    group
-        Show only the redrive of this consumer group. Default: of all groups.
+    Args:
+        group: Show only the redrive of this consumer group. Default: of all groups.
     """
     answer = await admin.dead_letters.redrives(group)
     return _jobs(answer.found, answer.left_out, missing="redrives there are")
@@ -226,40 +197,22 @@ async def status(admin: Admin, group: str | None = None, /) -> View:
 
 @app.command
 @command
-async def pause(admin: Admin, group: str, /) -> View:
-    """Pause a redrive; resume lets it go on.
-
-    Parameters
-    ----------
-    group
-        Consumer group whose redrive is paused.
-    """
+async def pause(admin: Admin, group: Group, /) -> View:
+    """Pause a redrive; resume lets it go on."""
     return _jobs(*await done(admin.dead_letters.pause(group)))
 
 
 @app.command
 @command
-async def resume(admin: Admin, group: str, /) -> View:
-    """Let a paused redrive go on.
-
-    Parameters
-    ----------
-    group
-        Consumer group whose redrive goes on.
-    """
+async def resume(admin: Admin, group: Group, /) -> View:
+    """Let a paused redrive go on."""
     return _jobs(*await done(admin.dead_letters.resume(group)))
 
 
 @app.command
 @command
-async def stop(admin: Admin, group: str, /) -> View:
-    """End a redrive. What it has sent stays sent; the next one goes on with the rest.
-
-    Parameters
-    ----------
-    group
-        Consumer group whose redrive ends.
-    """
+async def stop(admin: Admin, group: Group, /) -> View:
+    """End a redrive. What it has sent stays sent; the next one goes on with the rest."""
     return _jobs(*await done(admin.dead_letters.stop(group)))
 
 

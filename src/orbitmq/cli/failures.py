@@ -22,7 +22,7 @@ class UsageError(Exception):
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """One line that says what happened and, where there is one, the way out; and the exit code."""
+    """One line that says what happened and, if possible, what to do; and the exit code."""
     error = first_of(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED
@@ -45,7 +45,7 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """Of tasks side by side that failed the first: as a rule all of them did so for the same reason."""
+    """The first error of a group: tasks that run side by side usually fail for the same reason."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""printf-like formats for received messages, in the way of kcat."""
+"""Formats for received messages, such as ``%t %s``, like those of kcat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Piece = bytes | Callable[["ReceivedMessage"], bytes]
 
 
 class FormatError(ValueError):
-    """A format that cannot be used; the text names the place."""
+    """A format is wrong; the text names the position."""
 
 
 def _text(function: Callable[[ReceivedMessage], object]) -> Callable[[ReceivedMessage], bytes]:
@@ -90,12 +90,12 @@ class Format:
         self._pieces.append("".join(literal).encode())
 
     def render(self, message: ReceivedMessage) -> bytes:
-        """The bytes to print for ``message``; bodies go out as they are."""
+        """The bytes to print for ``message``; its body is not decoded."""
         return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in self._pieces)
 
 
 def body_of(message: ReceivedMessage) -> dict[str, str]:
-    """The body for JSON: as text, in hex under ``body_hex``, or why there is none under ``body_error``."""
+    """The body for JSON: ``body`` as text, else ``body_hex``; or ``body_error`` when it is damaged."""
     from orbitmq.message.model import UnreadableMessage
 
     if isinstance(message, UnreadableMessage):

@@ -1,17 +1,14 @@
-"""``orbitmq group``: consumer groups, who is in them, how far they are."""
+"""``orbitmq group``: consumer groups, their members and their lag."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from orbitmq.cli.app import DryRun, Topic, Yes, confirm, make_app
+from orbitmq.cli.app import All, Cluster, DryRun, Flag, Group, OfTopic, Yes, confirm, make_app
 from orbitmq.cli.command import command
-from orbitmq.cli.failures import UsageError
-from orbitmq.cli.output import lost_masters
-from orbitmq.cli.partial import done, of_all, without
-from orbitmq.cli.view import Columns, Table, View, plain
+from orbitmq.cli.partial import done, lost_masters, whole, without
+from orbitmq.cli.values import at_least
+from orbitmq.cli.view import Columns, Table, View, plain, same
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ orbitmq group clone billing billing-test
 """,
 )
 
-
-Flag = Annotated[bool, Parameter(negative=())]
 MEMBERS: Columns = {"client": "client_id", "address": "address", "language": "language"}
 SUBSCRIPTIONS: Columns = {"topic": "topic", "type": "kind", "expression": "expression"}
 CONFLICTS: Columns = {
@@ -43,35 +38,16 @@ CONFLICTS: Columns = {
     "other client": "other_client_id",
     "other wants": lambda row: _wanted(row["other_wanted"]),
 }
-LAGS: Columns = {
-    "topic": "topic",
-    "broker": "broker",
-    "queue": "queue",
-    "committed": "committed",
-    "end": "end",
-    "lag": "lag",
-    "in flight": "in_flight",
-    "age s": "age",
-}
+LAGS = {**same("topic", "broker", "queue", "committed", "end", "lag", "in flight"), "age s": "age"}
 
 
 @app.command(name="list")
 @command
-async def list_groups(
-    admin: Admin,
-    /,
-    *,
-    all: Annotated[bool, Parameter(name=["--all", "-a"], negative=())] = False,
-    cluster: str | None = None,
-) -> View:
+async def list_groups(admin: Admin, /, *, all: All = False, cluster: Cluster = None) -> View:
     """Print the names of the groups.
 
-    Parameters
-    ----------
-    all
-        List RocketMQ's own groups, too.
-    cluster
-        List only groups of the brokers of this cluster. Default: of all clusters.
+    Args:
+        all: List RocketMQ's own groups, too.
     """
     answer = await admin.groups.list(cluster=cluster, system=all)
     return View(
@@ -84,14 +60,9 @@ async def list_groups(
 
 @app.command
 @command
-async def show(admin: Admin, group: str, /) -> View:
+async def show(admin: Admin, group: Group, /) -> View:
     """Show a group's settings, members, subscriptions and conflicts. The exit code is 1 when there are
     conflicts, or a broker does not answer.
-
-    Parameters
-    ----------
-    group
-        Name of the consumer group.
     """
     answer = await admin.groups.show(group)
     details = answer.found
@@ -142,15 +113,11 @@ def _wanted(expression: str | None) -> str:
 
 @app.command
 @command
-async def lag(admin: Admin, group: str, /, *, topic: Topic = None) -> View:
+async def lag(admin: Admin, group: Group, /, *, topic: OfTopic = None) -> View:
     """Show how far a group is behind in each queue.
 
-    Parameters
-    ----------
-    group
-        Name of the consumer group.
-    topic
-        Show only this topic. Default: all topics that the group reads.
+    Args:
+        topic: Show only this topic. Default: all topics that the group reads.
     """
     answer = await admin.groups.lag(group, topic=topic)
     total, queues = sum(one.lag for one in answer.found), counted(len(answer.found), "queue")
@@ -167,7 +134,7 @@ async def lag(admin: Admin, group: str, /, *, topic: Topic = None) -> View:
 @command
 async def create(
     admin: Admin,
-    group: str,
+    group: Group,
     /,
     *,
     retries: int = 16,
@@ -175,31 +142,20 @@ async def create(
     consume: bool = True,
     broadcast: bool = True,
     orderly: Flag = False,
-    cluster: str | None = None,
+    cluster: Cluster = None,
 ) -> View:
     """Create a group, or replace the settings of one that exists.
 
-    Parameters
-    ----------
-    group
-        Name of the consumer group.
-    retries
-        Deliveries after the first before a message becomes a dead letter.
-    retry_queues
-        Queues of the group's retry topic on each broker.
-    consume
-        Whether the group may consume.
-    broadcast
-        Whether the group may consume by broadcast.
-    orderly
-        The members of the group consume in order.
-    cluster
-        Create it only on the brokers of this cluster. Default: on those of all clusters.
+    Args:
+        retries: Deliveries after the first before a message becomes a dead letter.
+        retry_queues: Queues of the group's retry topic on each broker.
+        consume: Let the group consume. Without it the brokers refuse its pulls.
+        broadcast: Let the members of the group consume by broadcast, each of them all messages.
+        orderly: Let the group consume in order: a member holds the lock of each queue that it reads.
     """
     from orbitmq.admin import GroupSettings
 
-    if retries < 0 or retry_queues < 0:
-        raise UsageError("--retries and --retry-queues: expected 0 or more")
+    at_least(0, retries=retries, retry_queues=retry_queues)
     settings = GroupSettings(consume, broadcast, orderly, retries, retry_queues)
     brokers, left_out = await done(admin.groups.create(group, settings, cluster=cluster))
     lost = lost_masters(await admin.brokers.without_master(cluster=cluster))
@@ -216,30 +172,20 @@ async def create(
 @command
 async def delete(
     admin: Admin,
-    group: str,
+    group: Group,
     /,
     *,
     offsets: Flag = False,
-    cluster: str | None = None,
+    cluster: Cluster = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> View:
     """Delete a group. Asks first.
 
-    Parameters
-    ----------
-    group
-        Name of the consumer group.
-    offsets
-        Forget the committed offsets of the group, too.
-    cluster
-        Delete it only on the brokers of this cluster. Default: on those of all clusters.
-    dry_run
-        Only print what would be deleted.
-    yes
-        Do not ask.
+    Args:
+        offsets: Forget the committed offsets of the group, too.
     """
-    details = await of_all(admin.groups.show(group, cluster=cluster))
+    details = whole(await admin.groups.show(group, cluster=cluster))
     what = f"group {group}, {counted(len(details.members), 'member')} online"
     what += ", with its offsets" if offsets else ""
     facts = {"group": group, "members": len(details.members), "deleted": not dry_run}

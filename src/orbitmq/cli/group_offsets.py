@@ -1,44 +1,44 @@
-"""``orbitmq group reset | skip | clone``: where groups go on."""
+"""``orbitmq group reset | skip | clone``: changes the offsets of groups."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from orbitmq.cli.app import Common, DryRun, Topic, Yes, confirm
-from orbitmq.cli.command import asked, command
+from cyclopts import Parameter
+
+from orbitmq.cli.app import DryRun, Group, OfTopic, Topic, Yes, confirm
+from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.group import app
-from orbitmq.cli.partial import done, of_all
+from orbitmq.cli.partial import done, whole
 from orbitmq.cli.times import time_ms
-from orbitmq.cli.view import Columns, Table, View
+from orbitmq.cli.view import Columns, Table, View, same
 from orbitmq.durations import instant
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from orbitmq.admin import Admin, Move, Partial
 
-    Plan = Callable[[Admin], Awaitable[Partial[Sequence[Move]]]]
-
 MOVES: Columns = {
-    "topic": "topic",
-    "broker": "broker",
-    "queue": "queue",
-    "from": "from",
-    "to": "to",
+    **same("topic", "broker", "queue", "from", "to"),
     "change": lambda row: row["to"] - (row["from"] or 0),
 }
+Save = Annotated[
+    Path | None,
+    Parameter(help="File for the moves, which reset --undo reads. Default: GROUP-reset.json in this folder."),
+]
 
 
 @app.command
-def reset(
-    group: str,
+@command
+async def reset(
+    admin: Admin,
+    group: Group,
     topic: str | None = None,
     /,
     *,
@@ -47,115 +47,65 @@ def reset(
     queue: str | None = None,
     file: Path | None = None,
     undo: Path | None = None,
-    save: Path | None = None,
+    save: Save = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
+) -> View:
     """Move a group, whether members are online or not. Asks first, and writes down where the group was.
 
-    Parameters
-    ----------
-    group
-        Name of the consumer group.
-    topic
-        Topic in which the group is moved; not with --file and --undo, which name topics.
-    to
-        What comes next: first, last, or what was stored at a time (2026-11-21T14:00, UTC, or milliseconds, 13
-        digits) or so long ago (10m; s, m, h, d).
-    offset
-        New offset of one queue, see --queue.
-    queue
-        The queue of --offset, as BROKER:ID.
-    file
-        A JSON file with the new offsets, as --dry-run --json prints them: {"moves": [{"topic", "broker",
-        "queue", "to"}, ...]}. Only the brokers that it names are asked.
-    undo
-        A file that an earlier reset wrote: the group goes back to where it was before. Queues in which it had
-        committed nothing stay as they are.
-    save
-        File in which the moves are written down, for --undo. Default: GROUP-reset.json in this folder.
-    dry_run
-        Only print from where to where each queue would be moved.
-    yes
-        Do not ask.
+    Args:
+        topic: Topic in which the group is moved; not with --file and --undo, which name topics.
+        to: What comes next: first, last, or what was stored at a time (2026-11-21T14:00, UTC, or
+            milliseconds, 13 digits) or so long ago (10m; s, m, h, d).
+        offset: New offset of one queue, see --queue.
+        queue: The queue of --offset, as BROKER:ID.
+        file: A JSON file with the new offsets, as --dry-run --json prints them: {"moves": [{"topic",
+            "broker", "queue", "to"}, ...]}. Only the brokers that it names are asked.
+        undo: A file that an earlier reset wrote: the group goes back to where it was before. Queues in which
+            it had committed nothing stay as they are.
     """
-    ways = [to is not None, offset is not None, file is not None, undo is not None]
-    if sum(ways) != 1:
+    if sum(way is not None for way in (to, offset, file, undo)) != 1:
         raise UsageError("give one of --to, --offset, --file and --undo")
     if (topic is None) != (file is not None or undo is not None):
         raise UsageError("a topic is needed with --to and --offset, and with them only")
     if (offset is None) != (queue is None):
         raise UsageError("--offset and --queue belong together")
-    source = file or undo
-    if source is not None:
-        targets = read_moves(source, "to" if undo is None else "from")
-    elif offset is not None and topic is not None:
-        targets = {_queue(topic, queue or ""): offset}
+    planned: Awaitable[Partial[Sequence[Move]]]
+    if topic is None:
+        source = file or undo
+        assert source is not None
+        planned = admin.groups.plan(group, read_moves(source, "to" if undo is None else "from"))
+    elif offset is not None:
+        planned = admin.groups.plan(group, {_queue(topic, queue or ""): offset})
+    elif to == "first":
+        planned = admin.groups.plan_to_first(group, topic)
+    elif to == "last":
+        planned = admin.groups.plan_to_last(group, topic)
     else:
-        targets = {}
-    at_ms = time_ms(to, "--to", "first, last, ") if to not in (None, "first", "last") else 0
-
-    async def plan(admin: Admin) -> Partial[Sequence[Move]]:
-        if to is None or topic is None:
-            return await admin.groups.plan(group, targets)
-        if to == "first":
-            return await admin.groups.plan_to_first(group, topic)
-        if to == "last":
-            return await admin.groups.plan_to_last(group, topic)
-        return await admin.groups.plan_to_time(group, topic, instant(at_ms))
-
-    return _moved(group, plan, save, dry_run, yes, common)
-
-
-@app.command
-def skip(
-    group: str,
-    topic: str,
-    /,
-    *,
-    save: Path | None = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
-    """Skip what has piled up: the same as reset --to last.
-
-    Parameters
-    ----------
-    group
-        Name of the consumer group.
-    topic
-        Topic whose messages are skipped.
-    save
-        File in which the moves are written down, for reset --undo. Default: GROUP-reset.json in this folder.
-    dry_run
-        Only print from where to where each queue would be moved.
-    yes
-        Do not ask.
-    """
-
-    async def plan(admin: Admin) -> Partial[Sequence[Move]]:
-        return await admin.groups.plan_to_last(group, topic)
-
-    return _moved(group, plan, save, dry_run, yes, common)
+        at_ms = time_ms(to or "", "--to", "first, last, ")
+        planned = admin.groups.plan_to_time(group, topic, instant(at_ms))
+    return await _moved(admin, group, planned, save, dry_run=dry_run, yes=yes)
 
 
 @app.command
 @command
-async def clone(admin: Admin, source: str, target: str, /, *, topic: Topic = None, yes: Yes = False) -> View:
+async def skip(
+    admin: Admin, group: Group, topic: Topic, /, *, save: Save = None, dry_run: DryRun = False, yes: Yes = False
+) -> View:
+    """Skip what has piled up in a topic: the same as reset --to last."""
+    planned = admin.groups.plan_to_last(group, topic)
+    return await _moved(admin, group, planned, save, dry_run=dry_run, yes=yes)
+
+
+@app.command
+@command
+async def clone(admin: Admin, source: str, target: str, /, *, topic: OfTopic = None, yes: Yes = False) -> View:
     """Give one group the offsets of another. Asks first.
 
-    Parameters
-    ----------
-    source
-        The group that has the offsets.
-    target
-        The group that gets them; its own are lost.
-    topic
-        Only the offsets of this topic. Default: of all topics.
-    yes
-        Do not ask.
+    Args:
+        source: The group that has the offsets.
+        target: The group that gets them; its own are lost.
+        topic: Only the offsets of this topic. Default: of all topics.
     """
     where = f"of {topic}" if topic else "of all its topics"
     confirm("Clone", f"the offsets of {source}, {where}, to {target}", yes=yes)
@@ -168,33 +118,24 @@ async def clone(admin: Admin, source: str, target: str, /, *, topic: Topic = Non
     )
 
 
-def _moved(group: str, plan: Plan, save: Path | None, dry_run: bool, yes: bool, common: Common) -> int:
-    """Show the moves that are planned, and carry them out unless it is a dry run; the exit code."""
-
-    async def work(admin: Admin) -> View:
-        answer = await plan(admin)
-        moves = answer.found if dry_run else await of_all(_given(answer))
-        if not moves and not answer.left_out:
-            raise UsageError("no queue is to be moved")
-        planned = View({"group": group}, [_table(moves)], left_out=answer.left_out, missing="its queues are")
-        if dry_run:
-            return planned
-        if not common.json:
-            planned.show(as_json=False)
-        return await _carried_out(admin, group, moves, save, yes=yes)
-
-    view = asked(common, work)
-    return view.show(as_json=common.json)
-
-
-async def _given(answer: Partial[Sequence[Move]]) -> Partial[Sequence[Move]]:
-    return answer
-
-
-async def _carried_out(
-    admin: Admin, group: str, moves: Sequence[Move], save: Path | None, *, yes: bool
+async def _moved(
+    admin: Admin,
+    group: str,
+    planned: Awaitable[Partial[Sequence[Move]]],
+    save: Path | None,
+    *,
+    dry_run: bool,
+    yes: bool,
 ) -> View:
-    confirm("Move", f"group {group} in {counted(len(moves), 'queue')}", yes=yes)
+    """Carry out the planned moves, after a question; with ``dry_run`` only show them."""
+    answer = await planned
+    if not answer.found and not answer.left_out:
+        raise UsageError("no queue is to be moved")
+    plan = View({"group": group}, [_table(answer.found)], left_out=answer.left_out, missing="its queues are")
+    if dry_run:
+        return plan
+    moves = whole(answer)
+    confirm("Move", f"group {group} in {counted(len(moves), 'queue')}", yes=yes, plan=plan)
     path = save or Path(f"{group}-reset.json")
     # Before anything is moved: a reset that ends halfway can be undone too.
     _write(path, group, moves)
@@ -204,7 +145,7 @@ async def _carried_out(
     if left:
         left_path = path.with_name(f"{path.stem}-left.json")
         _write(left_path, group, left)
-    # With a file of its own, so that the one above undoes both.
+    # It saves into another file, so that --undo with the first file undoes both resets.
     finish = f"orbitmq group reset {group} --file {left_path} --save {left_path}"
     return View(
         {
@@ -213,6 +154,7 @@ async def _carried_out(
             "file": str(path),
             "left_file": None if left_path is None else str(left_path),
         },
+        [_table(moved)] if yes else [],  # without --yes the question has shown the table
         lines=[
             f"moved {group} in {counted(len(moved), 'queue')}; "
             f"undo with: orbitmq group reset {group} --undo {path}"
@@ -253,9 +195,8 @@ def read_moves(path: Path, field: str) -> Mapping[MessageQueue, int]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f'{path}: expected [{{"topic", "broker", "queue", "{field}"}}, ...]: {error!r}'
-        ) from error
+        fields = f"topic, broker, queue and {field}"
+        raise UsageError(f"{path}: expected the JSON of a reset: moves, each with {fields}") from error
 
 
 def _queue(topic: str, text: str) -> MessageQueue:

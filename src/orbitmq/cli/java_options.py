@@ -1,4 +1,4 @@
-"""TLS settings where RocketMQ's own servers and tools look for them: Java options, and a file of the machine.
+"""TLS settings in the places where RocketMQ's servers and tools read them: Java options, a file below /etc.
 
 ``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey them; a user who set them believes that connections are
 encrypted.

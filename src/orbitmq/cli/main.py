@@ -28,11 +28,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "message": ("orbitmq.cli.message", "Show a stored message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
-    "archive": ("orbitmq.cli.archive", "Merge the small files of an archive; needs no Spark."),
-    "spark": (
-        "orbitmq.cli.spark_dead_letters",
-        "Jobs on Spark: archive, replay, audit; dead letters as tables.",
-    ),
+    "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),
+    "spark": ("orbitmq.cli.spark", "Jobs on Spark: archive, replay, audit; dead letters as tables."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
 }
 

@@ -1,4 +1,4 @@
-"""``orbitmq message``: stored messages, by id and by key, and what became of them."""
+"""``orbitmq message``: stored messages by id and key, and their traces."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Count, Topic, make_app
+from orbitmq.cli.app import Count, OfTopic, Topic, make_app
 from orbitmq.cli.command import command
-from orbitmq.cli.failures import UsageError
 from orbitmq.cli.formats import as_json, body_of, date
-from orbitmq.cli.view import Columns, Table, View
+from orbitmq.cli.values import at_least
+from orbitmq.cli.view import Columns, Table, View, listed, same
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -30,8 +30,7 @@ orbitmq message trace 7F0000015E4B63947C6B4E1B3C4D0000
 
 
 MESSAGES: Columns = {
-    "broker": "broker",
-    "queue": "queue",
+    **same("broker", "queue"),
     "offset": "queue_offset",
     "stored": "stored_at",
     "tag": "tags",
@@ -53,28 +52,24 @@ STEPS: Columns = {
 
 @app.command
 @command
-async def get(admin: Admin, message_id: str, /, *, topic: Topic = None) -> View:
+async def get(admin: Admin, message_id: str, /, *, topic: OfTopic = None) -> View:
     """Show one message.
 
-    Parameters
-    ----------
-    message_id
-        The broker's id of the message (offset_message_id of 'orbitmq send'), or its unique id (message_id).
-    topic
-        Topic of the message. The broker's id names the place of the message and needs none; a unique id
-        needs it.
+    Args:
+        message_id: The broker's id of the message (offset_message_id of 'orbitmq send'), or its unique id
+            (message_id).
+        topic: Topic of the message. The broker's id names the place of the message and needs none; a unique
+            id needs it.
     """
     message = await admin.messages.get(message_id, topic=topic)
-    lines = _lines(message)
-    width = max(map(len, lines))
-    return View(_facts(message), lines=[f"{name:<{width}}  {value}" for name, value in lines.items()])
+    return View(_facts(message), lines=listed(_lines(message)))
 
 
 @app.command
 @command
 async def find(
     admin: Admin,
-    topic: str,
+    topic: Topic,
     /,
     *,
     key: Annotated[str, Parameter(name=["--key", "-k"])],
@@ -82,17 +77,11 @@ async def find(
 ) -> View:
     """List the messages that have a key. The exit code is 1 when there are none, or a broker does not answer.
 
-    Parameters
-    ----------
-    topic
-        Topic to look in.
-    key
-        One of the keys that the sender gave the message.
-    count
-        Most messages of each broker, its newest ones.
+    Args:
+        key: One of the keys that the sender gave the message.
+        count: Most messages of each broker, its newest ones.
     """
-    if count < 1:
-        raise UsageError(f"--count {count}: expected 1 or more")
+    at_least(1, count=count)
     answer = await admin.messages.find(topic, key=key, max_messages=count)
     where = " at the brokers that answer" if answer.left_out else ""
     return View(
@@ -107,23 +96,15 @@ async def find(
 
 @app.command
 @command
-async def trace(
-    admin: Admin,
-    message_id: str,
-    /,
-    *,
-    topic: Annotated[str, Parameter(name=["--trace-topic"])] = "RMQ_SYS_TRACE_TOPIC",
-) -> View:
-    """Show who sent a message, who got it, and how that ended, as clients with message trace tell it.
+async def trace(admin: Admin, message_id: str, /, *, trace_topic: str = "RMQ_SYS_TRACE_TOPIC") -> View:
+    """Show the trace of a message that was sent with message trace on: who sent it, who received it, the
+    results.
 
-    Parameters
-    ----------
-    message_id
-        The message's unique id (message_id of 'orbitmq send').
-    topic
-        Topic to which the clients send their traces.
+    Args:
+        message_id: The message's unique id (message_id of 'orbitmq send').
+        trace_topic: Topic to which the clients send their traces.
     """
-    answer = await admin.messages.trace(message_id, trace_topic=topic)
+    answer = await admin.messages.trace(message_id, trace_topic=trace_topic)
     return View(
         {"message_id": message_id},
         [Table("steps", answer.found, STEPS)],
@@ -149,8 +130,8 @@ def _lines(message: ReceivedMessage) -> dict[str, object]:
         "offset": message.queue_offset,
         "id": message.message_id,
         "broker's id": message.offset_message_id,
-        "tag": message.tags or "-",
-        "keys": " ".join(message.keys) or "-",
+        "tag": message.tags,
+        "keys": " ".join(message.keys),
         "born": f"{date(message.born_timestamp_ms)} at {message.born_host}",
         "stored": f"{date(message.store_timestamp_ms)} at {message.store_host}",
         "deliveries": message.reconsume_times + 1,

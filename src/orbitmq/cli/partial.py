@@ -1,4 +1,4 @@
-"""What commands print and return when some brokers do not answer, or refuse."""
+"""Exit codes and lines for brokers that do not answer, or refuse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def done(work: Awaitable[T]) -> tuple[T, Sequence[LeftOut]]:
-    """What a change did at the brokers that made it, and the other brokers."""
+    """The result of a change at the brokers that made it, and the brokers that did not."""
     from orbitmq.admin import IncompleteError
 
     try:
@@ -24,15 +24,14 @@ async def done(work: Awaitable[T]) -> tuple[T, Sequence[LeftOut]]:
         return error.partial.found, error.left_out
 
 
-async def of_all(work: Awaitable[Partial[T]]) -> T:
-    """The result of all brokers, for a change that is made at all of them or at none.
+def whole(answer: Partial[T]) -> T:
+    """The result when all brokers have answered: for a change that is made at all of them or at none.
 
     Raises:
         IncompleteError: a broker does not answer; it says that nothing was done.
     """
     from orbitmq.admin import IncompleteError
 
-    answer = await work
     if answer.left_out:
         text = "nothing was done, as it needs all brokers; run it again when they answer"
         raise IncompleteError(answer, text)
@@ -40,7 +39,7 @@ async def of_all(work: Awaitable[Partial[T]]) -> T:
 
 
 def tell_not_shown(left_out: Sequence[LeftOut], what: str) -> int:
-    """Say of which brokers something is missing above: ``what``. Returns the exit code."""
+    """Print the brokers that did not answer, and what is missing of them. Returns the exit code."""
     for one in left_out:
         print(f"{one}; {what} not shown", file=sys.stderr)
     return EXIT_FAILED if left_out else EXIT_OK
@@ -49,7 +48,7 @@ def tell_not_shown(left_out: Sequence[LeftOut], what: str) -> int:
 def tell_not_done(
     left_out: Sequence[LeftOut], finish: str = "to finish, run it again when all answer"
 ) -> int:
-    """Say where something was not done, and how to finish that. Returns the exit code."""
+    """Print the brokers at which a change was not made, and how to finish it. Returns the exit code."""
     for one in left_out:
         outcome = "it may still do it" if one.uncertain else "it was not done there"
         print(f"{one}; {outcome}", file=sys.stderr)
@@ -59,5 +58,12 @@ def tell_not_done(
 
 
 def without(left_out: Sequence[LeftOut]) -> str:
-    """What a total that is not complete says behind itself."""
+    """The end of a line with a total, when brokers are missing in it."""
     return f", without those of {', '.join(one.name for one in left_out)}" if left_out else ""
+
+
+def lost_masters(names: Sequence[str]) -> list[str]:
+    """The line that names the brokers where a change was not made because they have no master."""
+    if not names:
+        return []
+    return [f"not on {', '.join(names)}: no master is online there; repeat the command when one is"]

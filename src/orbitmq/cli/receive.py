@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common, make_app, run_async
-from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.app import flag, make_app
+from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.failures import UsageError
 from orbitmq.cli.formats import HELP, Format, FormatError, as_json
-from orbitmq.cli.output import print_json
+from orbitmq.cli.reading import read, reader_of
 from orbitmq.cli.times import time_ms
+from orbitmq.cli.values import at_least
+from orbitmq.cli.view import Line
 
 if TYPE_CHECKING:
+    from orbitmq.admin import LeftOut
     from orbitmq.message.model import ReceivedMessage
 
 app = make_app(
@@ -31,141 +35,94 @@ orbitmq receive orders --group billing --count 100
 """,
 )
 
-
 # Tags, and an SQL92 expression instead of them.
 Wanted = tuple[str, str | None]
 
 
 @app.default
+@command
 def receive(
+    servers: Servers,
     topic: str,
     /,
     *,
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     begin: Annotated[str, Parameter(name=["--from"])] = "first",
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative=())] = False,
+    follow: Annotated[bool, flag(None, "--follow", "-f")] = False,
     count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
-    tags: Annotated[str, Parameter(name=["--tags"])] = "*",
+    tags: str = "*",
     sql: str | None = None,
     format: Annotated[
         str, Parameter(name=["--format", "-F"], help=f"How to print a message: {HELP}.")
     ] = "%s\\n",
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
-    """Print messages.
+) -> Views:
+    """Print the messages of a topic.
 
-    Parameters
-    ----------
-    topic
-        Topic to read.
-    group
-        Consume as a member of this group and commit its progress.
-    begin
-        Where to begin: first, last, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how long
-        ago (10m; s, m, h, d).
-        With --group it counts only where the group has no progress yet.
-    follow
-        Go on with what is still to come, until Ctrl-C.
-    count
-        Most messages that are read. Default: all that are there.
-    tags
-        Read only messages with one of these tags, as 'a || b'. Default: all messages.
-    sql
-        Instead of tags: read only messages that this SQL92 expression over their properties matches.
+    Args:
+        topic: Topic to read.
+        group: Consume as a member of this group and commit its progress.
+        begin: Where to begin: first, last, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how
+            long ago (10m; s, m, h, d). With --group it counts only where the group has no progress yet.
+        follow: Go on with what is still to come, until Ctrl-C.
+        count: Most messages that are read. Default: all that are there.
+        tags: Read only messages with one of these tags, as 'a || b'. Default: all messages.
+        sql: Instead of tags: read only messages that this SQL92 expression over their properties matches.
     """
     try:
-        printer = _Printer(Format(format), as_json=common.json)
+        form = Format(format)
     except FormatError as error:
         raise UsageError(str(error)) from error
-    if count is not None and count < 1:
-        raise UsageError(f"--count {count}: expected 1 or more")
-    place = _place(begin)
+    at_least(1, count=count)
+    start = begin if begin in ("first", "last") else time_ms(begin, "--from", "first, last, ")
     if group is None:
-        return run_async(_look(topic, place, follow, count, (tags, sql), printer, common))
-    return run_async(_consume(topic, group, place, count, (tags, sql), printer, common))
+        return _look(servers, topic, start, (tags, sql), count, follow=follow, form=form)
+    return _consume(servers, topic, group, start, (tags, sql), count, form=form)
 
 
-def _place(text: str) -> int | str:
-    """``first``, ``last``, or milliseconds since the epoch."""
-    if text in ("first", "last"):
-        return text
-    return time_ms(text, "--from", "first, last, ")
-
-
-class _Printer:
-    """Writes messages and counts them."""
-
-    def __init__(self, form: Format, *, as_json: bool) -> None:
-        self._format = form
-        self._as_json = as_json
-        self.count = 0
-
-    def print(self, message: ReceivedMessage) -> None:
-        if self._as_json:
-            print_json(as_json(message), one_line=True)
-        else:
-            sys.stdout.buffer.write(self._format.render(message))
-        self.count += 1
+def _line(message: ReceivedMessage, form: Format) -> Line:
+    return Line(as_json(message), form.render(message))
 
 
 async def _look(
-    topic: str,
-    begin: int | str,
-    follow: bool,
-    count: int | None,
-    wanted: Wanted,
-    printer: _Printer,
-    common: Common,
-) -> int:
-    from orbitmq.cli.reading import read, reader_of
-
-    def take(batch: list[ReceivedMessage]) -> bool:
-        for message in batch:
-            printer.print(message)
-            if printer.count == count:
-                break
-        sys.stdout.flush()
-        return printer.count != count
-
-    tags, sql = wanted
-    return await read(reader_of(topic, begin, common, tags=tags, sql=sql, follow=follow), take)
+    servers: Servers, topic: str, begin: int | str, wanted: Wanted, count: int | None, *, follow: bool, form: Format
+) -> Views:
+    """The messages of all queues; no group's progress is touched."""
+    lost: list[LeftOut] = []
+    reader, shown = reader_of(topic, begin, servers, tags=wanted[0], sql=wanted[1], follow=follow), 0
+    async with aclosing(read(reader, lost)) as batches:
+        async for batch in batches:
+            for message in batch:
+                yield _line(message, form)
+                shown += 1
+                if shown == count:
+                    return
+    for one in lost:
+        yield Line(note=f"{one}; its messages are not shown", failed=True)
 
 
 async def _consume(
-    topic: str,
-    group: str,
-    begin: int | str,
-    count: int | None,
-    wanted: Wanted,
-    printer: _Printer,
-    common: Common,
-) -> int:
-    import asyncio
-    import signal
-
+    servers: Servers, topic: str, group: str, begin: int | str, wanted: Wanted, count: int | None, *, form: Format
+) -> Views:
+    """The messages that a member of the group gets; each is acknowledged when it is printed."""
     from orbitmq.client.consumer.consumer import Consumer
+    from orbitmq.client.consumer.shutdown import closing_on_signals
     from orbitmq.client.model import ConsumeFrom
     from orbitmq.durations import instant
 
     named = {"first": ConsumeFrom.FIRST, "last": ConsumeFrom.LAST}
     consumer = Consumer(
         group,
-        name_servers=common.addresses,
+        name_servers=servers,
         consume_from=named[begin] if isinstance(begin, str) else ConsumeFrom.TIMESTAMP,
         consume_timestamp=instant(begin) if isinstance(begin, int) else None,
     )
     consumer.subscribe(topic, wanted[0], sql=wanted[1])
-    loop = asyncio.get_running_loop()
-    async with consumer:
-        # Ctrl-C ends the loop below, so that the progress is committed and the group told.
-        closing: list[asyncio.Task[None]] = []
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, lambda: closing.append(loop.create_task(consumer.close())))
+    read = 0
+    # Ctrl-C closes the consumer: it commits its progress, leaves the group, and the loop ends.
+    async with consumer, closing_on_signals(consumer.close, wanted=True):
         async for message in consumer.messages(auto_ack=False):
-            printer.print(message)
-            sys.stdout.flush()
+            yield _line(message, form)
             message.ack()
-            if printer.count == count:
+            read += 1
+            if read == count:
                 break
-        await asyncio.gather(*closing)
-    return EXIT_OK

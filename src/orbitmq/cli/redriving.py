@@ -1,12 +1,13 @@
-"""How dead letters are sent again: the options of both commands that do it."""
+"""The options of the two commands that send dead letters again."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from cyclopts import Parameter
 
+from orbitmq.cli.app import DryRun
 from orbitmq.cli.times import rate_per_s
 
 
@@ -15,31 +16,24 @@ from orbitmq.cli.times import rate_per_s
 class Redriving:
     """Options of the commands that send dead letters again.
 
-    Parameters
-    ----------
-    to_topic
-        Topic to send to, instead of the topic that each dead letter came from.
-    rate
-        Messages a second, as 500 or 500/s. Default: as fast as it goes.
-    limit
-        Most dead letters of each broker. Default: all.
-    max_redrives
-        Dead letters that were sent again so often stay.
-    dry_run
-        Only count the dead letters; nothing is sent.
+    Attributes:
+        to_topic: Topic to send to, instead of the topic that each dead letter came from.
+        rate: Messages a second, as 500 or 500/s. Default: as fast as it goes.
+        limit: Most dead letters of each broker that are sent. Default: all.
+        max_redrives: Leave a dead letter that was sent again so many times.
     """
 
     to_topic: str | None = None
     rate: str | None = None
     limit: int | None = None
     max_redrives: int = 3
-    dry_run: Annotated[bool, Parameter(negative=())] = False
+    dry_run: DryRun = False
 
     @property
     def options(self) -> dict[str, Any]:
         """The options as ``Admin.dead_letters.redrive`` takes them.
 
         Raises:
-            UsageError: the rate is none.
+            UsageError: the rate is not a number of messages a second.
         """
         return {**asdict(self), "rate": None if self.rate is None else rate_per_s(self.rate)}

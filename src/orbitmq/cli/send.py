@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from orbitmq import _streams
-from orbitmq.cli.app import Common, Faults, make_app, run_async
-from orbitmq.cli.failures import EXIT_OK, UsageError
-from orbitmq.cli.output import print_json
+from orbitmq.cli.app import Faults, Flag, Timeout, make_app
+from orbitmq.cli.broker_watch import BrokerWatch, producer_for, watch_of, watched
+from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.failures import UsageError
+from orbitmq.cli.output import progress
+from orbitmq.cli.values import at_least, pairs
+from orbitmq.cli.view import Line
 from orbitmq.message.model import Message
 from orbitmq.message.way import OF_THE_WAY
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    from orbitmq.cli.broker_watch import BrokerWatch
     from orbitmq.client.model import SendResult
 
 GROUP = "orbitmq-cli"
-# Sends in flight while lines are read; what is read and not yet answered is bounded by it.
+# Most sends in flight while lines are read, and so most lines in memory.
 IN_FLIGHT = 256
 READ_BYTES = 65536
+TELL_EVERY = 1000
 
 app = make_app(
     "send",
@@ -42,93 +48,67 @@ tail -f app.log | orbitmq send log - --fault-tolerance 5.x --watch
 
 
 @app.default
-def send(
+@command
+async def send(
+    servers: Servers,
     topic: str,
     body: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
-    tag: Annotated[str | None, Parameter(name=["--tag"])] = None,
+    tag: str | None = None,
     key: Annotated[list[str] | None, Parameter(name=["--key", "-k"], negative=())] = None,
     property: Annotated[list[str] | None, Parameter(name=["--property", "-H"], negative=())] = None,
-    file: Annotated[Path | None, Parameter(name=["--file"])] = None,
+    file: Path | None = None,
     count: int = 1,
     delay_level: int | None = None,
     delay: float | None = None,
     ordering_key: str | None = None,
-    timeout: float = 3.0,
-    quiet: Annotated[bool, Parameter(name=["--quiet"], negative=())] = False,
-    faults: Faults = Faults(),  # noqa: B008 - immutable
-    common: Common = Common(),  # noqa: B008 - immutable
-) -> int:
+    timeout: Timeout = 3.0,
+    quiet: Flag = False,
+    faults: Faults = Faults(),
+) -> Views:
     """Send messages and print where each was stored; with --watch, print the brokers instead.
 
-    Parameters
-    ----------
-    topic
-        Topic to send to. Brokers create an unknown topic unless that is switched off.
-    body
-        Body of the message. '-' sends one message for each line of standard input.
-    tag
-        One tag for filtering at the broker.
-    key
-        A key for look-up. May be given more than once.
-    property
-        A property as NAME=VALUE. May be given more than once.
-    file
-        Send this file's bytes as one message.
-    count
-        Times that the message is sent.
-    delay_level
-        Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels. A higher one is refused.
-    delay
-        Seconds after which it is delivered, such as 0.5 or 86400. See 'orbitmq timer'.
-    ordering_key
-        Messages of one key go to one queue, in order.
-    timeout
-        Seconds for each message, all tries together.
-    quiet
-        Print nothing.
+    Args:
+        topic: Topic to send to. Brokers create an unknown topic unless that is switched off.
+        body: Body of the message, as text. '-' sends one message for each line of standard input.
+        tag: Tag of the message, by which consumers can filter.
+        key: Key by which 'orbitmq message find' finds the message. May be given more than once.
+        property: A property as NAME=VALUE. May be given more than once.
+        file: File whose bytes are the body of one message.
+        count: Number of times that the message is sent.
+        delay_level: Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels. A higher one is refused.
+        delay: Deliver after so many seconds, such as 0.5 or 86400. See 'orbitmq timer'.
+        ordering_key: Messages of one key go to one queue, in order.
+        quiet: Do not print the results of sends.
     """
     if (body is None) == (file is None):
         raise UsageError("expected a body, '-' for standard input, or --file, and only one of them")
-    if count < 1:
-        raise UsageError(f"--count {count}: expected 1 or more")
-    properties = _properties(property or [])
+    at_least(1, count=count)
+    properties = pairs("--property", property, empty=False)
+    for name in OF_THE_WAY.intersection(properties):
+        raise UsageError(f"--property {name}: RocketMQ writes this one itself, no sender does; leave it out")
+    bodies = _bodies(body, file, count)
+    watch = watch_of(faults)
+    failure: BaseException | None = None
 
-    def make(content: bytes) -> Message:
+    def message(content: bytes) -> Message:
         return Message(
-            topic,
-            content,
-            tags=tag,
-            keys=key or (),
-            delay_level=delay_level,
-            delay=delay,
-            properties=properties,
+            topic, content, tags=tag, keys=key or (), delay_level=delay_level, delay=delay, properties=properties
         )
 
-    watch = None
-    if faults.watch:
-        from orbitmq.cli.broker_watch import BrokerWatch
-
-        watch = BrokerWatch(faults.fault_tolerance)
-    work = _Sending(topic, ordering_key, timeout, common, faults, quiet, watch)
+    work = _sent(servers, topic, bodies, message, ordering_key, timeout, faults, watch)
     try:
-        return run_async(work.run(_bodies(body, file, count), make))
-    finally:
-        if watch is not None and watch.rows:
-            watch.print(as_json=common.json)
-
-
-def _properties(words: Sequence[str]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for name, equals, value in pairs:
-        if not (name and equals and value):
-            raise UsageError(f"--property {name}{equals}{value}: expected NAME=VALUE, neither empty")
-        if name in OF_THE_WAY:
-            raise UsageError(
-                f"--property {name}: RocketMQ writes this one itself, no sender does; leave it out"
-            )
-    return {name: value for name, _, value in pairs}
+        async with aclosing(work) as results:
+            async for result in results:
+                if watch is None and not quiet:
+                    yield _line(result)
+    except (Exception, asyncio.CancelledError) as error:
+        failure = error  # also Ctrl-C: the table of the brokers comes first
+    if watch is not None and watch.rows:
+        yield watch.view()
+    if failure is not None:
+        raise failure
 
 
 def _bodies(body: str | None, file: Path | None, count: int) -> AsyncIterator[bytes]:
@@ -136,7 +116,7 @@ def _bodies(body: str | None, file: Path | None, count: int) -> AsyncIterator[by
         if _streams.without(0):
             raise UsageError("standard input is closed: nothing can be read from '-'")
         return _lines(sys.stdin.fileno())
-    # What the terminal gave that is not UTF-8 goes out as it came in.
+    # An argument that is not UTF-8 is sent with its original bytes.
     return _repeated(file.read_bytes() if file is not None else os.fsencode(body or ""), count)
 
 
@@ -146,7 +126,7 @@ async def _repeated(content: bytes, count: int) -> AsyncIterator[bytes]:
 
 
 async def _lines(fd: int) -> AsyncIterator[bytes]:
-    """The lines that hold anything, as they come: RocketMQ has no empty messages."""
+    """The lines as they come, without empty ones: RocketMQ has no empty messages."""
     begun = b""
     while chunk := await _read(fd):
         *lines, begun = (begun + chunk).split(b"\n")
@@ -158,15 +138,15 @@ async def _lines(fd: int) -> AsyncIterator[bytes]:
 
 
 async def _read(fd: int) -> bytes:
-    """What there is to read, as soon as there is something; sends under way go on meanwhile."""
-    import asyncio
-
+    """Read as soon as there is something; sends in flight go on meanwhile."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
         loop.add_reader(fd, ready.set)
     except PermissionError:
-        return os.read(fd, READ_BYTES)  # a file: always ready, and nothing that can be waited for
+        return os.read(fd, READ_BYTES)  # a file, which cannot be waited for and is always ready
+    except NotImplementedError:
+        return await asyncio.to_thread(os.read, fd, READ_BYTES)  # an event loop of Windows
     try:
         await ready.wait()
         return os.read(fd, READ_BYTES)
@@ -174,69 +154,57 @@ async def _read(fd: int) -> bytes:
         loop.remove_reader(fd)
 
 
-@dataclass(frozen=True)
-class _Sending:
-    topic: str
-    ordering_key: str | None
-    timeout: float
-    common: Common
-    faults: Faults
-    quiet: bool
-    watch: BrokerWatch | None
+async def _sent(
+    servers: Servers,
+    topic: str,
+    bodies: AsyncIterator[bytes],
+    make: Callable[[bytes], Message],
+    ordering_key: str | None,
+    timeout: float,
+    faults: Faults,
+    watch: BrokerWatch | None,
+) -> AsyncGenerator[SendResult, None]:
+    """Send the bodies; their results in the same order."""
+    from orbitmq.runtime.system import system_runtime
 
-    async def run(self, bodies: AsyncIterator[bytes], make: Callable[[bytes], Message]) -> int:
-        import asyncio
-
-        from orbitmq.cli.broker_watch import producer_for, watched
-        from orbitmq.runtime.system import system_runtime
-
-        waiting: deque[asyncio.Task[SendResult]] = deque()
-        tells = not self.quiet and self.watch is None
-
-        async def drain(limit: int) -> None:
-            while len(waiting) > limit:
-                result = await waiting[0]
-                waiting.popleft()
-                if tells:
-                    _tell(result, as_json=self.common.json)
-
-        # What shares an ordering key is sent one at a time.
-        most = 0 if self.ordering_key is not None else IN_FLIGHT - 1
-        runtime = system_runtime()
-        async with (
-            producer_for(self.faults, self.watch, GROUP, self.common, self.timeout, runtime) as producer,
-            watched(self.watch, producer, self.topic, runtime),
-        ):
+    waiting: deque[asyncio.Task[SendResult]] = deque()
+    # Messages with an ordering key are sent one at a time.
+    most = 0 if ordering_key is not None else IN_FLIGHT - 1
+    runtime, sent = system_runtime(), 0
+    async with (
+        producer_for(faults, watch, GROUP, servers, timeout, runtime) as producer,
+        watched(watch, producer, topic, runtime),
+    ):
+        with progress(wanted=watch is None and not sys.stdout.isatty()) as tell:
             try:
                 async for body in bodies:
-                    waiting.append(
-                        asyncio.create_task(producer.send(make(body), ordering_key=self.ordering_key))
-                    )
-                    await drain(most)
-                await drain(0)
+                    waiting.append(asyncio.create_task(producer.send(make(body), ordering_key=ordering_key)))
+                    while len(waiting) > most:
+                        yield await waiting[0]
+                        waiting.popleft()
+                        sent += 1
+                        if not sent % TELL_EVERY:
+                            tell(f"{counted(sent, 'message')} sent")
+                while waiting:
+                    yield await waiting[0]
+                    waiting.popleft()
             finally:
                 for task in waiting:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
-        return EXIT_OK
 
 
-def _tell(result: SendResult, *, as_json: bool) -> None:
+def _line(result: SendResult) -> Line:
     queue = result.queue
-    if as_json:
-        print_json(
-            {
-                "status": result.status.name,
-                "message_id": result.message_id,
-                "offset_message_id": result.offset_message_id,
-                "topic": queue.topic,
-                "broker": queue.broker_name,
-                "queue": queue.queue_id,
-                "queue_offset": result.queue_offset,
-                **({"recall_handle": result.recall_handle} if result.recall_handle else {}),
-            },
-            one_line=True,
-        )
-    else:
-        where = f"{queue.topic}[{queue.broker_name}:{queue.queue_id}] offset {result.queue_offset}"
-        print(f"{result.status.name} {result.message_id} {where}")
+    facts = {
+        "status": result.status.name,
+        "message_id": result.message_id,
+        "offset_message_id": result.offset_message_id,
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "queue_offset": result.queue_offset,
+        **({"recall_handle": result.recall_handle} if result.recall_handle else {}),
+    }
+    where = f"{queue.topic}[{queue.broker_name}:{queue.queue_id}] offset {result.queue_offset}"
+    return Line(facts, f"{result.status.name} {result.message_id} {where}")

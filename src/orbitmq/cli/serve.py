@@ -21,12 +21,13 @@ from typing import Any, Protocol
 from orbitmq import _streams
 from orbitmq.cli import java_options
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, report, text_of
+from orbitmq.cli.values import pairs
 from orbitmq.message.numbers import whole_number
 
 NAME_SERVERS = "NAMESRV_ADDR"
-# A stop hands over and flushes; one that takes longer than this is given up.
+# A server that stops hands over and flushes. After so many seconds it is ended anyway.
 STOP_LIMIT_S = 15.0
-# Who tells at INFO what happens once: that a loss is over is as much news as the loss, which is a warning.
+# Loggers whose INFO lines are printed: the end of a failure is news like its begin, which is a warning.
 EVENTS = (
     "orbitmq.nameserver",
     "orbitmq.broker.registration",
@@ -68,10 +69,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
         return _name_server(options) if command == "nameserver" else _broker(options)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_USAGE
-    except (
-        Exception,
-        KeyboardInterrupt,
-    ) as error:  # the last stop before the user: everything becomes a line
+    except (Exception, KeyboardInterrupt) as error:  # no error gets past here: the user sees one line
         return report(command, error)
 
 
@@ -85,52 +83,23 @@ def _parser(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add(
-        "-c",
-        "--configFile",
-        "--config",
-        dest="config",
-        metavar="FILE",
-        help="configuration in RocketMQ's format",
-    )
-    add(
-        *("-n", "--namesrvAddr", "--name-servers"),
-        dest="name_servers",
-        metavar="HOST:PORT;...",
-        help=f"name servers (default: the file's, then ${NAME_SERVERS})"
-        if broker
-        else argparse.SUPPRESS,  # mqnamesrv accepts it and has no use for it
-    )
-    add(
-        *("-p", "--printConfigItem", "--print-config"),
-        dest="print_config",
-        nargs="?",
-        const=True,
-        metavar="PORT",
-        help="print all settings and exit; with a number: listen on that port",
-    )
+    file = "Read settings from FILE, in RocketMQ's format."
+    add("-c", "--configFile", "--config", dest="config", metavar="FILE", help=file)
+    # mqnamesrv takes the addresses, too, and has no use for them.
+    servers = f"Addresses of the name servers. Default: those of the file, else ${NAME_SERVERS}."
+    names = ("-n", "--namesrvAddr", "--name-servers")
+    shown = servers if broker else argparse.SUPPRESS
+    add(*names, dest="name_servers", metavar="HOST:PORT;...", help=shown)
+    printing = "Print all settings and exit; with a number: listen on that port."
+    names = ("-p", "--printConfigItem", "--print-config")
+    add(*names, dest="print_config", nargs="?", const=True, metavar="PORT", help=printing)
     if broker:
-        add(
-            *("-m", "--printImportantConfig"),
-            dest="print_config",
-            action="store_true",
-            help="print the settings and exit",
-        )
-    add(
-        "--port",
-        dest="port",
-        type=int,
-        metavar="PORT",
-        help="listen on PORT (listenPort); 0 takes a free one",
-    )
-    add(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override one setting",
-    )
+        important = "Print all settings and exit."
+        add("-m", "--printImportantConfig", dest="print_config", action="store_true", help=important)
+    port = "Listen on PORT (listenPort); 0 takes a free one."
+    add("--port", dest="port", type=int, metavar="PORT", help=port)
+    setting = "Override one setting. May be given more than once."
+    add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help=setting)
     return parser
 
 
@@ -205,10 +174,10 @@ def _broker(options: argparse.Namespace) -> int:
 
 
 def own_address(name_servers: Sequence[str]) -> str:
-    """The address other machines reach this one by: the one used towards the first name server.
+    """The address by which other machines reach this one: the source address towards the first name server.
 
-    Towards a name server of this machine that would be 127.0.0.1, useless to others; then, and without a name
-    server, it is the address of the default route. 127.0.0.1 is left for a machine without a network.
+    That is 127.0.0.1, useless to others, when the name server is on this machine; then, and without a name
+    server, it is the address of the default route. Only a machine without a network gets 127.0.0.1.
     """
     from orbitmq.wire.addresses import split
 
@@ -227,12 +196,7 @@ def own_address(name_servers: Sequence[str]) -> str:
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for setting in options.settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"--set {setting}: expected KEY=VALUE")
-        found[key.strip()] = value.strip()
+    found = pairs("--set", options.settings, "KEY=VALUE")
     port = options.port
     if port is None and isinstance(options.print_config, str):
         port = whole_number(options.print_config, 65535)
@@ -254,14 +218,14 @@ def _print_settings(settings: Mapping[str, str]) -> int:
 
 
 def _warn(warnings: Sequence[str]) -> None:
-    # A log on a full disk keeps no server from serving.
+    # A server starts although its log is on a full disk.
     with contextlib.suppress(OSError):
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
 
 
 def _say(line: str) -> None:
-    """Print a line. It may go to a full disk, or into a pipe that nobody reads: nothing depends on it."""
+    """Print a line; an error of writing, as on a full disk, is ignored."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
 
@@ -289,7 +253,7 @@ def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
 
 
 def _allow_open_files() -> None:
-    """Take as many open files as the system grants, as a JVM does: a shell's 1024 are 500 files of a log."""
+    """Raise the limit of open files as far as the system allows: a shell's default of 1024 is too low."""
     import resource
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -306,11 +270,11 @@ async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], st
     starting, stopping = asyncio.ensure_future(server.start()), asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        # A start may take long, when much has to be recovered; nothing is lost by giving it up.
+        # A start that recovers much takes long; it can be given up without loss.
         starting.cancel()
         return await _bounded(asyncio.wait({starting}))
     await starting
-    # What exists now lives as long as the process: the collector need not look at it again.
+    # All objects of now live as long as the process: the garbage collector need not visit them.
     gc.collect()
     gc.freeze()
     _say(line(server))

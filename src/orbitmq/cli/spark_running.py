@@ -1,4 +1,4 @@
-"""How ``orbitmq spark`` starts Spark, tells progress and shows reports."""
+"""How ``orbitmq spark`` starts Spark and shows reports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common
-from orbitmq.cli.failures import DEBUG, EXIT_FAILED, EXIT_OK
-from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.failures import DEBUG
+from orbitmq.cli.output import Tell, progress
 from orbitmq.cli.times import Between
+from orbitmq.cli.view import Table, View
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.frames import Span
     from orbitmq.spark.jobs.report import Report
-
-Tell = Callable[[str], None]
 
 STDERR = 2
 
@@ -30,23 +28,11 @@ STDERR = 2
 class Spark:
     """Options of the commands that start Spark.
 
-    Parameters
-    ----------
-    master
-        Where Spark runs: local[*], local[2], spark://host:7077, yarn, k8s://...
+    Attributes:
+        master: Where Spark runs: local[*], local[2], spark://host:7077, yarn, k8s://...
     """
 
     master: str = "local[*]"
-
-
-def flag() -> Parameter:
-    """An option without a value that has no opposite."""
-    return Parameter(negative=())
-
-
-def named(text: str) -> list[str]:
-    """Names separated by commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def span(between: Between) -> Span:
@@ -54,22 +40,6 @@ def span(between: Between) -> Span:
     from orbitmq.spark.jobs.frames import Span
 
     return Span(*between.times_ms)
-
-
-@contextmanager
-def teller(out: TextIO | None = None) -> Iterator[Tell]:
-    """Prints progress to ``out`` (standard error): on a terminal over and over on one line."""
-    stream = out or sys.stderr
-    over = stream.isatty()
-
-    def tell(line: str) -> None:
-        print(f"\r\x1b[K{line}" if over else line, end="" if over else "\n", file=stream, flush=True)
-
-    try:
-        yield tell
-    finally:
-        if over:
-            print("\r\x1b[K", end="", file=stream, flush=True)
 
 
 @contextmanager
@@ -88,12 +58,12 @@ def silenced() -> Iterator[TextIO]:
             os.dup2(kept.fileno(), STDERR)
 
 
-def run_job(name: str, job: Callable[[Any, Tell], Report], spark: Spark, common: Common) -> int:
-    """Run a job in a session of its own and show its report."""
+def run_job(name: str, job: Callable[[Any, Tell], Report], spark: Spark) -> View:
+    """Run a job in a session of its own; its report."""
     from orbitmq.spark.jobs.failures import explained
     from orbitmq.spark.session import session
 
-    with silenced() as out, teller(out) as tell:
+    with silenced() as out, progress(out) as tell:
         tell(f"starting Spark at {spark.master}")
         with explained():
             made = session(f"orbitmq {name}", master=spark.master)
@@ -101,15 +71,16 @@ def run_job(name: str, job: Callable[[Any, Tell], Report], spark: Spark, common:
             report = job(made, tell)
         finally:
             made.stop()
-    return show(report, common)
+    return view_of(report)
 
 
-def show(report: Report, common: Common) -> int:
-    """Print a report; the last line says whether all is well."""
-    if common.json:
-        print_json(report.to_json())
-    else:
-        if report.rows:
-            print_table(report.headings, report.rows)
-        print(report.summary)
-    return EXIT_OK if report.good else EXIT_FAILED
+def view_of(report: Report) -> View:
+    """A report, whose last line says whether all is well."""
+    found = report.to_json()
+    columns = dict(zip(report.headings, report.keys, strict=True))
+    return View(
+        found,
+        [Table("rows", found["rows"], columns, optional=True)],
+        lines=[report.summary],
+        failed=not report.ok,
+    )

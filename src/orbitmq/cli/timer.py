@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import Yes, confirm, make_app
 from orbitmq.cli.command import command
-from orbitmq.cli.failures import UsageError
 from orbitmq.cli.formats import body_of, shown
-from orbitmq.cli.output import table
-from orbitmq.cli.view import View, plain
+from orbitmq.cli.values import at_least
+from orbitmq.cli.view import Table, View, listed, plain, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,44 +32,39 @@ orbitmq timer cancel 7F0000015E4B63947C6B4E1B3C4D0000 --yes
 
 @app.command(name="list")
 @command
-async def list_timers(
-    admin: Admin, /, *, minutes: Annotated[int, Parameter(name=["--minutes"])] = 10
-) -> View:
+async def list_timers(admin: Admin, /, *, minutes: int = 10) -> View:
     """Show how many messages wait: by topic, by the minute in which they are due, and the oldest late one.
 
-    Parameters
-    ----------
-    minutes
-        Minutes to list, the next ones first; the rest is one line. JSON has all of them.
+    Args:
+        minutes: Minutes to list, the next ones first; the rest is one line. JSON has all of them.
     """
-    if minutes < 1:
-        raise UsageError(f"--minutes {minutes}: expected 1 or more")
+    at_least(1, minutes=minutes)
     answer = await admin.timers.list()
-    rows = [[one.broker_name, topic, n] for one in answer.found for topic, n in one.topics.items()]
+    rows = [
+        {"broker": one.broker_name, "topic": topic, "waiting": n}
+        for one in answer.found
+        for topic, n in one.topics.items()
+    ]
     late = [(one.broker_name, one.oldest_late) for one in answer.found if one.oldest_late]
     return View(
         {"brokers": [{**plain(one), "waiting": one.total} for one in answer.found]},
-        lines=[
-            table(["broker", "topic", "waiting"], rows),
-            *_minutes(answer.found, minutes),
-            *(f"late at {name}: {m.message_id} of {m.topic}, due {shown(m.due)}" for name, m in late),
-        ],
+        [Table("", rows, same("broker", "topic", "waiting")), _minutes(answer.found, minutes)],
+        lines=[f"late at {name}: {m.message_id} of {m.topic}, due {shown(m.due)}" for name, m in late],
         left_out=answer.left_out,
         missing="messages that wait there are",
     )
 
 
-def _minutes(brokers: Sequence[BrokerTimers], limit: int) -> list[str]:
+def _minutes(brokers: Sequence[BrokerTimers], limit: int) -> Table:
     total: Counter[datetime] = Counter()
     for broker in brokers:
         total.update(broker.minutes or {})
-    if not total:
-        return []
     at = sorted(total)
-    rows: list[list[object]] = [[_minute(minute), total[minute]] for minute in at[:limit]]
+    rows = [{"due_in_minute": _minute(minute), "messages": total[minute]} for minute in at[:limit]]
     if len(at) > limit:
-        rows.append([f"later, until {_minute(at[-1])}", sum(total[minute] for minute in at[limit:])])
-    return ["", table(["due in minute", "messages"], rows)]
+        rest = sum(total[minute] for minute in at[limit:])
+        rows.append({"due_in_minute": f"later, until {_minute(at[-1])}", "messages": rest})
+    return Table("", rows, same("due in minute", "messages"), optional=True)
 
 
 def _minute(at: datetime) -> str:
@@ -84,15 +76,11 @@ def _minute(at: datetime) -> str:
 async def show(admin: Admin, message_id: str, /) -> View:
     """Show one message that was sent for a later time, and whether it still waits.
 
-    Parameters
-    ----------
-    message_id
-        The message's unique id (message_id of 'orbitmq send') or its recall handle.
+    Args:
+        message_id: The message's unique id (message_id of 'orbitmq send') or its recall handle.
     """
     facts = _facts(await admin.timers.show(message_id))
-    width = max(map(len, facts))
-    lines = {**facts, "keys": " ".join(facts["keys"])}
-    return View(facts, lines=[f"{name:<{width}}  {value or '-'}" for name, value in lines.items()])
+    return View(facts, lines=listed(facts))
 
 
 def _facts(found: TimerMessage) -> dict[str, Any]:
@@ -115,12 +103,8 @@ def _facts(found: TimerMessage) -> dict[str, Any]:
 async def cancel(admin: Admin, message_id: str, /, *, yes: Yes = False) -> View:
     """Recall a message before it is delivered. The broker must allow it (recallMessageEnable=true).
 
-    Parameters
-    ----------
-    message_id
-        The message's unique id (message_id of 'orbitmq send') or its recall handle.
-    yes
-        Do not ask.
+    Args:
+        message_id: The message's unique id (message_id of 'orbitmq send') or its recall handle.
     """
     confirm("Recall", f"message {message_id}", yes=yes)
     recalled = await admin.timers.cancel(message_id)

@@ -25,13 +25,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 class Between:
     """Options of the commands that take messages stored within some time.
 
-    Parameters
-    ----------
-    begin
-        Only what was stored from then on: a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how
-        long ago (10m; s, m, h, d).
-    end
-        Only what was stored before.
+    Attributes:
+        begin: Only what was stored from then on: a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits)
+            or how long ago (10m; s, m, h, d).
+        end: Only what was stored before.
     """
 
     begin: Annotated[str | None, Parameter(name=["--from"])] = None

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import DryRun, Yes, confirm, make_app
+from orbitmq.cli.app import All, Cluster, DryRun, Flag, Topic, Yes, confirm, make_app
 from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
-from orbitmq.cli.output import lost_masters
-from orbitmq.cli.partial import done, of_all, without
-from orbitmq.cli.view import Columns, Table, View, plain
+from orbitmq.cli.partial import done, lost_masters, whole, without
+from orbitmq.cli.values import at_least, pairs
+from orbitmq.cli.view import Columns, Table, View, plain, same
 from orbitmq.errors import ValidationError
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
 from orbitmq.wording import counted
@@ -36,21 +36,11 @@ PERMISSIONS = {2: "write", 4: "read", 6: "read+write"}
 
 @app.command(name="list")
 @command
-async def list_topics(
-    admin: Admin,
-    /,
-    *,
-    all: Annotated[bool, Parameter(name=["--all", "-a"], negative=())] = False,
-    cluster: str | None = None,
-) -> View:
+async def list_topics(admin: Admin, /, *, all: All = False, cluster: Cluster = None) -> View:
     """Print the names of the topics.
 
-    Parameters
-    ----------
-    all
-        List the brokers' own topics, too.
-    cluster
-        List only topics with queues in this cluster. Default: of all clusters.
+    Args:
+        all: List the brokers' own topics, too.
     """
     names = await admin.topics.list(cluster=cluster)
     brokers = await admin.brokers.list()
@@ -64,42 +54,29 @@ async def list_topics(
 @command
 async def create(
     admin: Admin,
-    topic: str,
+    topic: Topic,
     /,
     *,
     queues: Annotated[int, Parameter(name=["--queues", "-q"])] = 8,
     permission: int = 6,
-    cluster: str | None = None,
-    order: Annotated[bool, Parameter(negative=())] = False,
+    cluster: Cluster = None,
+    order: Flag = False,
     attribute: Annotated[list[str] | None, Parameter(negative=())] = None,
 ) -> View:
     """Create a topic, or change it when it exists.
 
-    Parameters
-    ----------
-    topic
-        Name of the topic.
-    queues
-        Queues on each broker group. Fewer than the topic has are refused: messages would be hidden.
-    permission
-        What clients may do: 2 write, 4 read, 6 both.
-    cluster
-        Create it only on the brokers of this cluster. Default: on those of all clusters.
-    order
-        Register it as an ordered topic.
-    attribute
-        A setting as NAME=VALUE, for example message.type=FIFO. May be given more than once.
+    Args:
+        queues: Queues on each broker group. Fewer than the topic has are refused: messages would be hidden.
+        permission: What clients may do: 2 write, 4 read, 6 both.
+        order: Register it as an ordered topic.
+        attribute: A setting as NAME=VALUE, for example message.type=FIFO. May be given more than once.
     """
     from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, not_acted_on
 
     if permission not in PERMISSIONS:
         raise UsageError(f"--permission {permission}: expected 2 (write), 4 (read) or 6 (both)")
-    if queues < 1:
-        raise UsageError(f"--queues {queues}: expected 1 or more")
-    pairs = [word.partition("=") for word in attribute or []]
-    if any(not (name and equals) for name, equals, _ in pairs):
-        raise UsageError("--attribute: expected NAME=VALUE")
-    attributes = {name: value for name, _, value in pairs}
+    at_least(1, queues=queues)
+    attributes = pairs("--attribute", attribute)
     creating = admin.topics.create(
         topic, queues=queues, perm=permission, cluster=cluster, order=order, attributes=attributes
     )
@@ -123,28 +100,10 @@ async def create(
 @app.command
 @command
 async def delete(
-    admin: Admin,
-    topic: str,
-    /,
-    *,
-    cluster: str | None = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    admin: Admin, topic: Topic, /, *, cluster: Cluster = None, dry_run: DryRun = False, yes: Yes = False
 ) -> View:
-    """Delete a topic with its messages. Asks first.
-
-    Parameters
-    ----------
-    topic
-        Name of the topic.
-    cluster
-        Delete it only on the brokers of this cluster. Default: on those of all clusters.
-    dry_run
-        Only print what would be deleted.
-    yes
-        Do not ask.
-    """
-    entries = await of_all(admin.topics.status(topic, cluster=cluster))
+    """Delete a topic with its messages. Asks first."""
+    entries = whole(await admin.topics.status(topic, cluster=cluster))
     messages = sum(entry.count for entry in entries)
     what = f"{topic}: {counted(len(entries), 'queue')}, {counted(messages, 'message')}"
     facts = {"topic": topic, "queues": len(entries), "messages": messages, "deleted": not dry_run}
@@ -158,17 +117,10 @@ async def delete(
 
 @app.command
 @command
-async def route(admin: Admin, topic: str, /) -> View:
-    """Show where a topic's queues are.
-
-    Parameters
-    ----------
-    topic
-        Name of the topic.
-    """
+async def route(admin: Admin, topic: Topic, /) -> View:
+    """Show where a topic's queues are."""
     columns: Columns = {
-        "broker": "broker",
-        "cluster": "cluster",
+        **same("broker", "cluster"),
         "read": "read_queues",
         "write": "write_queues",
         "permission": lambda row: PERMISSIONS.get(row["permission"] & 6, "none"),
@@ -190,24 +142,11 @@ async def route(admin: Admin, topic: str, /) -> View:
 
 @app.command
 @command
-async def status(admin: Admin, topic: str, /) -> View:
-    """Show the offsets of a topic's queues.
-
-    Parameters
-    ----------
-    topic
-        Name of the topic.
-    """
+async def status(admin: Admin, topic: Topic, /) -> View:
+    """Show the offsets of a topic's queues."""
     answer = await admin.topics.status(topic)
     total, queues = sum(entry.count for entry in answer.found), counted(len(answer.found), "queue")
-    columns: Columns = {
-        "broker": "broker",
-        "queue": "queue",
-        "min": "min_offset",
-        "max": "max_offset",
-        "messages": "messages",
-        "newest": "newest",
-    }
+    columns = {**same("broker", "queue"), "min": "min_offset", "max": "max_offset", **same("messages", "newest")}
     return View(
         {"topic": topic, "messages": total},
         [Table("queues", [{**plain(one), "messages": one.count} for one in answer.found], columns)],

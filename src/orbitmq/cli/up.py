@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import make_app, run_async
-from orbitmq.cli.failures import EXIT_OK, UsageError
-from orbitmq.cli.output import print_json
+from orbitmq.cli.app import make_app
+from orbitmq.cli.command import Views, command
+from orbitmq.cli.failures import UsageError
+from orbitmq.cli.output import progress
+from orbitmq.cli.values import pairs
+from orbitmq.cli.view import Line
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    import asyncio
-
     from orbitmq.cluster.processes import ProcessCluster
 
 app = make_app(
@@ -35,127 +38,95 @@ orbitmq up --set flushDiskType=ASYNC_FLUSH --set defaultTopicQueueNums=16
 
 
 @app.default
-def up(
+@command
+async def up(
     *,
     brokers: Annotated[int, Parameter(name=["--brokers", "-b"])] = 2,
     replicas: Annotated[int, Parameter(name=["--replicas", "-r"])] = 1,
     port: Annotated[int, Parameter(name=["--port", "-p"])] = 9876,
     dir: Annotated[Path | None, Parameter(name=["--dir", "-d"])] = None,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
-) -> int:
+) -> Views:
     """Start the cluster and wait for Ctrl-C.
 
-    Parameters
-    ----------
-    brokers
-        Number of broker groups, each with one master.
-    replicas
-        Number of brokers in each group: 2 is a master and a slave that copies its messages.
-    port
-        Port of the name server; 0 takes a free one.
-    dir
-        Folder of the data, kept. Without it a temporary folder is used and removed at the end.
-    set
-        A setting of broker.conf as KEY=VALUE, for every broker. May be given more than once.
-    json
-        Print one JSON object on one line when the cluster serves.
+    Args:
+        brokers: Number of broker groups, each with one master.
+        replicas: Number of brokers in each group: 2 is a master and a slave that copies its messages.
+        port: Port of the name server; 0 takes a free one.
+        dir: Folder of the data, which is kept. Default: a temporary folder, removed at the end.
+        set: A setting of broker.conf as KEY=VALUE, for every broker. May be given more than once.
     """
+    from orbitmq.cluster.processes import ProcessCluster
     from orbitmq.runtime.system import require_linux
 
     require_linux()
-    with ExitStack() as stack:
-        if dir is None:
-            root = stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-"))
-        else:
-            root = str(dir.resolve())
-        return run_async(
-            _run(brokers, replicas, port, root, _settings(set or []), as_json=json, kept=dir is not None)
-        )
-
-
-def _settings(words: list[str]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for key, equals, value in pairs:
-        if not (key and equals):
-            raise UsageError(f"--set {key}{equals}{value}: expected KEY=VALUE")
-    return {key: value for key, _, value in pairs}
-
-
-async def _run(
-    brokers: int,
-    replicas: int,
-    port: int,
-    root: str,
-    settings: dict[str, str],
-    *,
-    as_json: bool,
-    kept: bool,
-) -> int:
-    import asyncio
-
-    from orbitmq.cluster.processes import ProcessCluster
-
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     begin = loop.time()
-    try:
-        cluster = ProcessCluster(
-            brokers=brokers, replicas=replicas, root=root, name_server_port=port, settings=settings
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    async with cluster:
-        if as_json:
-            print_json(
-                {
-                    "name_server": cluster.name_server,
-                    "brokers": dict(cluster.brokers),
-                    "grpc": cluster.grpc,
-                    "root": root,
-                },
-                one_line=True,
-            )
+    with ExitStack() as stack:
+        if dir is None:
+            root = stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-"))
         else:
-            _tell(cluster, root, loop.time() - begin, kept=kept)
+            root = str(dir.resolve())
+        settings = pairs("--set", set, "KEY=VALUE")
+        try:
+            cluster = ProcessCluster(
+                brokers=brokers, replicas=replicas, root=root, name_server_port=port, settings=settings
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        with progress() as tell:
+            tell(f"starting a name server and {counted(brokers * replicas, 'broker')}")
+            await cluster.start()
+        try:
+            yield _started(cluster, root, loop.time() - begin, kept=dir is not None)
             for warning in _warnings(cluster):
-                print(f"orbitmq up: {warning}", file=sys.stderr, flush=True)
-        await _until(stop, cluster)
-        if not as_json:
-            print("stopping", flush=True)
-    return EXIT_OK
+                yield Line(note=f"orbitmq up: {warning}")
+            async with aclosing(_losses(stop, cluster)) as losses:
+                async for line in losses:
+                    yield line
+            yield Line(text="stopping")
+        finally:
+            await cluster.stop()
 
 
 def _warnings(cluster: ProcessCluster) -> list[str]:
-    """What the servers warned of when they started, as a key that is misspelt; each once."""
+    """The warnings of the servers when they started, such as a misspelt key, each once."""
     lines = [line for process in cluster.processes.values() for line in process.last_lines]
     return list(dict.fromkeys(line for line in lines if line.startswith("warning: ")))
 
 
-def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> None:
-    print(f"name server  {cluster.name_server}")
-    for name, address in cluster.brokers.items():
-        print(f"{name:<11}  {address}")
-    print(f"data         {root}{'' if kept else ' (removed at the end; --dir keeps it)'}")
+def _started(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> Line:
     pids = ", ".join(f"{name} {process.pid}" for name, process in cluster.processes.items())
-    print(f"processes    {pids}")
-    print(f"ready in {seconds:.1f} s. Try, in another terminal:\n")
-    print(f"  export NAMESRV_ADDR={cluster.name_server}")
-    print("  orbitmq send greetings 'Hello, world'")
-    print("  orbitmq receive greetings\n")
-    print(f"Clients of RocketMQ 5: gRPC {cluster.grpc}")
-    print("Ctrl-C stops everything.", flush=True)
+    lines = [
+        f"name server  {cluster.name_server}",
+        *(f"{name:<11}  {address}" for name, address in cluster.brokers.items()),
+        f"data         {root}{'' if kept else ' (removed at the end; --dir keeps it)'}",
+        f"processes    {pids}",
+        f"ready in {seconds:.1f} s. Try, in another terminal:\n",
+        f"  export NAMESRV_ADDR={cluster.name_server}",
+        "  orbitmq send greetings 'Hello, world'",
+        "  orbitmq receive greetings\n",
+        f"Clients of RocketMQ 5: gRPC {cluster.grpc}",
+        "Ctrl-C stops everything.",
+    ]
+    facts = {
+        "name_server": cluster.name_server,
+        "brokers": dict(cluster.brokers),
+        "grpc": cluster.grpc,
+        "root": root,
+    }
+    return Line(facts, "\n".join(lines))
 
 
-async def _until(stop: asyncio.Event, cluster: ProcessCluster) -> None:
-    """Wait for the signal, or for a process that ends by itself and that no other replaces: an error.
+async def _losses(stop: asyncio.Event, cluster: ProcessCluster) -> AsyncGenerator[Line, None]:
+    """A line for each broker that ends by itself while its group has another one, until the signal.
 
-    A broker whose group has another one may be lost: that is what replicas are for.
+    Raises:
+        ProcessError: a process ended that no other one replaces.
     """
-    import asyncio
-
     stopped = asyncio.create_task(stop.wait())
     endings = {asyncio.create_task(process.wait()): name for name, process in cluster.processes.items()}
     try:
@@ -168,10 +139,11 @@ async def _until(stop: asyncio.Event, cluster: ProcessCluster) -> None:
                 ended = cluster.processes[name].ended()
                 if not cluster.stands_in(name):
                     raise ended
-                print(f"orbitmq up: {ended}", file=sys.stderr)
-                print("its group has another broker, so the cluster goes on", file=sys.stderr)
                 again = f"orbitmq broker -c {cluster.settings_file(name)}"
-                print(f"in another terminal it starts again: {again}", file=sys.stderr, flush=True)
+                yield Line(
+                    note=f"orbitmq up: {ended}\nits group has another broker, so the cluster goes on\n"
+                    f"in another terminal it starts again: {again}"
+                )
     finally:
         for task in (stopped, *endings):
             task.cancel()

@@ -1,4 +1,4 @@
-"""The result of a command, printed as tables and lines or as one JSON object."""
+"""What a command found, printed as tables and lines or as JSON."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from orbitmq.cli.failures import EXIT_FAILED
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
 from orbitmq.cli.formats import shown
-from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.output import fitted, print_json, rich_table, table
 from orbitmq.cli.partial import tell_not_done, tell_not_shown
 from orbitmq.message.model import MessageQueue
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
     from orbitmq.admin import LeftOut
 
-Columns = Mapping[str, str | Callable[[Mapping[str, Any]], object]]
-# How a key of the JSON is written where Python's name is another one.
+Row = Mapping[str, Any]
+Columns = Mapping[str, str | Callable[[Row], object]]
+# Keys of the JSON that differ from Python's names.
 KEYS = {"broker_name": "broker", "queue_id": "queue"}
+
+
+def same(*headings: str) -> dict[str, str | Callable[[Row], object]]:
+    """Columns whose keys are their headings, with ``_`` for spaces."""
+    return {heading: heading.replace(" ", "_") for heading in headings}
 
 
 @dataclass(frozen=True)
@@ -28,16 +37,30 @@ class Table:
     """Rows of one kind.
 
     Attributes:
-        name: their key in the JSON object.
+        name: their key in the JSON object; empty: they are drawn for people only.
         rows: JSON objects; dataclasses are taken as they are, see :func:`plain`.
         columns: by heading, the key of a row or what makes the cell of it.
         optional: not drawn when it has no rows.
+        spared: headings that a narrow terminal goes without, the first one first.
+        red: whether a row is drawn in red.
     """
 
     name: str
     rows: Sequence[object]
     columns: Columns
     optional: bool = False
+    spared: Sequence[str] = ()
+    red: Callable[[Row], bool] = lambda _: False
+
+    def drawn(self, width: int | None) -> list[RenderableType]:
+        """For a terminal of so many columns; ``None``: as text of any width."""
+        rows: list[Row] = [plain(row) for row in self.rows]
+        cells = [[_cell(row, key) for key in self.columns.values()] for row in rows]
+        if width is None:
+            return [table(list(self.columns), cells)]
+        headings, kept, left_out = fitted(list(self.columns), cells, width, self.spared)
+        note = [f"(no room for: {', '.join(left_out)})"] if left_out else []
+        return [rich_table(headings, kept, [self.red(row) for row in rows]), *note]
 
 
 @dataclass(frozen=True)
@@ -53,6 +76,7 @@ class View:
         missing: what is not shown of them ("its queues are"); ``None``: a change was not made there.
         finish: how a change is finished there.
         failed: the exit code is 1 though all answered.
+        moment: the time of a view that takes the place of the one before.
     """
 
     facts: Mapping[str, object]
@@ -64,21 +88,23 @@ class View:
     missing: str | None = None
     finish: str = "to finish, run it again when all answer"
     failed: bool = False
+    moment: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object. ``left_out`` is always there."""
-        tables = {table.name: [plain(row) for row in table.rows] for table in self.tables}
+        tables = {table.name: [plain(row) for row in table.rows] for table in self.tables if table.name}
         left_out = [
             {"broker": one.name, "address": one.address, "reason": one.reason} for one in self.left_out
         ]
-        return {**{key: plain(value) for key, value in self.facts.items()}, **tables, "left_out": left_out}
+        found = {**{key: plain(value) for key, value in self.facts.items()}, **tables}
+        return found | {"left_out": found.get("left_out", left_out)}
 
-    def show(self, *, as_json: bool) -> int:
+    def show(self, *, as_json: bool, one_line: bool = False) -> int:
         """Print the view; the exit code."""
         if as_json:
-            print_json(self.as_json())
+            print_json(self.as_json(), one_line=one_line)
         else:
-            self._draw()
+            self.print()
         for note in self.notes:
             print(note, file=sys.stderr)
         if self.missing is None:
@@ -87,22 +113,108 @@ class View:
             code = tell_not_shown(self.left_out, self.missing)
         return EXIT_FAILED if self.failed else code
 
-    def _draw(self) -> None:
-        for line in self.before:
-            print(line)
-        drawn = [table for table in self.tables if table.rows or not table.optional]
-        for number, table in enumerate(drawn):
-            if number or self.before:
-                print()
-            rows = [plain(row) for row in table.rows]
-            print_table(
-                list(table.columns), [[_cell(row, key) for key in table.columns.values()] for row in rows]
-            )
-        for line in self.lines:
-            print(line)
+    def print(self, *, to_errors: bool = False) -> None:
+        """Print what people read: to standard output, or to standard error before a question."""
+        out = sys.stderr if to_errors else sys.stdout
+        console = _console(to_errors=to_errors) if out.isatty() else None
+        for part in self.drawn(None if console is None else console.width):
+            if console is None or isinstance(part, str):
+                print(part, file=out)  # a long line is left to the terminal to break
+            else:
+                console.print(part)
+        out.flush()
+
+    def drawn(self, width: int | None) -> list[RenderableType]:
+        """Text and tables from top to bottom."""
+        parts: list[RenderableType] = [*([self.moment] if self.moment else []), *self.before]
+        for number, each in enumerate(each for each in self.tables if each.rows or not each.optional):
+            parts += [*([""] if number or self.before else []), *each.drawn(width)]
+        return [*parts, *self.lines]
 
 
-def _cell(row: Mapping[str, Any], key: str | Callable[[Mapping[str, Any]], object]) -> object:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One of many things, printed as it comes.
+
+    Attributes:
+        facts: the JSON object; ``None``: there is none.
+        text: what people get; bytes as they are; ``None``: nothing.
+        note: text for standard error.
+        failed: the exit code is 1.
+    """
+
+    facts: Mapping[str, object] | None = None
+    text: str | bytes | None = None
+    note: str = ""
+    failed: bool = False
+
+
+class Screen:
+    """Where a command shows what it gives piece by piece. A context manager.
+
+    Args:
+        to_errors: on standard error, where it is gone at the end.
+    """
+
+    def __init__(self, *, as_json: bool, to_errors: bool = False) -> None:
+        self._as_json = as_json
+        self._to_errors = to_errors
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, one: View | Line) -> int:
+        """Print one piece; the exit code that it asks for."""
+        if isinstance(one, Line):
+            return self._line(one)
+        if one.moment and not self._as_json and sys.stdout.isatty():
+            self.replace(one)
+            return EXIT_FAILED if one.failed else EXIT_OK
+        code = one.show(as_json=self._as_json, one_line=True)
+        if one.moment and not self._as_json:
+            print(flush=True)
+        return code
+
+    def _line(self, line: Line) -> int:
+        if self._as_json:
+            if line.facts is not None:
+                print_json({key: plain(value) for key, value in line.facts.items()}, one_line=True)
+        elif isinstance(line.text, bytes):
+            sys.stdout.buffer.write(line.text)
+            sys.stdout.buffer.flush()
+        elif line.text is not None:
+            print(line.text, flush=True)
+        if line.note:
+            print(line.note, file=sys.stderr, flush=True)
+        return EXIT_FAILED if line.failed else EXIT_OK
+
+    def replace(self, view: View) -> None:
+        """Draw the view over the one before."""
+        from rich.console import Group
+        from rich.live import Live
+        from rich.text import Text
+
+        if self._live is None:
+            console = _console(to_errors=self._to_errors)
+            self._live = Live(console=console, auto_refresh=False, transient=self._to_errors)
+            self._live.start()
+        # The console is asked each time: a window changes its size.
+        parts = view.drawn(self._live.console.width)
+        self._live.update(Group(*(Text(one) if isinstance(one, str) else one for one in parts)), refresh=True)
+
+
+def _console(*, to_errors: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=to_errors, highlight=False, markup=False)
+
+
+def _cell(row: Row, key: str | Callable[[Row], object]) -> object:
     value = row[key] if isinstance(key, str) else key(row)
     if value is None or value == "":
         return "-"
@@ -113,6 +225,12 @@ def _cell(row: Mapping[str, Any], key: str | Callable[[Mapping[str, Any]], objec
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
     return value
+
+
+def listed(facts: Mapping[str, object]) -> list[str]:
+    """A line for each fact, the values below each other."""
+    width = max(map(len, facts))
+    return [f"{name:<{width}}  {_cell({name: value}, name)}" for name, value in facts.items()]
 
 
 def plain(value: object) -> Any:

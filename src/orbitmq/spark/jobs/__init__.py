@@ -1,6 +1,6 @@
 """Jobs over topics and archives: what ``orbitmq spark`` does, as functions for notebooks and pipelines.
 
-Nothing is imported before it is asked for.
+Each job is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running a Spark action with its progress told and its errors as one line."""
+"""Runs a Spark action: shows its progress, and makes its errors one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.runtime.side_by_side import watched
 from orbitmq.spark.jobs.failures import explained
-from orbitmq.spark.jobs.report import TELL_EVERY_S, Tell
+from orbitmq.spark.jobs.report import TELL_EVERY_S, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def act(spark: SparkSession, what: str, work: Callable[[], T], tell: Tell) -> T:
-    """What ``work`` returns; meanwhile ``tell`` hears every two seconds how many tasks are done.
+def act(spark: SparkSession, what: str, work: Callable[[], T], progress: Progress) -> T:
+    """The result of ``work``; meanwhile ``progress`` gets a line every two seconds with the number of tasks
+    done.
 
     Raises:
         JobError: Spark failed.
@@ -28,7 +29,7 @@ def act(spark: SparkSession, what: str, work: Callable[[], T], tell: Tell) -> T:
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
         total = sum(stage.numTasks for stage in stages if stage is not None)
         if total:
-            tell(f"{what}: {done} of {total} tasks")
+            progress(f"{what}: {done} of {total} tasks")
 
     with explained():
         return watched(work, look, TELL_EVERY_S)

@@ -24,17 +24,17 @@ T = TypeVar("T")
 # Key of the footer's entry that says what the file holds.
 FOOTER = b"orbitmq"
 FOOTER_VERSION = 1
-# Columns that every file has: what places a message, and what its name is made of.
+# Columns that every file has: the queue and the offset of each message, and the fields of the file's name.
 PLACE_COLUMNS = (names.TOPIC, BROKER, names.QUEUE_ID, names.QUEUE_OFFSET, names.STORE_TIMESTAMP)
-# Columns with few values; of the others a dictionary costs more than it saves.
+# Columns with few values, which get a dictionary; for the others it costs more than it saves.
 DICTIONARIES = (names.TOPIC, BROKER, names.TAGS, f"{names.PROPERTIES}.key_value.key")
-# What is in memory of a file that is being written, and once more while it is encoded.
+# Bytes of a file in memory while it is written; while it is encoded there is a second copy.
 ROW_GROUP_BYTES = 16 << 20
 UNFINISHED = f"{OWN_FOLDER}/unfinished"
 
 
 class WrittenFile(NamedTuple):
-    """A file that is there, as a worker tells it to the driver; times in milliseconds since 1970."""
+    """A finished file, as a worker reports it to the driver; times in milliseconds since 1970."""
 
     path: str
     rows: int
@@ -59,13 +59,13 @@ class _Open:
 class ArchiveWriter:
     """Writes record batches into an archive: a new file for each queue, day and gap.
 
-    A file gets its name when it is complete. Equal rows give a file of equal name, so an attempt that is
-    repeated replaces what the one before it wrote.
+    A file gets its name when it is complete. The same rows give the same name, so an attempt that is repeated
+    replaces the files of the attempt before.
 
     Args:
         folder: the archive.
-        owner: names the job, whose left-overs are removed when it begins anew.
-        codec: of the columns, as Parquet calls it.
+        owner: the name of the job; unfinished files of an earlier run of it are removed.
+        codec: the compression of the columns, by Parquet's name.
     """
 
     def __init__(self, folder: Folder, owner: str, codec: str = "zstd") -> None:
@@ -78,7 +78,7 @@ class ArchiveWriter:
         self._next: tuple[Any, ...] = ()
 
     def write(self, batch: pa.RecordBatch) -> Iterator[WrittenFile]:
-        """Take the next rows, in the order of their queues; gives the files that are complete by that.
+        """Take the next rows, in the order of their queues; yields the files that are complete now.
 
         Raises:
             JobError: the folder cannot be written to.
@@ -162,7 +162,7 @@ class ArchiveWriter:
         self._waiting, self._waiting_bytes = [], 0
 
     def _written(self, work: Callable[[], T]) -> T:
-        """A full disk is told with the folder's name, as all that can go wrong there."""
+        """Errors of writing, such as a full disk, name the folder."""
         return self._folder.attempt("written to", work)
 
 
@@ -182,7 +182,7 @@ def file_borders(batch: pa.RecordBatch, days: pa.Array) -> list[int]:
 
 
 def _file_of(piece: pa.RecordBatch, day: str) -> ArchiveFile:
-    """What a file of these rows alone would be."""
+    """The file that these rows alone would make."""
 
     def value(name: str, row: int = 0) -> Any:
         return piece.column(name)[row].as_py()
@@ -221,7 +221,7 @@ def check_footer(folder: Folder, file: ArchiveFile) -> int:
 
 
 def merge(folder: Folder, parts: Sequence[ArchiveFile], owner: str, codec: str = "zstd") -> WrittenFile:
-    """Write one file of several that follow each other; these are not removed.
+    """Merge files that follow each other into one; the old files stay.
 
     Raises:
         JobError: one of them is damaged, or the folder cannot be written to.

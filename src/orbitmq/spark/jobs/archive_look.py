@@ -1,4 +1,4 @@
-"""What an archive and its topics have when a run begins, as far as brokers answer."""
+"""The state of an archive and its topics when a run begins, from the brokers that answer."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.jobs.archive_names import resume_at
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.options import read_options
-from orbitmq.spark.read.positions import Positions, Told
+from orbitmq.spark.read.positions import Positions, KnownOffsets
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.archiving import ArchiveJob
 
 
 class LeftOut(NamedTuple):
-    """A broker or a topic whose queues a run does without, and why."""
+    """A broker or a topic whose queues a run leaves out, and the reason."""
 
     name: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Where a run begins and ends.
+class ArchiveState:
+    """The begin and the end of a run.
 
     Attributes:
-        archived: where the archive of each queue goes on, by the names of its files.
-        ends: where queues end now; those of brokers that do not answer are not among them.
-        begins: where the run begins in these queues.
-        left_out: whose queues are not among them.
-        not_shown: brokers of which the archive has messages, and that the name servers do not show (any more)
-            for these topics. They may be silent or retired, which nobody can tell.
+        archived: the offset behind the last archived message of each queue, by the names of files.
+        ends: the present ends of queues whose brokers answer.
+        begins: the offsets at which the run begins in these queues.
+        left_out: the brokers and topics whose queues are not among ``ends``.
+        not_shown: brokers that have messages in the archive and are not in the routes of these topics any
+            more: they are either away or retired.
     """
 
     archived: Mapping[MessageQueue, int]
@@ -46,7 +46,7 @@ class Look:
 
     @property
     def rows(self) -> int:
-        """How many messages wait to be archived."""
+        """The number of messages to archive."""
         return sum(end - self.begins[queue] for queue, end in self.ends.items())
 
     @property
@@ -56,25 +56,25 @@ class Look:
 
     @property
     def resume(self) -> Offsets | None:
-        """Where a run goes on that knows nothing but the names of the files; ``None``: there are none."""
+        """The begin of a run without a checkpoint, by the names of files; ``None``: there are no files."""
         return Offsets({**self.begins, **self.archived}) if self.archived else None
 
     @property
     def remarks(self) -> list[str]:
-        """A line for each thing that the run does without."""
+        """A line for each broker and topic that is left out."""
         left = [f"{name} is left to the next run: {why}" for name, why in self.left_out]
         shown = [f"{name} is in the archive, but the name servers do not show it" for name in self.not_shown]
         return left + shown
 
 
-def look(job: ArchiveJob, *, patient: bool = True) -> Look:
+def look(job: ArchiveJob, *, patient: bool = True) -> ArchiveState:
     """Ask the brokers; needs no Spark.
 
     Args:
         patient: wait for each broker (``offsetTimeout``, 60 s), not only until one answers.
 
     Raises:
-        TopicNotFoundError: the archive has nothing of a topic, and nobody knows it.
+        TopicNotFoundError: no name server knows a topic, and the archive has no messages of it.
         UnreachableError: no broker answers.
     """
     positions = Positions(read_options(job.read_options()))
@@ -97,14 +97,14 @@ def look(job: ArchiveJob, *, patient: bool = True) -> Look:
         and queue.broker_name not in silent
         and (queue.topic, queue.broker_name) not in shown
     }
-    return Look(archived, ends, begins, left_out, sorted(not_shown))
+    return ArchiveState(archived, ends, begins, left_out, sorted(not_shown))
 
 
 def check_topics(job: ArchiveJob) -> None:
-    """Whether a run can begin, as soon as one broker answers. Errors as with :func:`look`."""
+    """Check that a run can begin, as soon as one broker answers. Errors as with :func:`look`."""
     told = Positions(read_options(job.read_options())).where_in_time(max_offset, every_broker=False)
     if told.missing:
-        # Only then: to list an archive in an object store takes a while.
+        # The archive is listed only then, as that takes a while in an object store.
         _check_missing(told, _archived(job))
 
 
@@ -113,7 +113,7 @@ def _archived(job: ArchiveJob) -> dict[MessageQueue, int]:
     return {queue: at for queue, at in found.items() if queue.topic in job.topics}
 
 
-def _check_missing(told: Told, archived: Mapping[MessageQueue, int]) -> None:
+def _check_missing(told: KnownOffsets, archived: Mapping[MessageQueue, int]) -> None:
     for topic, error in told.missing.items():
         if not any(queue.topic == topic for queue in archived):
-            raise error  # nobody has ever seen it: the name may be wrong
+            raise error  # the topic was never there: the name may be wrong

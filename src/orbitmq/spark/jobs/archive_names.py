@@ -1,8 +1,8 @@
-"""How an archive is laid out, and what the names of its files prove. Does no I/O.
+"""The layout of an archive, and finding gaps and doubles by the names of its files. Does no I/O.
 
 A file is ``topic=<topic>/date=<day>/<broker>-<queue>-<first>-<last>.parquet`` and holds each message of one
-queue from offset ``first`` to ``last``, both included, all stored on that day (UTC). So the names alone tell
-what is there: whether anything is missing between two files, and whether anything is there twice.
+queue from offset ``first`` to ``last``, both included, all stored on that day (UTC). So the names alone show
+whether messages are missing between two files, and whether some are there twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from orbitmq.message.model import MessageQueue
 
 SUFFIX = ".parquet"
-# What an archive keeps for itself; Spark and pyarrow pass over folders that begin with an underscore.
+# The archive's own folder; Spark and pyarrow ignore folders that begin with an underscore.
 OWN_FOLDER = "_orbitmq"
 _PATH = re.compile(
     r"topic=(?P<topic>[^/]+)/date=(?P<date>[^/]+)/"
@@ -45,7 +45,7 @@ class ArchiveFile(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where the file is, from the archive's folder on."""
+        """The path of the file, relative to the archive's folder."""
         name = f"{quote(self.broker, safe='')}-{self.queue_id}-{self.first}-{self.last}{SUFFIX}"
         return f"topic={quote(self.topic, safe='')}/date={self.date}/{name}"
 
@@ -67,11 +67,11 @@ def parse_path(path: str) -> ArchiveFile | None:
 
 @dataclass(slots=True)
 class QueueContent:
-    """What an archive has of one queue.
+    """The content of an archive for one queue.
 
     Attributes:
         first, last: its first and last offset, both included.
-        rows: different messages.
+        rows: the number of different messages.
         gaps: offsets that no file has, as first and last.
         doubled: files that hold offsets which another file holds too.
     """
@@ -91,11 +91,11 @@ class QueueContent:
 
     @property
     def complete(self) -> bool:
-        """Each message from the first to the last is there once."""
+        """Whether each message from the first to the last is there once."""
         return not self.gaps and not self.doubled
 
     def to_json(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """The form of ``--json``."""
         return {
             "topic": self.queue.topic,
             "broker": self.queue.broker_name,
@@ -110,7 +110,7 @@ class QueueContent:
 
 
 def contents(files: Iterable[ArchiveFile]) -> list[QueueContent]:
-    """What the names prove, for each queue, in order."""
+    """The content of each queue by the names of files, in order."""
     return [_content(queue, owned) for queue, owned in sorted(by_queue(files).items())]
 
 
@@ -136,7 +136,7 @@ def _content(queue: MessageQueue, files: Sequence[ArchiveFile]) -> QueueContent:
 
 
 def redundant(files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
-    """Files whose offsets are all in one other file: what a merge, or an attempt before, has left."""
+    """Files whose offsets are all in one other file, left over from a merge or an earlier attempt."""
     found: list[ArchiveFile] = []
     for owned in by_queue(files).values():
         last = -1
@@ -148,13 +148,13 @@ def redundant(files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
 
 
 def resume_at(files: Iterable[ArchiveFile]) -> dict[MessageQueue, int]:
-    """Where the archive of each queue goes on, by names alone."""
+    """The offset behind the last archived message of each queue, by names alone."""
     return {content.queue: content.last + 1 for content in contents(files)}
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files that follow each other and become one."""
+    """Files that follow each other and are merged into one."""
 
     parts: tuple[ArchiveFile, ...]
 
@@ -167,7 +167,7 @@ def plan_merges(sizes: Mapping[ArchiveFile, int], target_bytes: int) -> list[Mer
     """Which files to merge so that they come near ``target_bytes``; only those of one queue and day.
 
     Args:
-        sizes: bytes of each file. Redundant files are passed over.
+        sizes: bytes of each file. Redundant files are skipped.
     """
     gone = set(redundant(sizes))
     merges: list[Merge] = []

@@ -1,7 +1,7 @@
 """The format ``rocketmq_archive``: a stream whose tasks write Parquet files and whose rows name these files.
 
-What a batch reads is fixed in Spark's offset log before it is read, and a file is named after what it holds:
-so each message is in one file, whenever and by whatever a batch is ended or repeated.
+The offsets of a batch are fixed in Spark's offset log before it is read, and the name of a file is made of
+the offsets in it: so each message is in one file, however often a batch is interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SCHEMA = "path string, rows bigint, size_bytes bigint, first_store_ms bigint, l
 _ARROW = pa.schema(
     [("path", pa.string()), *((name, pa.int64()) for name in WrittenFile._fields if name != "path")]
 )
-# Options of this format beside those of rocketmq, which Spark hands over in lower case.
+# Options of this format beside those of rocketmq, in lower case as Spark gives them.
 FOLDER, OWNER, CODEC = "archivefolder", "archiveowner", "archivecodec"
-# Where a run begins without a checkpoint, and where it ends, as offsets: the job has asked the brokers.
+# The begin of a run without a checkpoint, and its end, as offsets that the job got from the brokers.
 BEGINS, ENDS = "archivebegins", "archiveends"
 
 
 def archive_schema(options: ReadOptions) -> StructType:
-    """The columns of the files: those asked for, and those that place a message."""
+    """The columns of the files: the wanted ones, and those with the queue and the offset."""
     asked = message_schema(options.columns, properties=options.properties).fieldNames()
     wanted = [*PLACE_COLUMNS, *(name for name in asked if name not in PLACE_COLUMNS)]
     return message_schema(wanted, properties=options.properties)
@@ -75,12 +75,12 @@ def _stream_reader() -> Any:
 
 
 class ArchiveReader(_stream_reader()):  # type: ignore[misc]
-    """Reads topics as the format ``rocketmq`` does, and writes what it reads."""
+    """Reads topics like the format ``rocketmq``, and writes the messages to files."""
 
     def __init__(self, options: ReadOptions, own: Mapping[str, str]) -> None:
         super().__init__(options, archive_schema(options))
         self._own_options = dict(own)
-        # The new messages would take the names of files that hold the old ones.
+        # Files with new messages would get the names of files with old ones.
         self._stream.refuse_lost_ends("an archive holds each offset once: archive to another folder")
         if ENDS in own:
             self._stream.end_at(Offsets.from_json(json.loads(own[ENDS])))
@@ -90,12 +90,12 @@ class ArchiveReader(_stream_reader()):  # type: ignore[misc]
         begins = self._own_options.get(BEGINS)
         if begins is None:
             return super().initialOffset()  # type: ignore[no-any-return]
-        # Also of brokers that are not there now: their queues go on at their place when they come.
+        # Also queues of brokers that are away now: they go on at their offsets when the brokers come back.
         return Offsets.from_json(json.loads(begins)).as_first().to_json()
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:
-        """Nothing: the job has said where the run ends, also to versions of Spark that do not call this."""
+        """Do nothing: the job fixes the end of the run, as some versions of Spark do not call this."""
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

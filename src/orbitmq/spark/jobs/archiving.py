@@ -11,7 +11,7 @@ from orbitmq.errors import TopicNotFoundError
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.errors import JobError, UnreachableError
 from orbitmq.spark.jobs.archive_files import UNFINISHED, WrittenFile, check_footer
-from orbitmq.spark.jobs.archive_look import Look, check_topics, look
+from orbitmq.spark.jobs.archive_look import ArchiveState, check_topics, look
 from orbitmq.spark.jobs.archive_names import (
     OWN_FOLDER,
     ArchiveFile,
@@ -23,11 +23,11 @@ from orbitmq.spark.jobs.archive_names import (
 from orbitmq.spark.jobs.archive_source import BEGINS, ENDS, FORMAT, ArchiveSource
 from orbitmq.spark.jobs.failures import explained, reason
 from orbitmq.spark.jobs.folder import Folder
-from orbitmq.spark.jobs.report import Report, Tell, Teller, duration_text, silent, size_text
+from orbitmq.spark.jobs.report import Progress, Report, Teller, duration_text, silent, size_text
 from orbitmq.spark.jobs.tables import Table, claim, open_table
 from orbitmq.spark.options import read_options
 from orbitmq.spark.read.positions import Positions
-from orbitmq.wording import counted
+from orbitmq.wording import Remark, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 WAIT_SECONDS = 60.0
-# Options that say where an archive begins; it begins with the first messages.
+# Options for the begin of an archive; without them it begins at the first messages.
 _STARTS = frozenset({"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"})
 
 
 @dataclass(frozen=True)
 class ArchiveJob:
-    """What to archive and how.
+    """The options of the job ``archive``.
 
     Attributes:
-        topics: names.
+        topics: names of the topics.
         to: the archive's folder, a path or a URI.
         table_format: ``parquet``, ``delta`` or ``iceberg``.
         table: name of the Iceberg table, as ``catalog.namespace.table``.
-        columns: of the files; none: all of the format ``rocketmq`` and the properties.
+        columns: the columns to keep; empty: all of the format ``rocketmq``, and the properties.
         properties: ``map``, ``raw`` or ``none``.
-        codec: of the Parquet columns.
-        trigger: of a continuous archive, as Spark writes it.
+        codec: the compression of the Parquet columns.
+        trigger: the time between two writes of a continuous archive, in Spark's form.
         skip_lost: go on when messages are gone before they were archived.
-        checkpoint: the folder in which Spark keeps how far it is; empty: in the archive. An archive in an
-            object store needs one elsewhere when this Spark has no file system for that store.
+        checkpoint: the folder for Spark's progress; empty: a folder in the archive. An archive in an object
+            store needs another one when this Spark has no file system for that store.
         options: further options of the format ``rocketmq``.
     """
 
@@ -73,7 +73,7 @@ class ArchiveJob:
 
     @property
     def owner(self) -> str:
-        """The name of what this job keeps in the archive: another set of topics is another job."""
+        """The name of the job in the archive's own folder; another set of topics is another job."""
         digest = hashlib.blake2b(",".join(sorted(self.topics)).encode(), digest_size=6)
         return f"archive-{digest.hexdigest()}"
 
@@ -101,7 +101,7 @@ class ArchiveJob:
 
 
 def plan(job: ArchiveJob) -> Report:
-    """What :func:`archive` would do."""
+    """The report of a dry run of :func:`archive`."""
     report = Report("archive", headings=("topic", "broker", "queue", "from", "to", "messages"))
     found = look(job)
     for queue, end in sorted(found.ends.items()):
@@ -109,20 +109,20 @@ def plan(job: ArchiveJob) -> Report:
         report.rows.append((queue.topic, queue.broker_name, queue.queue_id, begin, end, end - begin))
     report.facts = {"messages": found.rows, "archive": job.to}
     report.summary = f"{counted(found.rows, 'message')} would be archived in {job.to}; nothing was written"
-    _tell_left_out(report, found)
+    _note_left_out(report, found)
     return report
 
 
-def _tell_left_out(report: Report, found: Look) -> None:
-    """What a run until now did without: not all that was there is in the archive then."""
-    report.good = not found.left_out
+def _note_left_out(report: Report, found: ArchiveState) -> None:
+    """Note the brokers and topics that the run left out: the archive lacks what they have."""
+    report.ok = not found.left_out
     report.facts["left_out"] = [one._asdict() for one in found.left_out]
     report.facts["not_shown"] = list(found.not_shown)
     report.summary = "; ".join([report.summary, *found.remarks])
 
 
 def check(job: ArchiveJob) -> None:
-    """Tell what is wrong with a job before Spark is started for it.
+    """Refuse a job that cannot run, before Spark is started for it.
 
     Raises:
         JobError: the folder cannot be written to, or is of another format, or a package is missing.
@@ -141,16 +141,16 @@ def archive(
     job: ArchiveJob,
     *,
     continuous: bool = False,
-    tell: Tell = silent,
+    progress: Progress = silent,
     archived: Callable[[int], None] = lambda messages: None,
 ) -> Report:
     """Archive what is there, or go on until interrupted.
 
-    Who runs it in a program ends it by stopping its query, which is among ``spark.streams.active``.
+    A program ends it by stopping its query, which is among ``spark.streams.active``.
 
-    A job that was killed goes on where it was. Nothing is written twice and nothing is left out, by whatever
-    it was ended. The queues of brokers that do not answer are left to the next run, or come later in this
-    one when it is continuous; a run that ends says so, and is not good.
+    A job that was killed goes on where it was: no message is written twice, and none is left out. Queues of
+    brokers that do not answer are archived by the next run, or later by this one when it is continuous; the
+    report names them, and is not ``ok``.
 
     Args:
         archived: called after each batch with the number of messages that this run has archived.
@@ -165,10 +165,10 @@ def archive(
     claim(folder, job.table_format)
     folder.remove_tree(f"{UNFINISHED}/{job.owner}")
     for remark in found.remarks:
-        tell(remark)
-    teller = Teller(tell, "messages", 0 if continuous else found.rows)
+        progress(Remark(remark))
+    teller = Teller(progress, "messages", 0 if continuous else found.rows)
     run = _Run(job, folder, table, found, teller, archived)
-    waits = _Waits(Positions(read_options(job.read_options())), tell)
+    waits = _Waits(Positions(read_options(job.read_options())), progress)
     with explained():
         spark.dataSource.register(ArchiveSource)
         query = run.start(spark, continuous=continuous)
@@ -183,25 +183,25 @@ def archive(
             raise JobError(reason(str(error))) from error
     report = run.report()
     if not continuous:
-        _tell_left_out(report, found)
+        _note_left_out(report, found)
     return report
 
 
 class _Waits:
-    """Tells once a minute who does not answer while nothing is archived.
+    """Says once a minute which brokers do not answer, while nothing is archived.
 
-    A batch that is planned waits for a broker that fell silent, and says so where no user looks.
+    Spark plans a batch only when they answer, and says so in its own log alone.
     """
 
-    def __init__(self, positions: Positions, tell: Tell) -> None:
+    def __init__(self, positions: Positions, progress: Progress) -> None:
         self._positions = positions
-        self._tell = tell
+        self._progress = progress
         self._clock = this_worker().clock
         self._seen = 0
         self._since = self._clock.monotonic()
 
     def look(self, messages: int) -> None:
-        """Tell, if it is time to.
+        """Say what the run waits for, when nothing was archived for a minute.
 
         Args:
             messages: how many are archived.
@@ -213,10 +213,10 @@ class _Waits:
             try:
                 told = self._positions.latest_where_possible()
             except (UnreachableError, TopicNotFoundError) as error:
-                self._tell(f"waits: {error}")
+                self._progress(Remark(f"waiting: {error}"))
             else:
                 for why in (*told.silent.values(), *told.missing.values()):
-                    self._tell(f"waits: {why}")
+                    self._progress(Remark(f"waiting: {why}"))
             self._since = self._clock.monotonic()
 
 
@@ -228,7 +228,7 @@ class _Run:
         job: ArchiveJob,
         folder: Folder,
         table: Table,
-        found: Look,
+        found: ArchiveState,
         teller: Teller,
         archived: Callable[[int], None],
     ) -> None:
@@ -266,7 +266,7 @@ class _Run:
         return query
 
     def _resume(self) -> dict[str, str]:
-        """Go on behind what other runs have archived, told by the names of their files."""
+        """Go on behind the messages that other runs have archived, by the names of their files."""
         archived = self._folder.archive_files()
         for content in contents(archived):
             if content.queue.topic in self._job.topics and content.gaps:
@@ -283,7 +283,7 @@ class _Run:
         """The ``foreachBatch`` function: by collecting, Spark runs the tasks that write the files."""
         files = [WrittenFile(*row) for row in batch.collect()]
         if not self._batches:
-            # Only the first batch of a run can be one that was begun before, with another outcome.
+            # Only the first batch of a run can be the repetition of one that was interrupted.
             self._remove_redundant(files)
         self._table.commit(self._query_id, number, files)
         self._batches += 1
@@ -299,7 +299,7 @@ class _Run:
 
     @property
     def messages(self) -> int:
-        """How many are archived so far."""
+        """The number of messages archived so far."""
         return self._teller.done
 
     def report(self) -> Report:
@@ -328,11 +328,11 @@ class _Run:
         return report
 
 
-def verify(to: str, topics: Sequence[str] = (), *, footers: bool = False, tell: Tell = silent) -> Report:
+def verify(to: str, topics: Sequence[str] = (), *, footers: bool = False, progress: Progress = silent) -> Report:
     """Whether an archive is complete, by the names of its files alone; needs neither Spark nor a broker.
 
     Args:
-        topics: only these.
+        topics: the topics to check; empty: all.
         footers: open each file too and compare its footer with its name.
 
     Raises:
@@ -344,7 +344,7 @@ def verify(to: str, topics: Sequence[str] = (), *, footers: bool = False, tell: 
     if missing or not files:
         raise JobError(f"{to} holds no archive{f' of topic {missing[0]}' if missing else ''}")
     if footers:
-        teller = Teller(tell, "files", len(files))
+        teller = Teller(progress, "files", len(files))
         for file in files:
             check_footer(folder, file)
             teller.add(1)
@@ -355,7 +355,7 @@ def _verified(to: str, found: Sequence[QueueContent], files: Mapping[ArchiveFile
     report = Report(
         "archive verify",
         headings=("topic", "broker", "queue", "first", "last", "messages", "files", "missing", "doubled"),
-        good=all(content.complete for content in found),
+        ok=all(content.complete for content in found),
     )
     for one in found:
         queue = one.queue
@@ -373,7 +373,7 @@ def _verified(to: str, found: Sequence[QueueContent], files: Mapping[ArchiveFile
         "doubled_files": doubled,
         "queues": [one.to_json() for one in found],
     }
-    if report.good:
+    if report.ok:
         report.summary = f"{to} is complete: {counted(rows, 'message')} in {counted(len(files), 'file')}"
         return report
     gap = next(((one, one.gaps[0]) for one in found if one.gaps), None)

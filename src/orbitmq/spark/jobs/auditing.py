@@ -1,4 +1,4 @@
-"""The job ``audit``: what was sent, stored, consumed and archived, compared message by message."""
+"""The job ``audit``: compares sent, stored, consumed and archived messages one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, topic_frame
-from orbitmq.spark.jobs.report import Report, Tell, silent
+from orbitmq.spark.jobs.report import Progress, Report, silent
 from orbitmq.spark.jobs.topics import check_read
 from orbitmq.spark.option_values import addresses
 from orbitmq.wording import counted
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Sides of an audit in the order in which a message passes them.
 SENT, STORED, CONSUMED, ARCHIVED = "sent", "stored", "consumed", "archived"
-# How the column with the unique key of a ledger may be called.
+# Possible names of the column with unique keys in a file.
 ID_COLUMNS = ("message_id", "msg_id", "msgid", "messageid", "unique_key", "uniq_key", "id")
 EXAMPLES = 3
 REQUEST_TIMEOUT_MS = 10_000
@@ -34,17 +34,17 @@ REQUEST_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True)
 class AuditJob:
-    """What to compare.
+    """The options of the job ``audit``.
 
     Attributes:
-        topic: whose messages.
-        sent: a file or folder of what the senders know (Parquet, CSV with a head, JSON lines, or plain text
-            with an id in each line) with the unique keys in one of :data:`ID_COLUMNS`.
-        consumed: such a file of what consumers have done.
-        group: a consumer group; what lies before its offsets counts as consumed.
+        topic: the topic whose messages are compared.
+        sent: a file or folder of the senders (Parquet, CSV with a header line, JSON lines, or plain text with
+            an id in each line) with the unique keys in one of :data:`ID_COLUMNS`.
+        consumed: such a file or folder of the consumers.
+        group: a consumer group; messages before its offsets count as consumed.
         archive: the folder of an archive.
-        stored: whether to read the topic at all; an archive may be all that is left.
-        span: of storing.
+        stored: whether to read the topic; its messages may exist in the archive only.
+        span: the time in which the messages were stored.
     """
 
     topic: str
@@ -59,10 +59,10 @@ class AuditJob:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What an audit found of one side.
+    """The counts of one side of an audit.
 
     Attributes:
-        rows, ids: messages, and different unique keys.
+        rows, ids: the number of messages, and of different unique keys.
         lost: keys that the reference has and this side has not.
         doubled: keys that are there more than once.
         unknown: keys that the reference does not have.
@@ -77,21 +77,21 @@ class Side:
 
 
 def reference(sides: Sequence[str]) -> str:
-    """The side that the others are compared with: the earliest on a message's way."""
+    """The side that the others are compared with: the first one that a message passes."""
     return next(side for side in (SENT, STORED, ARCHIVED, CONSUMED) if side in sides)
 
 
 def may_wait(side: str, job_group: str | None) -> bool:
-    """Whether what a side lacks may only not have come yet: a group that goes on consuming."""
+    """Whether the missing messages of a side may still come: those of a group that goes on consuming."""
     return side == CONSUMED and job_group is not None
 
 
 def verdict(sides: Sequence[Side], gaps: int, *, waits: str | None) -> tuple[bool, str]:
-    """Whether all is there once, and the line that says so. Pure.
+    """The verdict: whether each message is there once, and a line of text. Pure.
 
     Args:
         gaps: offsets that are missing between two stored messages.
-        waits: the side whose lost messages only wait.
+        waits: the side whose missing messages may still come.
     """
     faults = []
     waiting = 0
@@ -112,7 +112,7 @@ def verdict(sides: Sequence[Side], gaps: int, *, waits: str | None) -> tuple[boo
 
 
 def check(job: AuditJob) -> None:
-    """Tell what is wrong with a job before Spark is started for it.
+    """Refuse a job that cannot run, before Spark is started for it.
 
     Raises:
         JobError: a file is not there, the name is no topic's, or there is nothing to compare.
@@ -157,7 +157,7 @@ def frames(spark: SparkSession, job: AuditJob) -> dict[str, DataFrame]:
 
 
 def ledger(spark: SparkSession, place: str) -> DataFrame:
-    """The unique keys of a file or folder that somebody kept.
+    """The unique keys of a file or folder of the user's.
 
     Raises:
         JobError: it is not there, cannot be read or has no column with unique keys.
@@ -215,7 +215,7 @@ def compare(sides: Mapping[str, DataFrame]) -> DataFrame:
     return together.groupBy("id").agg(*(sf.sum(side).alias(side) for side in sides))
 
 
-def audit(spark: SparkSession, job: AuditJob, *, tell: Tell = silent) -> Report:
+def audit(spark: SparkSession, job: AuditJob, *, progress: Progress = silent) -> Report:
     """Compare the sides by unique key: lost, doubled and unknown messages, and offsets that are missing.
 
     Raises:
@@ -230,30 +230,30 @@ def audit(spark: SparkSession, job: AuditJob, *, tell: Tell = silent) -> Report:
             count = sf.col(side)
             sums += [sf.sum(count), sf.count_if(count > 0)]
             sums += [sf.count_if(fault) for fault in _faults(side, first).values()]
-        (row,) = act(spark, "comparing", lambda: compared.agg(*sums).collect(), tell)
+        (row,) = act(spark, "comparing", lambda: compared.agg(*sums).collect(), progress)
     found = [Side(side, *(int(v or 0) for v in row[5 * n : 5 * n + 5])) for n, side in enumerate(sides)]
-    gaps = _gaps(spark, job, tell) if job.stored else {}
+    gaps = _gaps(spark, job, progress) if job.stored else {}
     good, line = verdict(
         found,
         sum(gaps.values()),
         waits=CONSUMED if may_wait(CONSUMED, job.group) and not job.consumed else None,
     )
-    report = Report("audit", good=good, headings=("side", "messages", "keys", "lost", "doubled", "unknown"))
+    report = Report("audit", ok=good, headings=("side", "messages", "keys", "lost", "doubled", "unknown"))
     report.rows = [(s.name, s.rows, s.ids, s.lost, s.doubled, s.unknown) for s in found]
     report.facts = {
         "topic": job.topic,
         "reference": first,
         "gaps": {str(queue): missing for queue, missing in gaps.items()},
-        "examples": {} if good else _examples(spark, compared, found, first, tell),
+        "examples": {} if good else _examples(spark, compared, found, first, progress),
     }
     report.summary = f"{job.topic}: {line} ({counted(found[0].ids, 'key')} {first})"
     return report
 
 
 def _faults(side: str, first: str) -> dict[str, Column]:
-    """What may be wrong with a key at a side, by the names of :class:`Side`."""
+    """The faults that a key may have at a side, by the names of :class:`Side`."""
     count, known = sf.col(side), sf.col(first)
-    # What was sent twice may be stored twice.
+    # A message that was sent twice may be stored twice.
     allowed = sf.lit(1) if side == first else sf.greatest(sf.lit(1), known)
     return {
         "lost": (known > 0) & (count == 0),
@@ -262,7 +262,7 @@ def _faults(side: str, first: str) -> dict[str, Column]:
     }
 
 
-def _gaps(spark: SparkSession, job: AuditJob, tell: Tell) -> dict[MessageQueue, int]:
+def _gaps(spark: SparkSession, job: AuditJob, progress: Progress) -> dict[MessageQueue, int]:
     """How many offsets are missing in each queue between its first and its last message."""
     grouped = (
         _stored(spark, job)
@@ -274,19 +274,19 @@ def _gaps(spark: SparkSession, job: AuditJob, tell: Tell) -> dict[MessageQueue, 
         )
         .where("n > 0")
     )
-    rows = act(spark, "offsets", grouped.collect, tell)
+    rows = act(spark, "offsets", grouped.collect, progress)
     return {MessageQueue(job.topic, broker, queue): missing for broker, queue, missing in rows}
 
 
 def _examples(
-    spark: SparkSession, compared: DataFrame, found: Sequence[Side], first: str, tell: Tell
+    spark: SparkSession, compared: DataFrame, found: Sequence[Side], first: str, progress: Progress
 ) -> dict[str, list[str]]:
-    """Some keys of each fault, to look for with ``orbitmq message find``."""
+    """Some keys with each fault, to look for with ``orbitmq message find``."""
     examples: dict[str, list[str]] = {}
     for side in found:
         for fault, condition in _faults(side.name, first).items():
             if getattr(side, fault):
                 chosen = compared.where(condition).select("id").limit(EXAMPLES)
-                rows = act(spark, "examples", chosen.collect, tell)
+                rows = act(spark, "examples", chosen.collect, progress)
                 examples[f"{fault} ({side.name})"] = [row["id"] for row in rows]
     return examples

@@ -1,4 +1,4 @@
-"""The job ``compact``: many small files of an archive become few. Needs no Spark."""
+"""The job ``compact``: merges the small files of an archive. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.archive_files import UNFINISHED, check_footer, merge
 from orbitmq.spark.jobs.archive_names import contents, plan_merges, redundant
 from orbitmq.spark.jobs.folder import Folder
-from orbitmq.spark.jobs.report import Report, Tell, Teller, duration_text, silent, size_text
+from orbitmq.spark.jobs.report import Progress, Report, Teller, duration_text, silent, size_text
 from orbitmq.spark.jobs.tables import FORMATS, claimed
 from orbitmq.wording import counted
 
@@ -22,12 +22,12 @@ def compact(
     *,
     target_bytes: int = TARGET_BYTES,
     dry_run: bool = False,
-    tell: Tell = silent,
+    progress: Progress = silent,
 ) -> Report:
     """Merge files of one queue and day that follow each other until they come near ``target_bytes``.
 
-    A merged file is complete before the ones in it are removed. When that is interrupted, the next run
-    removes what is left; :func:`~orbitmq.spark.jobs.archiving.verify` calls it doubled until then.
+    A merged file is complete before the small ones are removed. When that is interrupted, the next run
+    removes the others; until then :func:`~orbitmq.spark.jobs.archiving.verify` reports doubled messages.
 
     Raises:
         JobError: there is no archive, a file is damaged, or the folder cannot be written to.
@@ -44,13 +44,13 @@ def compact(
     parts = [part for one in merges for part in one.parts]
     report = Report("compact", headings=("topic", "files before", "files after"))
     made = 0
-    teller = Teller(tell, "files", len(parts))
+    teller = Teller(progress, "files", len(parts))
     if not dry_run:
         folder.prepare()
         folder.remove_tree(f"{UNFINISHED}/{OWNER}")
         keepers = {file for file in files if file not in set(left_over)}
         for file in left_over:
-            # The file that has these messages too must be readable before this one goes.
+            # The other file with these messages must be readable before this one is removed.
             for keeper in keepers:
                 if keeper.queue == file.queue and keeper.first <= file.first and file.last <= keeper.last:
                     check_footer(folder, keeper)

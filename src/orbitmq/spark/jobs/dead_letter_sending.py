@@ -1,7 +1,8 @@
-"""Sending dead letters again from Spark, for brokers that have no redrive of their own (Apache's).
+"""Sends dead letters again from Spark, for brokers without redrives (Apache's).
 
-What was sent is known from the topics, as with OrbitMQ's brokers: each message carries which dead letter it
-was. The mark names the broker too, since a message sent from outside may go to any.
+As with OrbitMQ's brokers, each message that is sent has a property that names its dead letter, so that a
+later run finds it in the topic. The property also has the broker's name, since Spark may send to another
+broker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import Span, topic_frame
 from orbitmq.spark.jobs.kept_properties import kept_properties
-from orbitmq.spark.jobs.report import Report, Tell
+from orbitmq.spark.jobs.report import Progress, Report
 from orbitmq.spark.jobs.throttle import throttled, written_slowly
 from orbitmq.spark.option_values import addresses
 from orbitmq.spark.options import AT_LEAST_ONCE
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from orbitmq.wire.bodies.redrive import RedriveRequest
 
 REQUEST_TIMEOUT_MS = 10_000
-# The clock of a broker may be behind that of another by so much.
+# Largest difference between the clocks of brokers that is allowed for.
 CLOCK_MARGIN_MS = 600_000
 
 
@@ -44,11 +45,11 @@ class _Counts:
 
 
 def send_again(
-    spark: SparkSession, letters: DataFrame, request: RedriveRequest, name_servers: str, tell: Tell
+    spark: SparkSession, letters: DataFrame, request: RedriveRequest, name_servers: str, progress: Progress
 ) -> Report:
-    """Send chosen dead letters again, each to its topic, except those that a run before has sent.
+    """Send the chosen dead letters again, each to its topic, except those that an earlier run has sent.
 
-    Two runs for one group at a time may send a message twice; one after the other do not.
+    Two runs for one group at the same time may send a message twice; two runs after each other do not.
 
     Args:
         letters: rows of :func:`~orbitmq.spark.jobs.dead_letter_tables.dead_letters`.
@@ -56,9 +57,9 @@ def send_again(
     with explained():
         target = sf.lit(request.to_topic) if request.to_topic else sf.col("origin_topic")
         letters = letters.withColumn("_target", target).withColumn("_mark", _mark(request.group))
-        topics = [row[0] for row in act(spark, "topics", letters.select("_target").distinct().collect, tell)]
+        topics = [row[0] for row in act(spark, "topics", letters.select("_target").distinct().collect, progress)]
         there = _existing(topics, name_servers)
-        counts = _counted(spark, letters, there, request, tell)
+        counts = _counted(spark, letters, there, request, progress)
         rest = letters.where(
             sf.col("_target").isin(there) & (sf.col("redrives") < sf.lit(request.max_redrives))
         )
@@ -72,7 +73,7 @@ def send_again(
         if request.limit is not None:
             rest = rest.limit(request.limit)
         done = (
-            _count(spark, rest, tell) if request.dry_run else _send(spark, rest, request, name_servers, tell)
+            _count(spark, rest, progress) if request.dry_run else _send(spark, rest, request, name_servers, progress)
         )
     report = Report("dlq redrive")
     report.facts = {
@@ -106,7 +107,7 @@ def _existing(topics: list[str | None], name_servers: str) -> list[str]:
 
 
 def _counted(
-    spark: SparkSession, letters: DataFrame, there: list[str], request: RedriveRequest, tell: Tell
+    spark: SparkSession, letters: DataFrame, there: list[str], request: RedriveRequest, progress: Progress
 ) -> _Counts:
     often = sf.col("redrives") >= sf.lit(request.max_redrives)
     missing = ~sf.coalesce(sf.col("_target").isin(there), sf.lit(False))
@@ -119,17 +120,17 @@ def _counted(
             sf.count_if(missing & ~often),
             sf.unix_millis(sf.min("dead_since")),
         ).collect,
-        tell,
+        progress,
     )
     return _Counts(row[0], row[1], row[2], row[3] or 0)
 
 
-def _count(spark: SparkSession, rest: DataFrame, tell: Tell) -> int:
-    return int(act(spark, "counting", rest.count, tell))
+def _count(spark: SparkSession, rest: DataFrame, progress: Progress) -> int:
+    return int(act(spark, "counting", rest.count, progress))
 
 
 def _send(
-    spark: SparkSession, rest: DataFrame, request: RedriveRequest, name_servers: str, tell: Tell
+    spark: SparkSession, rest: DataFrame, request: RedriveRequest, name_servers: str, progress: Progress
 ) -> int:
     marks: list[Any] = [
         sf.lit(property_names.DLQ_REDRIVES), (sf.col("redrives") + 1).cast("string"),
@@ -149,5 +150,5 @@ def _send(
         made = throttled(made, request.rate)
     with written_slowly(spark, request.rate, options):
         writer = made.write.format("rocketmq").options(**options).mode("append")
-        act(spark, "sending", writer.save, tell)
+        act(spark, "sending", writer.save, progress)
     return int(observed.get["rows"])

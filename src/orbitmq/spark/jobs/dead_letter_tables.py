@@ -1,4 +1,4 @@
-"""The job ``dlq``: dead letters as a table, chosen with SQL and sent again."""
+"""The jobs ``dlq`` and ``redrive``: dead letters as a table, chosen with SQL and sent again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, topic_frame, where, with_text
-from orbitmq.spark.jobs.report import TELL_EVERY_S, Report, Tell, silent
+from orbitmq.spark.jobs.report import TELL_EVERY_S, Progress, Report, silent
 from orbitmq.spark.jobs.topics import check_read
 from orbitmq.wire.bodies.redrive import RedriveRequest
 from orbitmq.wire.codes import ResponseCode
@@ -70,10 +70,10 @@ def dead_letters(
 
 
 def check(group: str, name_servers: str) -> None:
-    """Tell what is wrong with a group's dead letters before Spark is started for them.
+    """Refuse a group without dead letters, before Spark is started for them.
 
     Raises:
-        JobError: that is no group.
+        JobError: the name is not that of a group.
         TopicNotFoundError: the group has no dead letters.
         UnreachableError: no name server answers.
     """
@@ -94,14 +94,14 @@ def summarised(
     *,
     sql: str | None = None,
     most: int = 50,
-    tell: Tell = silent,
+    progress: Progress = silent,
 ) -> Report:
-    """How many dead letters there are by expressions, the most first, and since when.
+    """Count dead letters by expressions: the largest counts first, each with its first and last time.
 
     Args:
         frame: of :func:`dead_letters`.
         by: SQL expressions over its columns.
-        most: how many rows at most.
+        most: most rows.
     """
     with explained():
         chosen = where(frame, sql)
@@ -111,7 +111,7 @@ def summarised(
             sf.date_format(sf.min("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_from"),
             sf.date_format(sf.max("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_to"),
         )
-        rows = act(spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), tell)
+        rows = act(spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), progress)
     report = Report("dlq", headings=(*by, "messages", "oldest", "newest"))
     report.rows = [tuple("-" if value is None else value for value in row) for row in rows[:most]]
     total = sum(row["_n"] for row in rows)
@@ -123,7 +123,7 @@ def summarised(
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Offsets as ranges: pairs of first and behind last, in order."""
+    """Offsets as ranges (first, last + 1), in order."""
     found: list[tuple[int, int]] = []
     for offset in sorted(set(offsets)):
         if found and found[-1][1] == offset:
@@ -141,25 +141,25 @@ def redrive(
     sql: str | None = None,
     request: RedriveRequest | None = None,
     span: Span = ALL,
-    tell: Tell = silent,
+    progress: Progress = silent,
 ) -> Report:
     """Let the brokers send the dead letters again that ``sql`` chooses.
 
-    They are sent by the brokers' own job (``orbitmq dlq status`` shows it), which marks each and knows what
-    it has sent: none is sent twice, whoever asks. Where the brokers have no such job (Apache's), Spark sends.
+    A job in the brokers sends them (``orbitmq dlq status`` shows it), and marks each, so that none is sent
+    twice. Apache's brokers have no such job; then Spark sends.
 
     Args:
-        request: further wishes: another topic, a rate, a limit, ``dry_run``.
+        request: further options: another topic, a rate, a limit, ``dry_run``.
 
     Raises:
-        JobError: nothing is chosen, or the choice lies in too many places.
+        JobError: nothing is chosen, or the chosen dead letters are in too many ranges of offsets.
         BrokerError: a broker refuses.
     """
     letters = where(dead_letters(spark, group, name_servers, span=span), sql)
     wanted = request or RedriveRequest()
     wanted.group = group
     offsets: defaultdict[str, list[int]] = defaultdict(list)
-    for broker, offset in act(spark, "choosing", letters.select("broker", "queue_offset").collect, tell):
+    for broker, offset in act(spark, "choosing", letters.select("broker", "queue_offset").collect, progress):
         offsets[broker].append(offset)
     if not offsets:
         raise JobError(
@@ -169,19 +169,19 @@ def redrive(
     for broker, found in only.items():
         if len(found) > MAX_RANGES:
             raise JobError(
-                f"the choice lies in {len(found)} places of {broker}, a broker takes {MAX_RANGES}: "
+                f"the chosen dead letters are in {len(found)} ranges of {broker}, the limit is {MAX_RANGES}: "
                 f"choose by time (--from, --to) as well"
             )
-    jobs = asyncio.run(_ask(name_servers, wanted, only, tell))
+    jobs = asyncio.run(_ask(name_servers, wanted, only, progress))
     if jobs is None:
-        return send_again(spark, letters, wanted, name_servers, tell)
+        return send_again(spark, letters, wanted, name_servers, progress)
     return _redriven(jobs, sum(map(len, offsets.values())), wanted)
 
 
 async def _ask(
-    name_servers: str, request: RedriveRequest, only: dict[str, list[tuple[int, int]]], tell: Tell
+    name_servers: str, request: RedriveRequest, only: dict[str, list[tuple[int, int]]], progress: Progress
 ) -> Sequence[RedriveJob] | None:
-    """The brokers' jobs when all have ended; they go on also when nobody waits for them.
+    """The brokers' jobs, when all have ended; interrupting the wait does not stop them.
 
     ``None``: the brokers have no such jobs.
     """
@@ -208,7 +208,7 @@ async def _ask(
             jobs = [job for job in found if job.broker_name in names]
             if asyncio.get_running_loop().time() - told >= TELL_EVERY_S:
                 told = asyncio.get_running_loop().time()
-                tell(f"{sum(job.sent for job in jobs):,} sent again")
+                progress(f"{sum(job.sent for job in jobs):,} sent again")
         return jobs
 
 
@@ -228,7 +228,7 @@ def _redriven(jobs: Sequence[RedriveJob], chosen: int, request: RedriveRequest) 
         f"{left:,} stay (sent before, too often or without topic)"
     )
     problem = next((job.problem for job in jobs if job.problem), None)
-    report.good = not problem
+    report.ok = not problem
     if problem:
         report.summary += f"; {problem}"
     return report

@@ -1,4 +1,4 @@
-"""What went wrong in Spark, as one line: the cause that our code tells, or the first line that Spark says."""
+"""Errors of Spark as one line: the text of our own error in them, or Spark's first line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FROM_SPARK = ("pyspark", "py4j")
 
 
 def reason(text: str) -> str:
-    """The line that tells the cause, out of all that Spark says of an error."""
+    """The line with the cause, out of the long text of a Spark error."""
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
@@ -28,7 +28,7 @@ def reason(text: str) -> str:
             return str(told[-1]).strip()
     causes = _CAUSE.findall(text)
     if causes:
-        # The innermost one that Spark has a name for; what is in it is about bytes and sockets.
+        # The innermost cause with a Spark error class; those inside it are about bytes and sockets.
         named = [cause for cause in causes if _CONDITION.match(cause)]
         return _plain((named or causes)[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -46,7 +46,7 @@ def explained(what: str = "") -> Iterator[None]:
     """Turn errors of Spark into a :class:`JobError` of one line.
 
     Args:
-        what: which option or place the mistake is in, when only that can be wrong.
+        what: the option or place with the mistake, when there is only one.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The folder of an archive or a table, on any file system that pyarrow knows: a path, or a URI such as s3://."""
+"""The folder of an archive or a table, on any file system of pyarrow: a path, or a URI such as s3://."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Folder:
-    """A folder that driver and workers see by the same name. Can be pickled.
+    """A folder that driver and workers can open by the same location. Can be pickled.
 
     Args:
         location: a path, or a URI (``file``, ``s3``, ``gs``, ``abfs``, ``hdfs``).
@@ -40,7 +40,7 @@ class Folder:
         return self.location
 
     def files(self, below: str = "") -> dict[str, int]:
-        """Every file below, by its path from this folder on, and its size in bytes; none when it is a file.
+        """The files below this folder, by relative path, with their sizes in bytes.
 
         Raises:
             JobError: the folder cannot be listed.
@@ -63,7 +63,7 @@ class Folder:
         return bool(info.type is not fs.FileType.NotFound)
 
     def prepare(self) -> None:
-        """Make the folder, and prove that files can be written there.
+        """Create the folder, and check that files can be written there.
 
         Raises:
             JobError: it cannot be written to.
@@ -73,11 +73,11 @@ class Folder:
         self.remove(probe)
 
     def open(self, path: str) -> Any:
-        """A file for reading, as pyarrow has them."""
+        """Open a file for reading, as a file of pyarrow."""
         return self.attempt("read", lambda: self._fs.open_input_file(self._path(path)))
 
     def create(self, path: str) -> Any:
-        """A new file for writing, in folders that are made when they are missing."""
+        """Open a new file for writing; missing folders are created."""
         full = self._path(path)
 
         def make() -> Any:
@@ -126,7 +126,7 @@ class Folder:
         self.attempt("written to", remove)
 
     def below(self, path: str) -> str:
-        """The location of something in this folder, for others that take paths and URIs."""
+        """The full path or URI of a relative path in this folder."""
         return f"{self.location}/{path}"
 
     def uri(self, path: str) -> str:
@@ -137,10 +137,10 @@ class Folder:
         return f"{self._root}/{path}" if path else str(self._root)
 
     def attempt(self, what: str, work: Callable[[], T]) -> T:
-        """What ``work`` in this folder returns.
+        """The result of ``work`` in this folder.
 
         Args:
-            what: the end of the sentence that says what cannot be done.
+            what: the operation, as the end of the sentence "... cannot be ...".
 
         Raises:
             JobError: the file system refused.

@@ -1,4 +1,4 @@
-"""Messages as data frames, out of a topic or out of an archive, with the same columns."""
+"""Messages as data frames, from a topic or from an archive, with the same columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True)
 class Span:
-    """A time span of storing, in milliseconds since 1970: from ``begin_ms`` on, before ``end_ms``."""
+    """A span of store times, in milliseconds since 1970: from ``begin_ms`` on, before ``end_ms``."""
 
     begin_ms: int | None = None
     end_ms: int | None = None
@@ -43,7 +43,7 @@ ALL = Span()
 
 
 def is_archive(place: str) -> bool:
-    """Whether the text names a folder and not a topic: the names of topics have neither slash nor dot."""
+    """Whether the text is a folder: names of topics have neither slash nor dot."""
     return any(mark in place for mark in ("/", ".", ":", "~"))
 
 
@@ -93,7 +93,7 @@ def archive_frame(
     chosen = [file for file in files_of(files, span) if file not in left_over]
     if not chosen:
         days = sorted(file.date for file in files)
-        raise JobError(f"{folder} has nothing of that time: its days are {days[0]} to {days[-1]}")
+        raise JobError(f"{folder} has no messages of that time: its days are {days[0]} to {days[-1]}")
     with explained():
         frame = spark.read.parquet(*sorted(found.below(file.path) for file in chosen))
         return within(frame, span)
@@ -125,10 +125,10 @@ def within(frame: DataFrame, span: Span) -> DataFrame:
 
 
 def where(frame: DataFrame, sql: str | None) -> DataFrame:
-    """The rows that a SQL expression of the user's chooses.
+    """The rows for which a SQL expression of the user is true.
 
     Raises:
-        JobError: it cannot be understood.
+        JobError: the expression is wrong.
     """
     if sql is None:
         return frame
@@ -137,5 +137,5 @@ def where(frame: DataFrame, sql: str | None) -> DataFrame:
 
 
 def with_text(frame: DataFrame) -> DataFrame:
-    """With the body as ``text`` too, so that SQL of a user can look into it."""
+    """Add a column ``text``, the body as text, for SQL expressions of the user."""
     return frame.withColumn("text", sf.col("body").cast("string"))

@@ -1,4 +1,4 @@
-"""Which properties of a message stay when it is sent again as a new one."""
+"""The properties that a message keeps when it is sent again as a new one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.spark.write.task import SPARK_ID
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# What a message that was replayed was before, as properties of the new one; times in ms since 1970.
+# Properties of a replayed message with the id, times and place of the old one; times in ms since 1970.
 RUN = "REPLAY_RUN"
 FROM = "REPLAY_FROM"  # topic/broker/queue/offset
 MESSAGE_ID = "REPLAY_MESSAGE_ID"
@@ -20,8 +20,8 @@ BORN_TIME = "REPLAY_BORN_TIME"
 STORE_TIME = "REPLAY_STORE_TIME"
 MARKS = (RUN, FROM, MESSAGE_ID, BORN_TIME, STORE_TIME)
 
-# Properties with which a sender says something of the message itself; all others with a meaning belong to
-# the way that the first message took.
+# Properties that belong to the message itself; all other properties of RocketMQ belong to the delivery of the
+# first message.
 _OF_THE_MESSAGE = {property_names.SHARDING_KEY, property_names.BUYER_ID, property_names.INSTANCE_ID}
 _WITH_A_MEANING = {
     value

@@ -1,4 +1,4 @@
-"""The job ``replay``: messages of an archive or a topic are sent again, to another topic or the same."""
+"""The job ``replay``: sends messages of an archive or a topic again, to another topic or the same one."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, is_archive, topic_frame, where, with_text
 from orbitmq.spark.jobs.kept_properties import BORN_TIME, FROM, MESSAGE_ID, RUN, STORE_TIME, kept_properties
-from orbitmq.spark.jobs.report import Report, Tell, duration_text, silent
+from orbitmq.spark.jobs.report import Progress, Report, duration_text, silent
 from orbitmq.spark.jobs.throttle import throttled, written_slowly
 from orbitmq.spark.jobs.topics import check_read, check_written
 from orbitmq.spark.option_values import instant_ms
 from orbitmq.spark.options import AT_LEAST_ONCE
-from orbitmq.wording import counted
+from orbitmq.wording import Remark, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The clocks of this machine and of the brokers may differ by so much.
+# Largest difference between the clocks of this machine and of the brokers that is allowed for.
 CLOCK_MARGIN_MS = 600_000
 
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """What to send again.
+    """The options of the job ``replay``.
 
     Attributes:
         source: a topic, or the folder of an archive.
         to: the topic to send to.
-        topic: of an archive of several, the one.
-        span: of storing.
-        tags: only these, as in ``a || b``.
+        topic: the topic to send, of an archive with several.
+        span: the time in which the messages were stored.
+        tags: send only messages with these tags, as ``a || b``.
         where: a SQL expression over the columns of the format ``rocketmq`` and ``text``, the body as text.
         rate: messages a second; ``None``: as fast as it goes.
-        resume: the run to go on with.
-        state: a folder that driver and workers share: what Spark tries again is then sent once. Without one
-            it is sent again.
+        resume: the name of the interrupted run to go on with.
+        state: a folder that driver and workers share, with which a task that Spark repeats sends nothing
+            twice.
     """
 
     source: str
@@ -78,12 +78,12 @@ def chosen(spark: SparkSession, job: ReplayJob) -> DataFrame:
 
 
 def place() -> Any:
-    """Where a message was, as one text."""
+    """Topic, broker, queue and offset of a message as one text."""
     return sf.concat_ws("/", "topic", "broker", sf.col("queue_id"), sf.col("queue_offset"))
 
 
 def messages(frame: DataFrame, run: str) -> DataFrame:
-    """The rows as new messages, which say what they were: the columns that the format ``rocketmq`` writes."""
+    """The rows as new messages with properties of the old ones, in the columns that the format writes."""
     marks = sf.create_map(
         *(sf.lit(RUN), sf.lit(run)),
         *(sf.lit(FROM), place()),
@@ -95,10 +95,10 @@ def messages(frame: DataFrame, run: str) -> DataFrame:
 
 
 def check(job: ReplayJob) -> None:
-    """Tell what is wrong with a job before Spark is started for it.
+    """Refuse a job that cannot run, before Spark is started for it.
 
     Raises:
-        JobError: what is to be sent is not there, or the name is no topic's.
+        JobError: the source does not exist, or a name is not that of a topic.
         TopicNotFoundError: there is no such topic.
         NotPermittedError: the topic to send to can only be read, or the other one only written.
         UnreachableError: no name server answers.
@@ -110,7 +110,7 @@ def check(job: ReplayJob) -> None:
         began_ms(job.resume)
 
 
-def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: Tell = silent) -> Report:
+def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, progress: Progress = silent) -> Report:
     """Send the messages again, or only count them.
 
     Raises:
@@ -124,10 +124,10 @@ def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: 
     if job.resume:
         frame = _rest(spark, frame, job, run)
     if dry_run:
-        return _counted(spark, frame, job, tell)
+        return _counted(spark, frame, job, progress)
     clock = this_worker().clock
     began = clock.monotonic()
-    tell(f"run {run}: if it is interrupted, --resume {run} sends the rest")
+    progress(Remark(f"run {run}: if it is interrupted, --resume {run} sends the rest"))
     observed = Observation()
     made = messages(frame, run).observe(observed, sf.count(sf.lit(1)).alias("rows"))
     state = {"stateLocation": job.state} if job.state else {"delivery": AT_LEAST_ONCE}
@@ -136,7 +136,7 @@ def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: 
         made = throttled(made, job.rate)
     with written_slowly(spark, job.rate, writer):
         save = made.write.format("rocketmq").options(**writer).mode("append").save
-        act(spark, "sending", save, tell)
+        act(spark, "sending", save, progress)
     rows = int(observed.get["rows"])
     seconds = clock.monotonic() - began
     report = Report("replay", facts={"run": run, "messages": rows, "seconds": round(seconds, 3)})
@@ -150,7 +150,7 @@ def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: 
 
 
 def new_run() -> str:
-    """A name for a run, which tells when it began."""
+    """A name for a run, with the time of its beginning in it."""
     worker = this_worker()
     return f"{worker.clock.now_ms()}-{worker.random.getrandbits(32):08x}"
 
@@ -164,11 +164,11 @@ def began_ms(run: str) -> int:
     try:
         return instant_ms(run.partition("-")[0])
     except ValueError as error:
-        raise JobError(f"--resume {run}: that is no run; the report of each names it") from error
+        raise JobError(f"--resume {run}: that is no run; each replay prints the name of its run") from error
 
 
 def _rest(spark: SparkSession, frame: DataFrame, job: ReplayJob, run: str) -> DataFrame:
-    """What the run has not sent yet, by what the topic holds."""
+    """The messages that the interrupted run has not sent: those that the topic does not have."""
     since = Span(began_ms(run) - CLOCK_MARGIN_MS)
     sent = topic_frame(
         spark, [job.to], job.name_servers, span=since, options={"columns": "properties,store_timestamp"}
@@ -178,13 +178,13 @@ def _rest(spark: SparkSession, frame: DataFrame, job: ReplayJob, run: str) -> Da
         return frame.join(sent, place() == sent["sent"], "left_anti")
 
 
-def _counted(spark: SparkSession, frame: DataFrame, job: ReplayJob, tell: Tell) -> Report:
+def _counted(spark: SparkSession, frame: DataFrame, job: ReplayJob, progress: Progress) -> Report:
     grouped = frame.groupBy("topic").agg(
         sf.count(sf.lit(1)),
         sf.unix_millis(sf.min("store_timestamp")),
         sf.unix_millis(sf.max("store_timestamp")),
     )
-    rows = act(spark, "counting", lambda: grouped.orderBy("topic").collect(), tell)
+    rows = act(spark, "counting", lambda: grouped.orderBy("topic").collect(), progress)
     total = sum(row[1] for row in rows)
     report = Report("replay", headings=("topic", "messages", "first stored ms", "last stored ms"))
     report.rows = [tuple(row) for row in rows]

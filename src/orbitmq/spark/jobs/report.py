@@ -1,4 +1,4 @@
-"""What a job tells while it runs and when it is done."""
+"""The progress of a job while it runs, and its report when it is done."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Report:
 
     Attributes:
         job: its name.
-        summary: one line: what was done, and whether all is well.
+        summary: the result in one line.
         facts: numbers by name; sizes in bytes, times in seconds.
         headings, rows: a table of details.
-        good: nothing is missing and nothing is there twice.
+        ok: no message is missing or doubled.
     """
 
     job: str
@@ -28,31 +28,36 @@ class Report:
     facts: dict[str, Any] = field(default_factory=dict)
     headings: Sequence[str] = ()
     rows: list[Sequence[Any]] = field(default_factory=list)
-    good: bool = True
+    ok: bool = True
+
+    @property
+    def keys(self) -> list[str]:
+        """The headings as names of fields."""
+        return [heading.replace(" ", "_") for heading in self.headings]
 
     def to_json(self) -> dict[str, Any]:
-        """As ``--json`` prints it: the rows as objects."""
-        names = [heading.replace(" ", "_") for heading in self.headings]
-        rows = [dict(zip(names, row, strict=True)) for row in self.rows]
-        return {"job": self.job, "good": self.good, "summary": self.summary, **self.facts, "rows": rows}
+        """The form of ``--json``: the rows as objects."""
+        rows = [dict(zip(self.keys, row, strict=True)) for row in self.rows]
+        return {"job": self.job, "ok": self.ok, "summary": self.summary, **self.facts, "rows": rows}
 
 
-Tell = Callable[[str], None]
+# Called with a line of progress. A line replaces the one before, unless that is a Remark (orbitmq.wording).
+Progress = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """Tell nobody."""
+    """Show no progress."""
 
 
 class Teller:
-    """Tells how far a job is, every two seconds at most.
+    """Counts what a job has done, and says so every two seconds at most.
 
     Args:
-        total: of how many; 0: not known.
+        total: how many there are in all; 0: not known.
     """
 
-    def __init__(self, tell: Tell, what: str, total: int = 0) -> None:
-        self._tell = tell
+    def __init__(self, progress: Progress, what: str, total: int = 0) -> None:
+        self._progress = progress
         self._what = what
         self._total = total
         self._clock = this_worker().clock
@@ -61,7 +66,7 @@ class Teller:
 
     @property
     def seconds(self) -> float:
-        """Since the job began."""
+        """Seconds since the job began."""
         return self._clock.monotonic() - self._began
 
     @property
@@ -70,17 +75,17 @@ class Teller:
         return self.done / max(self.seconds, 0.001)
 
     def add(self, rows: int) -> None:
-        """So many more are done."""
+        """Count rows that are done."""
         self.done += rows
         now = self._clock.monotonic()
         if now - self._told >= TELL_EVERY_S:
             self._told = now
             of = f" of {self._total:,}" if self._total else ""
-            self._tell(f"{self.done:,}{of} {self._what}, {self.rate:,.0f}/s")
+            self._progress(f"{self.done:,}{of} {self._what}, {self.rate:,.0f}/s")
 
 
 def size_text(size_bytes: float) -> str:
-    """A size as people read it."""
+    """A size as text, such as ``1.5 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
@@ -89,7 +94,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A time span as people read it."""
+    """A duration as text, such as ``3.4 s``."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""Tables over an archive's files: one commit for each batch, keyed by query and batch: a replay adds none.
+"""Tables over an archive's files: one commit for each batch, with query and batch as its key.
 
 The files are those that the workers wrote; a commit only names them.
 """
@@ -25,10 +25,10 @@ _CLAIM = f"{OWN_FOLDER}/format"
 
 
 class Table(Protocol):
-    """What keeps the list of files."""
+    """A list of the archive's files."""
 
     def commit(self, query_id: str, batch_id: int, files: Sequence[WrittenFile]) -> None:
-        """Add the files of a batch once, however often it is called for the batch."""
+        """Add the files of a batch; a second call for the same batch does nothing."""
 
 
 def open_table(table_format: str, folder: Folder, name: str) -> Table:
@@ -36,10 +36,10 @@ def open_table(table_format: str, folder: Folder, name: str) -> Table:
 
     Args:
         table_format: one of :data:`FORMATS`.
-        name: of an Iceberg table, ``catalog.namespace.table``.
+        name: the name of an Iceberg table, ``catalog.namespace.table``.
 
     Raises:
-        JobError: the format is unknown, needs a package that is not installed, or a name.
+        JobError: the format is unknown, its package is not installed, or it needs a name.
     """
     if table_format == "delta":
         return DeltaTables(folder, _package("deltalake", "delta"))
@@ -64,15 +64,15 @@ def _package(module: str, table_format: str) -> Any:
 
 
 def claimed(folder: Folder) -> str | None:
-    """The format of the archive in a folder; ``None``: nobody has said."""
+    """The format of the archive in a folder; ``None``: none is noted there."""
     return folder.read(_CLAIM).decode() if folder.exists(_CLAIM) else None
 
 
 def claim(folder: Folder, table_format: str) -> None:
-    """Say once of which format an archive is: a table must know each of its files.
+    """Note the format of an archive when it begins: a table has to contain each file.
 
     Raises:
-        JobError: it is of another one.
+        JobError: the archive has another format.
     """
     before = claimed(folder)
     if before is None:
@@ -82,10 +82,10 @@ def claim(folder: Folder, table_format: str) -> None:
 
 
 class Files:
-    """No table: the names of the files say it all."""
+    """No table: readers list the files."""
 
     def commit(self, query_id: str, batch_id: int, files: Sequence[WrittenFile]) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
 class DeltaTables:

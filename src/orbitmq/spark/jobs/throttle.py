@@ -1,4 +1,4 @@
-"""Writing no faster than so many messages a second."""
+"""Limits the rate of a write in messages a second."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def throttled(frame: DataFrame, rate: int) -> DataFrame:
-    """The rows of ``frame`` out of one task, so many a second; see :func:`written_slowly`."""
+    """The rows of ``frame`` from one task, at the given rate; see :func:`written_slowly`."""
     return frame.coalesce(1).mapInArrow(_at_rate(rate), frame.schema)
 
 
 @contextmanager
 def written_slowly(spark: SparkSession, rate: int | None, options: dict[str, str]) -> Iterator[None]:
-    """Make Spark and the writer pass rows on as they come, where they would collect thousands.
+    """Make Spark and the writer pass rows on at once; otherwise they collect thousands.
 
     Args:
-        rate: ``None``: there is no limit, nothing is changed.
-        options: of the writer; changed.
+        rate: messages a second; ``None``: nothing is changed.
+        options: the writer's options, which are changed.
     """
     if rate is None:
         yield

@@ -1,4 +1,4 @@
-"""What is wrong with the topics of a job: told before Spark is started for it, which takes half a minute."""
+"""Checks the topics of a job before Spark is started for it, which takes half a minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_read(topics: Sequence[str], name_servers: str) -> None:
     """Check that these topics can be read.
 
     Raises:
-        JobError: a name that no topic has.
+        JobError: the name is not that of a topic.
         TopicNotFoundError: there is no such topic.
         NotPermittedError: it can only be written.
         UnreachableError: no name server answers.
