@@ -56,7 +56,7 @@ def archive(
         to: Folder of the archive, a path or a URI such as s3://bucket/archive.
         format: Also keep a table over the files: Delta (in the folder) or Iceberg.
         table: The table of --format iceberg, as catalog.namespace.table.
-        continuous: Go on until Ctrl-C, instead of ending with what is there now.
+        continuous: Go on until Ctrl-C. Without it the job ends with the messages that are there now.
         trigger: Time between two writes of a --continuous archive, as Spark writes it.
         columns: Columns to keep, separated by commas; topic, broker, queue and offset are always kept.
             Default: all.

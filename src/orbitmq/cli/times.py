@@ -26,9 +26,9 @@ class Between:
     """Options of the commands that take messages stored within some time.
 
     Attributes:
-        begin: Only what was stored from then on: a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits)
-            or how long ago (10m; s, m, h, d).
-        end: Only what was stored before.
+        begin: Only messages stored from this time on (2026-11-21T14:00, UTC, or milliseconds, 13 digits), or
+            since so long ago (10m; s, m, h, d).
+        end: Only messages stored before this time, in the same form.
     """
 
     begin: Annotated[str | None, Parameter(name=["--from"])] = None

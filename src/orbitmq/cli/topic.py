@@ -1,4 +1,4 @@
-"""``orbitmq topic``: what topics there are, and changing that."""
+"""``orbitmq topic``: lists, creates, deletes topics, and shows their routes and offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before anything is sent (MV and BA rows)."""
+"""Checks before anything is sent (MV and BA rows)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def check_queue(queue: object) -> None:
 
 
 def check_offset(offset: object) -> None:
-    """Refuse what is no place in a queue.
+    """Refuse a value that is not an offset.
 
     Raises:
         ValidationError: no whole number, or below 0.
@@ -159,7 +159,7 @@ def _check_number(name: str, text: object) -> None:
 
 
 def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
-    """Refuse what cannot travel as one batch (BA-01, BA-02); each message is checked too.
+    """Refuse messages that cannot be one batch (BA-01, BA-02); each message is checked, too.
 
     Raises:
         ValidationError: empty, mixed topics or WAIT flags, a delay, or a retry topic.

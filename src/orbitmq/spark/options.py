@@ -289,7 +289,7 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
 
 
 def _check_values(made: ReadOptions) -> None:
-    """Which filters exclude each other."""
+    """Refuse filters that exclude each other."""
     if made.sql is not None and made.tags != "*":
         raise OptionError(
             "options tags and sql are both given: a broker filters by one (TAGS is a property too)"
@@ -297,7 +297,7 @@ def _check_values(made: ReadOptions) -> None:
 
 
 def _choose_topics(values: dict[str, Any]) -> None:
-    """One of the three ways to say what is read."""
+    """The topics to read, by one of three options."""
     names = {"topics": "topic", "topic_pattern": "topicPattern", "assigned": "assign"}
     given = [name for field, name in names.items() if field in values]
     if not given:

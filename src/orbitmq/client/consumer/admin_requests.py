@@ -1,4 +1,4 @@
-"""What brokers tell and operators ask consumers: running info, progress, a reset, one message now."""
+"""Requests to consumers from brokers and operators: running info, offsets, resets, one message at once."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from orbitmq.wire.headers.offset import GetConsumerStatusFromClientRequest, Rese
 
 
 class PushMember:
-    """A push consumer as the shared core and the brokers see it.
+    """The interface of a push consumer to the shared core and to brokers.
 
     Args:
-        membership: of its group.
-        mode: how it consumes; heartbeats tell.
-        filters: what is wanted of each topic, live.
+        membership: the consumer in its group.
+        mode: the consume mode, which heartbeats have.
+        filters: the filter of each topic; changes with the subscriptions.
         queues: the queues that it pulls.
-        popped: those that it pops, None when it never does.
-        offsets: how far it is.
-        rebalance_soon: called when the queues may be shared anew.
+        popped: the queues that it pops; None: it never pops.
+        offsets: the group's offsets.
+        rebalance_soon: called when the shares may have changed.
         consume: gives one message to the handler, beside the queues; None when there is no handler.
 
     Attributes:
@@ -72,7 +72,7 @@ class PushMember:
         self.started_ms = 0
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
+        """The data for heartbeats."""
         model = MessageModel.BROADCASTING if self._mode.broadcast else MessageModel.CLUSTERING
         kind = ConsumeType.CONSUME_ACTIVELY if self._mode.pulls else ConsumeType.CONSUME_PASSIVELY
         return self._membership.consumer_data(kind, model, self._filters)
@@ -153,20 +153,20 @@ def _queue_info(commit_offset: int, process_queue: ProcessQueue) -> ProcessQueue
 
 
 class PopMember:
-    """A consumer that pops as the shared core and the brokers see it."""
+    """The interface of a consumer that pops to the shared core and to brokers."""
 
     def __init__(self, membership: Membership, filters: dict[str, Filter]) -> None:
         self._membership = membership
         self._filters = filters
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
+        """The data for heartbeats."""
         kind, model = ConsumeType.CONSUME_POP, MessageModel.CLUSTERING
         return self._membership.consumer_data(kind, model, self._filters)
 
     def handle_request(self, command: Command) -> Command | None:
-        """Members need not know of each other; nothing else is answered."""
+        """Ignore notices of other members, which pop does not need; refuse other requests."""
         return None if command.is_oneway else not_supported(command)
 
     def route_changed(self, topic: str) -> None:
-        """Every request asks for the route."""
+        """Do nothing: each receive uses the present route."""

@@ -381,7 +381,7 @@ class _AssignedMember:
         self._wanted = wanted
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
+        """The data for heartbeats."""
         kind, model = ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING
         return self._membership.consumer_data(kind, model, self._wanted())
 

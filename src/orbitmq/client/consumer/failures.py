@@ -1,4 +1,4 @@
-"""What a pull or pop loop does when a broker does not give messages."""
+"""Pauses of a pull or pop loop whose broker fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failures:
 
     Args:
         what: ``pull`` or ``pop``, for the log.
-        queue: what is asked for.
+        queue: the queue or place that the loop asks for.
     """
 
     def __init__(self, client: ClientInstance, what: str, queue: MessageQueue) -> None:
@@ -34,11 +34,11 @@ class Failures:
         self.backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, client.runtime.random)
 
     def over(self) -> None:
-        """A request succeeded."""
+        """Note a success."""
         self._in_a_row = 0
 
     async def recover(self, error: Exception) -> None:
-        """Make known again what a broker may have forgotten, or have the route looked up; then pause."""
+        """Pause, after a heartbeat or a refresh of the route when the error asks for it."""
         self._in_a_row += 1
         pause = self.backoff.pause_s(self._in_a_row)
         log.log(

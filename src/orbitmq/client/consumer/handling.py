@@ -1,4 +1,4 @@
-"""Between the messages that are ready and the user's code: handlers, batches, iteration."""
+"""Gives ready messages to the user's code: handlers, batches, iteration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# What a user gives to ``run``: a function of one message, or of a list of them; async or plain.
+# The user's handler for ``run``: a function of one message, or of a list of them; async or plain.
 Listener = Callable[[Any], Awaitable[object] | object]
 Call = Callable[[Any], Awaitable[object]]
 Prepared = Callable[[], Awaitable[object]]
@@ -31,7 +31,7 @@ _YIELD_EVERY = 64
 
 
 def in_threads(listener: Listener, threads: Threads) -> Call:
-    """A plain function as an async one; it runs in these threads."""
+    """An async function that runs a plain one in these threads."""
 
     async def call(messages: Any) -> object:
         result = await threads.run(listener, messages)
@@ -41,11 +41,12 @@ def in_threads(listener: Listener, threads: Threads) -> Call:
 
 
 class UserCode:
-    """Makes the functions that users give async.
+    """Makes async functions of the user's handlers.
 
     Args:
-        threads: of the machine; plain functions get some of their own there, which close with the consumer.
-        most: calls at a time.
+        threads: the machine's threads; plain handlers get a pool of their own, which closes with the
+            consumer.
+        most: the most calls at a time.
     """
 
     def __init__(self, threads: Threads, most: int) -> None:
@@ -58,12 +59,12 @@ class UserCode:
         if is_async(listener):
             return listener  # type: ignore[return-value]  # seen to be async
         if self._pool is None:
-            # Apart from the threads that compress bodies and write files, which handlers may not hold up.
+            # Not the threads that compress bodies and write files, which slow handlers would block.
             self._pool = self._threads.pool(self._most)
         return in_threads(listener, self._pool)
 
     def close(self) -> None:
-        """No call begins any more; those that run may end."""
+        """Begin no further call; running ones may end."""
         if self._pool is not None:
             self._pool.close(wait=False)
 
@@ -131,7 +132,7 @@ class TopicHandlers:
 
 
 def by_topic(handlers: TopicHandlers) -> Call:
-    """Calls the handler of a message's topic. One that has no handler any more comes again."""
+    """Calls the handler of a message's topic. A message without a handler fails, and comes again."""
 
     async def call(message: ReceivedMessage) -> object:
         handler = handlers.get(message.topic)
@@ -202,7 +203,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
                     delivery.release(process_queue)
         served += 1
         if not served % _YIELD_EVERY:
-            # A handler that never waits must not keep pulls and heartbeats from running.
+            # Pulls and heartbeats have to run, even beside a handler that never awaits.
             await asyncio.sleep(0)
 
 
@@ -305,7 +306,7 @@ async def in_batches(
 
 
 def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-    """The loop was left: what is open may be settled later; what is settled is carried out now."""
+    """Release the messages of a loop that was left; open ones may be settled later."""
     process_queue.loose.add(message.queue_offset)
     if is_open(message):
         process_queue.leave_open(message.queue_offset)

@@ -1,4 +1,4 @@
-"""What a consumer wants of its topics at this moment, and how much it holds of all of them."""
+"""The present filters and pauses of a consumer's topics, and the bytes that it holds of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Intake:
     """Shared by the pull and pop loops of one consumer: filters, pauses, and the limit of all queues.
 
     Args:
-        filters: what is wanted of each topic, live.
+        filters: the filter of each topic; changes with the subscriptions.
 
     Attributes:
-        total: what all queues hold, without those of paused topics.
-        pauses: told when topics are paused or go on.
+        total: the bytes that all queues hold, without those of paused topics.
+        pauses: called when topics are paused or go on.
     """
 
     def __init__(self, filters: Mapping[str, Filter]) -> None:
@@ -38,20 +38,20 @@ class Intake:
         return None if self._is_paused(topic) else self._filters.get(topic) or Filter()
 
     def pause(self, topics: Collection[str] | None) -> None:
-        """Want nothing of these topics, or nothing at all with None; ``()`` ends every pause."""
+        """Pause these topics; None pauses all, ``()`` ends every pause."""
         self._paused = topics
         self.pauses.changed()
 
     def count(self, process_queues: Iterable[ProcessQueue], topic: str) -> None:
-        """Count what these queues hold of a topic, now and later.
+        """Count the bytes that these queues hold of a topic, from now on.
 
-        What a paused topic holds does not count in the limit of all queues, which it would block.
+        Bytes of a paused topic do not count in the limit of all queues, which they would block.
         """
         for process_queue in process_queues:
             process_queue.count_in(self.total_for(topic))
 
     def total_for(self, topic: str) -> TotalSize:
-        """Where a queue of this topic counts what it holds."""
+        """The counter for the bytes of a queue of this topic."""
         return TotalSize() if self._is_paused(topic) else self.total
 
     def _is_paused(self, topic: str) -> bool:

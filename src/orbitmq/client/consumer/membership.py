@@ -1,4 +1,4 @@
-"""What every kind of consumer has of its group: the full name, the way to the brokers, the place to begin."""
+"""The group of a consumer of any kind: its full name, its requests to brokers, its start offsets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Membership:
         return tag_filter(tags, now_ms) if sql is None else sql_filter(sql, now_ms)
 
     async def start_offset(self, queue: MessageQueue, leader: str | None = None) -> QueueOffset:
-        """Where the group goes on, or begins; ``leader`` as for :meth:`BrokerCalls.committed`.
+        """The group's offset, or its start offset; ``leader`` as for :meth:`BrokerCalls.committed`.
 
         Raises:
             OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
@@ -101,13 +101,13 @@ class Membership:
         )
 
     async def first_offset(self, queue: MessageQueue) -> QueueOffset:
-        """Where a queue without progress begins; errors as :meth:`start_offset`."""
+        """The start offset of a queue without progress; errors as :meth:`start_offset`."""
         return await first_offset(self.calls, queue, self._consume_from, self._consume_timestamp_ms)
 
     def consumer_data(
         self, kind: ConsumeType, model: MessageModel, filters: Mapping[str, Filter]
     ) -> ConsumerData:
-        """What heartbeats say about a consumer that reads the topics of ``filters``."""
+        """The data for heartbeats of a consumer of the topics in ``filters``."""
         return ConsumerData(
             group_name=self.group,
             consume_type=kind,
@@ -120,7 +120,7 @@ class Membership:
 
 
 def tag_filter(tags: str, version_ms: int) -> Filter:
-    """``*`` (or nothing) for all messages, ``a || b`` for those with one of the tags.
+    """The filter of a tag expression: ``*`` (or nothing) for all messages, ``a || b`` for these tags.
 
     Raises:
         ValidationError: an expression without any tag.
@@ -144,7 +144,7 @@ def sql_filter(expression: str, version_ms: int) -> Filter:
 
 
 def subscription_data(topic: str, wanted: Filter) -> SubscriptionData:
-    """The form that heartbeats carry."""
+    """The filter in the form of heartbeats."""
     return SubscriptionData(
         topic=topic,
         sub_string=wanted.expression,
@@ -163,10 +163,9 @@ async def start_offset(
     timestamp_ms: int,
     leader: str | None = None,
 ) -> QueueOffset:
-    """The committed offset; without one, what ``consume_from`` says (RebalancePushImpl).
+    """The committed offset; without one, the offset of ``consume_from`` (RebalancePushImpl).
 
-    A retry queue without an offset begins at its first message whatever the user chose: its messages are
-    the group's own.
+    A retry queue without an offset always begins at its first message: its messages are the group's own.
 
     Raises:
         OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
@@ -176,7 +175,7 @@ async def start_offset(
         return committed
     first = await first_offset(calls, queue, consume_from, timestamp_ms)
     if consume_from is ConsumeFrom.LAST and first.offset > 0 and not queue.topic.startswith(RETRY_PREFIX):
-        # The queue may have been empty a moment ago: a broker has a new group begin at its first message.
+        # The queue may have been empty a moment ago; brokers let a new group begin at the first message then.
         committed = await calls.committed(group, queue, leader)
     return committed if committed.offset >= 0 else first
 
@@ -184,7 +183,7 @@ async def start_offset(
 async def first_offset(
     calls: BrokerCalls, queue: MessageQueue, consume_from: ConsumeFrom, timestamp_ms: int
 ) -> QueueOffset:
-    """What ``consume_from`` says about a queue without progress; errors as :func:`start_offset`."""
+    """The offset of ``consume_from`` in a queue without progress; errors as :func:`start_offset`."""
     if consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
         return await calls.min_offset(queue)
     if consume_from is ConsumeFrom.TIMESTAMP:

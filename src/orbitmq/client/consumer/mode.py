@@ -24,11 +24,11 @@ from orbitmq.message.model import Message, MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class ConsumeMode:
-    """How is consumed; most fields are those of :class:`~orbitmq.client.consumer.consumer.Consumer`.
+    """The consume mode; most fields are options of :class:`~orbitmq.client.consumer.consumer.Consumer`.
 
     Attributes:
         pulls: the user asks for messages instead of being called (PullConsumer).
-        auto_commit: progress is committed unasked.
+        auto_commit: offsets are committed without a call of the user.
     """
 
     ordered: bool = False
@@ -42,7 +42,7 @@ class ConsumeMode:
 
     @property
     def commits_with_pulls(self) -> bool:
-        """Whether pulls may tell the broker how far the group is (MO-16)."""
+        """Whether pulls may commit the group's offset (MO-16)."""
         return self.auto_commit and not self.broadcast
 
 
@@ -69,7 +69,7 @@ def assemble(
     """The parts for this consume mode (CR-05, CR-14, CR-18, LK-03).
 
     Args:
-        send: for messages that no broker takes back.
+        send: sends messages that no broker takes back to the retry topic.
         lock_lost: called with a queue whose lock another member has got.
         spawn: starts background work.
     """

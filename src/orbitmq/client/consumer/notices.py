@@ -1,4 +1,4 @@
-"""What a consumer that pops knows of places without messages: questions that wait at their brokers."""
+"""Long polling for popped places without messages: NOTIFICATION requests that wait at their brokers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ Place: TypeAlias = tuple[str, str]
 
 
 class Notices:
-    """One question (NOTIFICATION) for each place that had nothing, answered as soon as it has something.
+    """One request (NOTIFICATION) for each empty place; its broker answers when the place has a message.
 
-    A question outlives the call that asked it, up to that call's own deadline: what it waits at need not be
-    asked meanwhile, and the broker does not keep one for each call. In order it does not: another attempt may
-    take what is refused to this one.
+    A request outlives the call that sent it, up to that call's deadline: a later call uses it instead of
+    sending one more. Not for an ordered consumer: the answer is for one attempt only.
     """
 
     def __init__(self, clock: Clock, pops: PopCalls, options: PopOptions) -> None:
@@ -28,7 +27,7 @@ class Notices:
         self._waiting: dict[Place, asyncio.Task[bool]] = {}
 
     def __contains__(self, place: Place) -> bool:
-        """Whether a question waits there: the place has nothing."""
+        """Whether a request waits there, so that the place is empty."""
         return place in self._waiting
 
     async def wait(
@@ -42,10 +41,10 @@ class Notices:
         """Return when one of the places has messages, or may have some, or at the deadline.
 
         Args:
-            beside: also when one of these is done.
+            beside: tasks; the call also returns when one of them is done.
 
         Returns:
-            Whether a broker says that it has.
+            Whether a broker has messages.
         """
         wait_s = deadline - self._clock.monotonic()
         if wait_s <= 0:
@@ -63,13 +62,13 @@ class Notices:
                     self._cancel(place)
 
     def forget(self, topic: str) -> None:
-        """Something else is wanted of a topic."""
+        """Drop the requests of a topic whose filter has changed."""
         for place in list(self._waiting):
             if place[0] == topic:
                 self._cancel(place)
 
     async def close(self) -> None:
-        """Ask nothing any more."""
+        """End all requests."""
         tasks = list(self._waiting.values())
         for place in list(self._waiting):
             self._cancel(place)
@@ -84,7 +83,7 @@ class Notices:
     def _ended(self, place: Place, task: asyncio.Task[bool]) -> None:
         if self._waiting.get(place) is task:
             del self._waiting[place]
-        _has_messages(task)  # what it failed with is seen
+        _has_messages(task)  # retrieve the error, so that asyncio does not log it
 
     def _cancel(self, place: Place) -> None:
         task = self._waiting.pop(place, None)

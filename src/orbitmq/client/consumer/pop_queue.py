@@ -13,14 +13,14 @@ from orbitmq.runtime.waiters import Waiters
 class PopQueue(ProcessQueue):
     """A queue whose messages have leases: what is finished is acknowledged, not committed.
 
-    It takes its messages back itself, since the broker that has them waits for their receipts.
+    Failed messages are not sent back: a change of their invisible time makes them come again.
 
     Args:
         changes: shared by all queues of one pop loop.
-        most_redeliveries: a message that fails after so many becomes a dead letter; None leaves that to the
+        most_redeliveries: a message that fails after so many deliveries becomes a dead letter; None: by the
             group's setting at the broker.
-        ordered: the broker deals out nothing more of the queue until all of it is done or over. A message
-            whose time is over comes again before those behind it, so none of them is ours any longer.
+        ordered: the broker gives out no further message of the queue until all are done or their time is
+            over. A message whose time is over comes again before later ones, which are then not ours either.
     """
 
     __slots__ = ("_gone", "_leases", "_most_redeliveries", "_ordered")
@@ -41,12 +41,12 @@ class PopQueue(ProcessQueue):
         self._most_redeliveries = most_redeliveries
         self._ordered = ordered
         self._leases: dict[int, Lease] = {}
-        # The keeper of messages that wait for a handler and are no longer ours.
+        # Ends deliveries of messages that still wait for a handler and are not ours any more.
         self._gone = ProcessQueue(queue, 0)
         self._gone.drop()
 
     def admit(self, lease: Lease) -> bool:
-        """Take in a popped message; False when it is here already."""
+        """Add a popped message; False when it is here already."""
         if not self.add((lease.message,)):
             return False
         self._leases[lease.message.queue_offset] = lease
@@ -59,7 +59,7 @@ class PopQueue(ProcessQueue):
         return not self._ordered or not any(each.over for each in self._leases.values())
 
     def finish(self, offset: int) -> bool:
-        """One message is done: its broker hears it, unless it took it back or the consumer is closed."""
+        """Finish a message and acknowledge it, unless it was given back or the consumer is closed."""
         if not self.released:
             self._end(offset, ACK)
         return super().finish(offset)
@@ -71,8 +71,8 @@ class PopQueue(ProcessQueue):
         delay_s: float | None = None,
         reason: str = "",
     ) -> bool:
-        """Let the message come again, later each time, or be a dead letter. Should its broker not hear it, it
-        comes again when its invisible time is over."""
+        """Have a message delivered again, later each time, or make it a dead letter. If the broker does not
+        answer, it comes again when its invisible time is over."""
         most = self._most_redeliveries
         if delay_level < 0 or (most is not None and message.reconsume_times >= most):
             verdict = Verdict(Ending.REJECT, DEAD_LETTER_LEVEL, reason=reason)
@@ -82,7 +82,7 @@ class PopQueue(ProcessQueue):
         return True
 
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
-        """Out of the way of those behind it: a dead letter."""
+        """Make a message a dead letter, so that later ones go on."""
         self._end(message.queue_offset, Verdict(Ending.REJECT, DEAD_LETTER_LEVEL))
         return True
 
@@ -96,11 +96,11 @@ class PopQueue(ProcessQueue):
                 lease.leases.drop(lease)
                 self._leave(offset, lease)
         if broken:
-            # The same offsets come once more, and must not be taken for these.
+            # Messages with the same offsets come once more; they are other deliveries.
             self.line.clear()
 
     def give_back(self) -> None:
-        """Let other members have what no handler has begun with."""
+        """Give back messages that no handler has begun, so that other members get them."""
         for offset, lease in list(self._leases.items()):
             if offset not in self.begun:
                 self._end(offset, AT_ONCE)

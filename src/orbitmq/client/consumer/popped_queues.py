@@ -1,4 +1,4 @@
-"""What a push consumer pops because its broker says so: the broker keeps what is in flight (PP rows)."""
+"""Popping by a push consumer whose broker wants it to pop: the broker keeps what is in flight (PP rows)."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ log = logging.getLogger("orbitmq.client")
 
 # How long a pop waits at the broker (DefaultMQPushConsumerImpl.BROKER_SUSPEND_MAX_TIME_MILLIS).
 WAIT_MS = 15_000
-# A pop that brings nothing before its time is not repeated at once: the broker may have let go of it because
-# the group is to pull, which the rebalancer is about to hear.
+# A pop that returns empty before its time is not repeated at once: the broker may have ended it because the
+# group is switched to pulling, which the next rebalance shows.
 IDLE_PAUSE_S = 0.2
-# How long a place that is dropped may wait for the answer to its last pop.
+# How long a dropped place waits for the answer to its last pop.
 DRAIN_S = 0.15
 
 
 class PoppedQueues:
-    """The places that the broker has told this member to pop, and what was popped there.
+    """The places that the broker assigns to this member to pop, and the popped messages.
 
-    A place is a queue, or all queues of a topic at one broker as queue -1. A place that is dropped is popped
-    no more; what it gave is handled and acknowledged nevertheless, since no other member gets it meanwhile.
+    A place is a queue, or all queues of a topic at one broker as queue -1. A dropped place is not popped any
+    more; its messages are still handled and acknowledged, since no other member has them.
 
     Args:
         background: where the pop loops run.
-        intake: what is wanted.
-        delivery: gets what is popped.
+        intake: the filters of the topics.
+        delivery: takes the popped messages.
         batch_size: messages per pop.
-        invisible_s: for how long a message is ours; renewed for as long as we have it.
+        invisible_s: the invisible time of a message; it is renewed until the message is done.
         most_redeliveries: see :class:`~orbitmq.client.consumer.pop_queue.PopQueue`.
     """
 
@@ -73,7 +73,7 @@ class PoppedQueues:
         self._batch_size = batch_size
         self._invisible_s = invisible_s
         self._most_redeliveries = most_redeliveries
-        # Apart from the pop loops: leases are renewed, and ended, until the last handler has returned.
+        # They outlive the pop loops: leases are renewed and ended until the last handler has returned.
         self._settling = Background(f"leases of {options.group}")
         self._leases = Leases(client, calls, self._pops, options.group, self._settling)
         self._poppers: dict[MessageQueue, Popper] = {}
@@ -81,7 +81,7 @@ class PoppedQueues:
         self._attempts = 0
 
     def start(self) -> None:
-        """From now on leases are renewed."""
+        """Begin to renew leases."""
         self._leases.begin()
         clock = self._client.runtime.clock
         self._settling.spawn(every(clock, RENEW_EVERY_S, self._tend), "renewal")
@@ -106,18 +106,18 @@ class PoppedQueues:
         for waiters in (popper.changes, self._intake.pauses, self._intake.total.fell):
             waiters.changed()  # it waits for one of them, unless it pops
         self._leaving.append(popper)
-        # A pop that waits at the broker is not cancelled: what it brought would be invisible to everybody.
+        # A pop that waits at the broker is not cancelled: its messages would be invisible to all members.
         await asyncio.wait({popper.task}, timeout=DRAIN_S)
         self._give_back_unwanted(popper)
 
     # -- for the consumer --------------------------------------------------------------------------------
 
     def places(self) -> dict[MessageQueue, int]:
-        """What is popped, with the number of messages that are not done."""
+        """The popped places, with the number of messages that are not done."""
         return {place: popper.unfinished for place, popper in sorted(self._poppers.items())}
 
     def process_queues(self) -> Iterator[ProcessQueue]:
-        """What was popped and is not done."""
+        """The popped messages that are not done."""
         for popper in (*self._poppers.values(), *self._leaving):
             yield from popper.queues.values()
 
@@ -132,7 +132,7 @@ class PoppedQueues:
             self._intake.count(popper.queues.values(), popper.place.topic)
 
     async def close(self, limit_s: float) -> None:
-        """The pop loops and the handlers are stopped: what is not done may come again at once."""
+        """Give back messages that are not done, after the pop loops and the handlers have stopped."""
         for popper in (*self._poppers.values(), *self._leaving):
             popper.give_back()
             for queue in popper.queues.values():
@@ -184,14 +184,14 @@ class PoppedQueues:
         return None
 
     def next_attempt(self) -> int:
-        """The number of a pop that repeats no other."""
+        """A new attempt id, for a pop that repeats no other one."""
         self._attempts += 1
         return self._attempts
 
     async def pop(
         self, place: MessageQueue, wanted: Filter, attempt: int
     ) -> list[tuple[ReceivedMessage, Receipt]]:
-        """One pop. In order, one that is repeated as the same attempt gets the same messages again.
+        """Pop once. With order, a pop that is repeated under its attempt id gets the same messages again.
 
         Raises:
             OrbitError: the broker gave none.
@@ -209,7 +209,7 @@ class PoppedQueues:
         )
 
     def arrived(self, popper: Popper, wanted: Filter, taken: list[tuple[ReceivedMessage, Receipt]]) -> None:
-        """Hand over popped messages; acknowledge those whose tag has only the hash of a wanted tag."""
+        """Deliver popped messages; acknowledge those whose tag only has the hash of a wanted tag."""
         fresh: dict[PopQueue, list[ReceivedMessage]] = {}
         for message, receipt in taken:
             stored = MessageQueue(receipt.topic, popper.place.broker_name, receipt.info.queue_id)
@@ -234,10 +234,10 @@ class Popper:
     """The pop loop of one place.
 
     Attributes:
-        place: what is popped.
-        queues: what was popped, by the queue where it is stored: retry topics have queues of their own.
-        changes: told when messages end.
-        ended: no further pop.
+        place: the place.
+        queues: the popped messages by the queue where they are stored, which may be one of a retry topic.
+        changes: called when messages end.
+        ended: whether no further pop begins.
         task: the loop.
     """
 
@@ -263,7 +263,7 @@ class Popper:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing comes any more and nothing is left."""
+        """Whether the loop has ended and all messages are done."""
         return not self.unfinished and (self.task is None or self.task.done())
 
     async def run(self) -> None:

@@ -11,15 +11,15 @@ from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled, Verdict
 from orbitmq.runtime.waiters import Waiters
 
-# What becomes of a message that the user settled, decided by the consumer's delivery.
+# Called with each message that the user settled; the consumer's delivery decides what follows.
 OnSettled = Callable[["ProcessQueue", ReceivedMessage, Verdict], Settled]
 
 
 class TotalSize:
-    """Bytes of bodies that a consumer holds, of all its queues together.
+    """Counts the bytes of bodies that a consumer holds, of all its queues.
 
     Attributes:
-        fell: told when they become fewer.
+        fell: called when they become fewer.
     """
 
     __slots__ = ("fell", "size_bytes")
@@ -29,41 +29,42 @@ class TotalSize:
         self.fell = Waiters()
 
     def take_off(self, size_bytes: int) -> None:
-        """So many bytes are held no longer."""
+        """Subtract bytes that are not held any more."""
         self.size_bytes -= size_bytes
         if self.fell.waiting:
             self.fell.changed()
 
 
 class ProcessQueue:
-    """What was pulled from one queue and is not finished, and the offset that may be committed.
+    """The unfinished messages of one queue, and the offset that may be committed.
 
     The offset is that of the smallest unfinished message, or the one behind the last finished message
-    when all are done (CR-10): whatever was not finished is delivered again after a crash. It is computed
-    when somebody asks, so that a finished message costs no more than leaving a table.
+    when all are done (CR-10): unfinished messages are delivered again after a crash. It is computed only when
+    it is asked for, so that a finished message costs no more than its removal from a table.
 
-    It is the keeper of its messages: what the user settles comes here.
+    Verdicts of the user on its messages come here.
 
     Args:
         total: the size of all queues of the consumer, changed along with this one's.
-        on_settled: decides about messages that the user settled.
-        changes: told when messages end, or the user's code lets go of some; one of its own by default.
+        on_settled: called with messages that the user settled.
+        changes: called when messages end or are released by the user's code.
 
     Attributes:
         queue: the queue.
-        next_offset: where the next pull begins.
-        made_at: of which topic of this name the queue is, see ``QueueOffset``.
-        before: for ordered consuming: the queue as it was before a move, while messages of it are in flight.
+        next_offset: the offset of the next pull.
+        made_at: the creation stamp of the queue's topic, see ``QueueOffset``.
+        before: with order: the process queue of before a move, while some of its messages are in flight.
         dropped: the queue belongs to another member now; nothing more is delivered.
-        released: what is still in flight may not move the offset any more either (CR-11).
-        begun: messages that are with the user's code now, by offset: since which round of the expiry.
-        loose: those of them that no handler of ``run`` holds: what settles them is done at once.
-        left: those of them whose loop was left: they may be settled later, and nobody works on them.
-        line: for ordered consuming: unfinished messages in order.
-        busy: for ordered consuming: the queue is with a handler, is about to be, or pauses.
-        redelivery: who takes its messages back when they failed; None: the consumer's usual way.
-        pause_s: for ordered consuming: how long it pauses before it goes on, after a failure.
-        unfinished_bytes: body bytes held.
+        released: messages in flight do not move the offset any more (CR-11).
+        begun: messages in the user's code, by offset, with the round of the expiry check in which they came
+            there.
+        loose: messages in ``begun`` that no handler of ``run`` has, so that a verdict is carried out at once.
+        left: messages in ``begun`` whose loop was left: the user may settle them later.
+        line: with order: the unfinished messages.
+        busy: with order: the queue has a running handler, is about to get one, or pauses.
+        redelivery: takes back failed messages; None: the consumer's own.
+        pause_s: with order: the pause after a failure.
+        unfinished_bytes: bytes of the bodies of unfinished messages.
     """
 
     __slots__ = (
@@ -90,7 +91,7 @@ class ProcessQueue:
         "released",
         "unfinished_bytes",
     )
-    # Whether only the member that has its lock at the broker may consume it in order.
+    # Whether the queue needs a lock at the broker.
     locked = True
 
     def __init__(
@@ -120,7 +121,7 @@ class ProcessQueue:
         self.unfinished_bytes = 0
         self._pending: dict[int, ReceivedMessage] = {}
         self._highest = -1
-        # Whether the table is sorted because every message came behind those before: the usual case.
+        # Whether the messages came in the order of offsets, so that the table is sorted: the usual case.
         self._in_order = True
         self._total = TotalSize() if total is None else total
         self._on_settled = on_settled
@@ -137,12 +138,12 @@ class ProcessQueue:
 
     @property
     def in_flight(self) -> int:
-        """Messages that are with the user's code now, those of before a move included."""
+        """Number of messages in the user's code, with those of before a move."""
         return len(self.begun) + (self.before.in_flight if self.before is not None else 0)
 
     @property
     def at_work(self) -> int:
-        """Messages that the user's code works on now: one handler at a time has a queue in order (CR-18)."""
+        """Number of messages that the user's code works on, without those of a loop that was left (CR-18)."""
         return len(self.begun) - len(self.left) + (self.before.at_work if self.before is not None else 0)
 
     @property
@@ -153,7 +154,7 @@ class ProcessQueue:
         return self._highest - self._first()
 
     def add(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Take in pulled messages; those not yet known are returned, for delivery."""
+        """Add pulled messages; returns the new ones, for delivery."""
         new: list[ReceivedMessage] = []
         pending, highest, size = self._pending, self._highest, 0
         if not pending:
@@ -180,7 +181,7 @@ class ProcessQueue:
         return new
 
     def finish(self, offset: int) -> bool:
-        """One message is done (consumed or sent back); False when it was not here or may not count."""
+        """Finish a message (consumed or sent back); False when it is not here or does not count."""
         message = None if self.released else self._pending.pop(offset, None)
         if message is None:
             return False
@@ -199,19 +200,19 @@ class ProcessQueue:
         return True
 
     def put_aside(self, offset: int) -> None:
-        """The user's code is done with it, but the message is not."""
+        """Release a message from the user's code that is not done."""
         self.begun.pop(offset, None)
         self.loose.discard(offset)
         self.left.discard(offset)
         self.changes.changed()
 
     def leave_open(self, offset: int) -> None:
-        """The loop that had the message was left: it may be settled later, and no code works on it now."""
+        """Note that the loop with this message was left: the user may settle it later."""
         self.left.add(offset)
         self.changes.changed()
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
-        """The user settled a message of this queue; on any thread."""
+        """Take the user's verdict on a message of this queue, on any thread."""
         if self._on_settled is None:
             return Settled.GONE
         return self._on_settled(self, message, verdict)
@@ -224,29 +225,28 @@ class ProcessQueue:
     def committable(self) -> int:
         """The offset that may be committed now, -1 when nothing was ever held.
 
-        With nothing unfinished that is where the next pull begins: what lies between the last message and
-        there was filtered out.
+        Without unfinished messages it is the offset of the next pull: messages before it were filtered out.
         """
         if self._pending:
             return self._first()
         return max(self._highest + 1, self.next_offset) if self._highest >= 0 else -1
 
     def position(self) -> int:
-        """The offset of the next message that was not given to the user's code yet."""
+        """The offset of the next message for the user's code."""
         waiting = self._pending.keys() - self.begun.keys()
         return min(waiting) if waiting else self.next_offset
 
     def count_in(self, total: TotalSize) -> None:
-        """Count what is held, now and later, in another total: that of a paused topic holds up no other."""
+        """Count the held bytes in another total, from now on: a paused topic has its own."""
         self._total.take_off(self.unfinished_bytes)
         self._total = total
         total.size_bytes += self.unfinished_bytes
 
     def drop(self, *, released: bool = False) -> None:
-        """The queue is given up: nothing more is delivered. Its size counts no longer.
+        """Give the queue up: nothing more is delivered, and its bytes do not count any more.
 
         Args:
-            released: what is in flight may not move the offset any more.
+            released: messages in flight do not move the offset any more.
         """
         self.dropped = True
         if released:

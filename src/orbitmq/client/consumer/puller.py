@@ -1,4 +1,4 @@
-"""Pull one queue for ever and hand over what comes."""
+"""The pull loop of one queue."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from orbitmq.wire.codes import ResponseCode
 
 log = logging.getLogger("orbitmq.client")
 
-# A pull that took so long has waited at the broker.
+# A pull slower than this was a long poll, not an empty answer.
 IDLE_PULL_MS = 900
 
 
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """When a queue is not pulled for a while, because the listener is behind.
+    """Limits of unfinished messages; a queue above them is not pulled.
 
     Attributes:
         messages: unfinished messages of one queue.
-        size_bytes: their bodies together.
+        size_bytes: the bytes of their bodies.
         span: distance between the smallest and the largest unfinished offset.
         total_bytes: bodies of all queues of the consumer together, without those of paused topics. Pulls that
             are under way are not counted, so that one more of each queue may come on top.
@@ -57,8 +57,8 @@ class QueuePuller:
         process_queue: where pulled messages wait until they are finished.
         intake: what is wanted of the queue's topic now, and what all queues of the consumer hold.
         deliver: called with the process queue and the new messages of a pull.
-        offsets: kept up to date while nothing is unfinished; may be committed along with a pull.
-        anew: gives up what a process queue holds, and gives the one that goes on at this offset instead.
+        offsets: the group's offsets, which pulls may commit.
+        anew: replaces a process queue by an empty one that goes on at another offset.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class QueuePuller:
         self._offsets = offsets
         self._anew = anew
         self._broker_id = 0
-        # The broker said that it has no such topic: what it has next under this name may be another one.
+        # The broker did not have the topic: a topic of this name that comes later may be another one.
         self._topic_gone = False
         self._failures = Failures(client, "pull", process_queue.queue)
-        # Pulls in a row that brought nothing and did not move on, though they did not wait either.
+        # Number of pulls in a row that were empty and returned at once.
         self._idle = 0
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class QueuePuller:
                     await self._rest(asked_id)
 
     async def _wanted(self) -> Filter:
-        """The filter for the next pull, once the topic is not paused and there is room for what it brings."""
+        """The filter for the next pull, when the topic is not paused and the limits leave room."""
         intake, queue = self._intake, self.process_queue
         while True:
             wanted = intake.wanted(queue.queue.topic)
@@ -160,17 +160,17 @@ class QueuePuller:
                 pulled.next_offset,
             )
             if not process_queue.next_offset < pulled.next_offset == pulled.min_offset:
-                # What is held and in flight has offsets of before: finished later, it would undo the move,
-                # and new messages with the same offsets would be taken for known ones.
+                # Messages in flight have offsets of before: finished later, they would undo the move, and new
+                # messages with the same offsets would count as known.
                 self.process_queue = self._anew(process_queue, self._moved_to(pulled))
                 return
-            # Too old for the broker is only what was asked for: what is held can still be handled.
+            # The broker has deleted only the offset that was asked for: held messages can still be handled.
         process_queue.next_offset = pulled.next_offset
         if pulled.messages:
             process_queue.last_stored_ms = pulled.messages[-1].store_timestamp_ms
             self._deliver(process_queue, process_queue.add(pulled.messages))
         if not len(process_queue):
-            # Nothing of this stretch is for us, or there was nothing: that is progress too.
+            # No message of this range passes the filter, or there is none: that is progress, too.
             self._offsets.update(process_queue.queue, pulled.next_offset)
 
     def _moved_to(self, pulled: Pulled) -> int:
@@ -183,19 +183,20 @@ class QueuePuller:
         return min(first, pulled.next_offset) if lost_its_end and first >= 0 else pulled.next_offset
 
     async def _rest(self, asked_id: int) -> None:
-        """A broker answers at once and has nothing: a slave that is behind this consumer (row MO-12).
+        """Handle an empty answer that came at once, from a slave that is behind this consumer (row MO-12).
 
-        Another broker that it names is asked at once, but two do not keep us going round.
+        A broker that the answer suggests is asked at once, but not if both suggest each other.
         """
         self._idle += 1
         if self._idle > 1 or self._broker_id == asked_id:
             await self._client.runtime.clock.sleep(self._failures.backoff.pause_s(self._idle))
 
     async def _find_again(self) -> None:
-        """Go on with a topic that was gone: from its beginning when it was made anew, so that none is missed.
+        """Go on with a topic that was away: at its beginning when it was created again, so that none is
+        missed.
 
-        The groups' offsets are deleted with a topic. Our old one would be in the middle of the new messages,
-        or behind them.
+        The groups' offsets are deleted with a topic. The old offset would be among the new messages, or
+        behind them.
 
         Raises:
             OrbitError: the topic is still gone, or a broker did not say.
@@ -211,7 +212,7 @@ class QueuePuller:
         self._topic_gone = False
 
     async def _is_another(self, begins: QueueOffset) -> bool:
-        """Whether the queue, which begins there now, has nothing of what it had when it was pulled last.
+        """Whether the queue has none of its old messages any more, by its present begin.
 
         OrbitMQ's broker says of which topic it is. Else by the times of its own broker, and only if that is
         certain: to read a topic again is worse.
@@ -227,7 +228,7 @@ class QueuePuller:
         return (await self._calls.offset_by_time(queue, stored_ms + 1)).offset <= begins.offset
 
     async def _begin_of_group(self, begins: QueueOffset) -> int:
-        """Where to begin with another topic: another member may have had the queue for a moment already.
+        """The begin in a new topic: another member may have had the queue for a moment already.
 
         Only a broker that is known to delete the offsets along with a topic is asked for the group's.
         """
@@ -239,7 +240,7 @@ class QueuePuller:
         return committed if begins.offset < committed <= ends else begins.offset
 
     def _asked_a_slave(self) -> bool:
-        """Whether the last question may have gone to a slave, which may not have been told of the topic."""
+        """Whether the last request may have gone to a slave, which may not have the topic yet."""
         queue = self.process_queue.queue
         route = self._client.route(queue.topic)
         found = route.reader(queue.broker_name, self._broker_id) if route is not None else None
@@ -252,7 +253,7 @@ class QueuePuller:
             and not self._asked_a_slave()
         ):
             self._topic_gone = True
-            # Committed to a topic of the same name, our offset would be taken for the group's.
+            # Our offset would become the group's offset in another topic of the same name.
             self._offsets.release(self.process_queue.queue)
         # The member that failed may be a slave that is gone: begin again at the master.
         self._broker_id = 0

@@ -1,4 +1,4 @@
-"""The locks of an ordered consumer: a queue is worked on by one member at a time, also during a hand-over."""
+"""The locks of an ordered consumer: only one member works on a queue, also during a hand-over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRUSTED_MS = 30_000.0
 
 
 class MemberLocks:
-    """Locks at the brokers, as far as this client knows of them (LK-02, LK-03).
+    """The locks of this client at the brokers (LK-02, LK-03).
 
     Args:
         lost: called with a queue whose lock another member has got.
@@ -48,7 +48,7 @@ class MemberLocks:
         return renewed is not None and self._client.now_ms() - renewed <= TRUSTED_MS
 
     async def lock(self, queue: MessageQueue) -> str | None:
-        """Get the lock of one queue; the address of who grants it, ``None`` when another member has it.
+        """Get the lock of one queue; the address of the broker, ``None`` when another member has the lock.
 
         Raises:
             OrbitError, TransportError, WireError: the broker did not say.
@@ -61,7 +61,7 @@ class MemberLocks:
         return leader
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have these queues. A broker that does not hear it forgets the locks after 60 s."""
+        """Unlock queues. A broker that does not get the request drops the locks after 60 s."""
         for queue in queues:
             self._renewed_ms.pop(queue, None)
         await asyncio.gather(*(self._unlock(*share) for share in _by_broker(queues).items()))
@@ -81,8 +81,8 @@ class MemberLocks:
             )
 
     async def renew(self) -> None:
-        """Prolong all locks, with one request to each broker; those that are not prolonged again and again
-        until they run out: another broker may be the master in a moment (row MO-07)."""
+        """Prolong all locks, with one request to each broker. Failed ones are tried again until they expire:
+        another broker may be the master in a moment (row MO-07)."""
         left = _by_broker(self._renewed_ms)
         until_ms = self._client.now_ms() + TRUSTED_MS
         while left:
@@ -94,7 +94,7 @@ class MemberLocks:
                 await self._client.runtime.clock.sleep(RETRY_S)
 
     async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> bool:
-        """Whether the broker has said which locks it prolongs."""
+        """Prolong the locks at one broker; returns whether it answered."""
         asked = self._client.now_ms()
         try:
             locked = await self._calls.lock(self._group, self._calls.leader_of(broker_name), queues)
@@ -105,7 +105,7 @@ class MemberLocks:
             return False
         for queue in queues:
             if queue not in self._renewed_ms:
-                continue  # given back meanwhile
+                continue  # unlocked meanwhile
             if queue in locked:
                 self._renewed_ms[queue] = asked
             else:

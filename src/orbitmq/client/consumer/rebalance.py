@@ -1,4 +1,4 @@
-"""Which queues this member of a group has, kept in step with the group and the routes."""
+"""Rebalancing: the queues of this member follow changes of the group and of the routes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = logging.getLogger("orbitmq.client")
 T = TypeVar("T")
 
 INTERVAL_S = 20.0
-# A round that could not be completed (no member list, no offset) is tried again after this.
+# Pause before the next round when one could not be completed (no member list, no offset).
 RETRY_S = 1.0
 # A queue that another member may have had until now is taken over after this: brokers notify that member of
 # the change at the same moment, and it commits its offsets meanwhile.
 HAND_OVER_S = 0.25
-# Twice what a broker that shares keeps its own view of the routes.
+# Twice the time for which an assigning broker caches the routes.
 LATE_ROUTE_S = 10.0
 
 
@@ -35,7 +35,7 @@ class QueueOwner(Protocol):
     def assigned(self, topic: str) -> set[MessageQueue]: ...
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Begin with a queue; False when that is not possible now."""
+        """Begin with a queue; returns False when it has to be tried again."""
         ...
 
     async def drop(self, queue: MessageQueue) -> None: ...
@@ -47,19 +47,19 @@ class PulledOwner(QueueOwner, Protocol):
     def topics(self) -> Iterable[str]: ...
 
     def left_to_others(self, queues: Iterable[MessageQueue]) -> None:
-        """These queues of a topic are there, and are not ours."""
+        """Take the queues of a topic that exist and belong to other members."""
         ...
 
 
 class Rebalancer:
-    """Decides, at once when something changed and every 20 s, which queues are ours.
+    """Decides which queues this member has: after each change, and every 20 s.
 
     Args:
         owner: pulls queues.
         popped: pops the queues that the broker wants popped; None when the consumer cannot.
-        allocate: how the group shares, or that the broker does; None when every member has all queues
+        allocate: the strategy of the group, or ``ByBroker``; None: every member has all queues
             (broadcasting).
-        changed: called after each round of a topic: other queues may be ours now.
+        changed: called after each round of a topic.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class Rebalancer:
         self._allocate = allocate
         self._changed = changed
         self._wake = asyncio.Event()
-        # Since when a broker that shares has not assigned us a queue of the routes.
+        # When the assigning broker left out a queue of the routes for the first time.
         self._left_out: dict[MessageQueue, float] = {}
 
     def soon(self) -> None:
-        """The members, a route or a subscription changed: look at once."""
+        """Rebalance at once: the members, a route or a subscription changed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Rebalance for ever."""
+        """The loop of rounds."""
         while True:
             self._wake.clear()
             try:
                 complete = await self.once()
             except Exception:
-                # Whatever it was, a group that stops rebalancing stops consuming sooner or later.
+                # The loop goes on after any error: without it the group would stop consuming sooner or later.
                 log.exception("rebalance of group %s failed", self._group)
                 complete = False
             await self._wait(INTERVAL_S if complete else RETRY_S)
@@ -107,7 +107,7 @@ class Rebalancer:
             timer.cancel()
 
     async def once(self) -> bool:
-        """One round over all topics; whether every topic could be decided."""
+        """One round over all topics; returns whether each of them was decided."""
         return all(await asyncio.gather(*(self._rebalance(topic) for topic in self._owner.topics())))
 
     async def _rebalance(self, topic: str) -> bool:
@@ -126,7 +126,7 @@ class Rebalancer:
         if self._allocate is None:
             return await self._change(route, {self._owner: set(route.subscribe)}, shared=False)
         if self._client.client_id not in members:
-            # The broker does not know us (any more), and the others count without us.
+            # The broker does not list this member, so the others share without it.
             await self._client.heartbeat()
             return False
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
@@ -134,7 +134,7 @@ class Rebalancer:
         return await self._change(route, {self._owner: wanted}, shared=len(members) > 1)
 
     async def _take_from_broker(self, topic: str, route: TopicRoute, strategy: str) -> bool:
-        """Have what the broker assigns, by pulling or by popping, as it says."""
+        """Take the queues that the broker assigns, to pull or to pop."""
         assigned = await self._of_first(
             route, lambda a: self._calls.assignment(a, self._group, topic, strategy)
         )
@@ -153,7 +153,7 @@ class Rebalancer:
     async def _change(
         self, route: TopicRoute, wanted: Mapping[QueueOwner, set[MessageQueue]], *, shared: bool
     ) -> bool:
-        """Drop what is not wanted, then take what is new; whether all of it could be taken."""
+        """Drop queues, then take new ones; returns whether all of them could be taken."""
         have = {owner: owner.assigned(route.topic) for owner in wanted}
         await asyncio.gather(
             *(owner.drop(queue) for owner in wanted for queue in sorted(have[owner] - wanted[owner]))
@@ -166,7 +166,7 @@ class Rebalancer:
         return all(taken)
 
     def _note_left_out(self, topic: str, queues: set[MessageQueue]) -> None:
-        """A broker that shares sees a route later than we do: what it leaves out is not always another's."""
+        """Keep a queue that the broker leaves out for a while: it may see a new route later than we do."""
         now = self._client.runtime.clock.monotonic()
         old = {queue: since for queue, since in self._left_out.items() if queue.topic == topic}
         for queue in old.keys() - queues:
@@ -179,7 +179,7 @@ class Rebalancer:
         return await self._of_first(route, lambda address: self._calls.members(address, self._group))
 
     async def _of_first(self, route: TopicRoute, ask: Callable[[str], Awaitable[T]]) -> T:
-        """What the first broker of the topic that answers says."""
+        """The assignment from the first broker of the topic that answers."""
         last: Exception | None = None
         for members in route.addresses.values():
             for _, address in sorted(members.items()):

@@ -1,4 +1,4 @@
-"""How a consumer that pops receives: whom it asks, how long it waits, and what comes too late for that."""
+"""Receiving by pop: the order of brokers that are asked, the waiting, and messages that come late."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, settle
 from orbitmq.runtime.tasks import outcome
 
-# When nothing can be asked: the pause before the next try.
+# Pause before the next try when no broker can be asked.
 PAUSE_S = 0.2
-# Where several places are asked, the next one is when this one has not answered for so long.
+# With several places, the next one is asked when one has not answered for so long.
 PATIENCE_S = 0.2
 # Brokers count in milliseconds.
 LEAST_WAIT_S = 0.001
@@ -36,8 +36,8 @@ class _Pop:
     """A pop that was sent.
 
     Attributes:
-        sent_s: monotonic; the messages are the consumer's from then on, or a little later.
-        held: waits at the broker for messages, which are the consumer's when they come.
+        sent_s: when it was sent, by the monotonic clock: the invisible time begins then, or a little later.
+        held: it waits at the broker, so the invisible time begins when messages come.
     """
 
     place: Place
@@ -52,8 +52,9 @@ class _Pop:
 class Receiving:
     """Asks the brokers of all that a consumer subscribes to, one place after the other.
 
-    A place that does not answer keeps nobody from the others: after ``PATIENCE_S`` the next one is asked. It
-    is not asked again before its answer is there, which belongs to the receive that goes on then.
+    A place that does not answer does not delay the others: after ``PATIENCE_S`` the next one is asked. It is
+        not
+    asked again before its answer has come, which the receive of that moment gets.
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class Receiving:
         self._attempts = 0
 
     def forget(self, topic: str) -> None:
-        """Something else is wanted of a topic, or nothing any more."""
+        """Take a changed filter of a topic, or its end."""
         self._notices.forget(topic)
 
     async def close(self) -> None:
-        """Ask nothing any more; what has come and nobody took is given back."""
+        """End all requests; messages that came and were not received are given back."""
         await self._notices.close()
         for pop in list(self._late):
             self._give_back(pop)
@@ -124,8 +125,8 @@ class Receiving:
                     raise failure
                 if deadline - now < LEAST_WAIT_S:
                     return found
-            # Whoever answers at once must not be asked at once, nor who says again that there is something
-            # and then has nothing for this member.
+            # A place that answers at once is not asked again at once, nor one that announces messages and
+            # then has none for this member.
             idle = now - asked < PAUSE_S and (told_before or not told)
             if failure is not None or idle:
                 await self._clock.sleep(min(PAUSE_S, max(0.0, deadline - now)))
@@ -139,10 +140,10 @@ class Receiving:
         renew_s: float,
         attempt: str | None,
     ) -> tuple[list[Lease], OrbitError | None]:
-        """What has come late, and what one place after the other has; wait there when there is one only."""
+        """The messages that came late, else those of each place in turn; with a single place, wait there."""
         found, failure = self._come_late(max_messages)
         if found and attempt is not None:
-            # Asked again under this attempt, a place would give the same again, under other receipts.
+            # A place would give the same messages again under this attempt id, with other receipts.
             return found, failure
         for topic, broker_name in places:
             if len(found) >= max_messages:
@@ -178,7 +179,7 @@ class Receiving:
                 await asyncio.wait([pop.answer], timeout=None if len(places) == 1 else PATIENCE_S)
             except asyncio.CancelledError:
                 give_back(found)
-                # Of a pop that nobody waits for any more other members get it at once.
+                # The pop's caller is gone: give its messages to other members at once.
                 pop.answer.add_done_callback(partial(self._give_back, pop))
                 raise
             if not pop.answer.done():
@@ -190,7 +191,7 @@ class Receiving:
         return found, failure
 
     def _come_late(self, most: int) -> tuple[list[Lease], OrbitError | None]:
-        """What places have answered by now that were silent, and of what most of the time is left."""
+        """The messages from late answers, with most of their invisible time left."""
         found: list[Lease] = []
         failure: OrbitError | None = None
         for pop in [one for one in self._late if one.answer.done()]:
@@ -221,7 +222,8 @@ class Receiving:
         A message whose tag has only the hash of a wanted tag is acknowledged, or it would come again without
         end.
         """
-        # Held at the broker it was not this consumer's yet; a little earlier than the broker is safe.
+        # While the pop waited at the broker the messages were not this consumer's; a slightly early time is
+        # safe.
         since_s = self._clock.monotonic() if pop.held else pop.sent_s
         found: list[Lease] = []
         for message, receipt in outcome(pop.answer) or ():
@@ -235,7 +237,7 @@ class Receiving:
         return found
 
     async def _places(self) -> tuple[list[Place], OrbitError | None]:
-        """Topics and brokers to ask, beginning with another one each time."""
+        """The topics and brokers to ask, in turn from another start each time."""
         places: list[Place] = []
         failure: OrbitError | None = None
         for topic in list(self._filters):

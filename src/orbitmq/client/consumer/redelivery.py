@@ -1,4 +1,4 @@
-"""What becomes of a message that its listener did not finish."""
+"""Redelivery of messages that a listener did not finish."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_SENT_ANEW = (
 
 
 def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) -> None:
-    """A message from the retry topic shows the topic it was sent to (CR-17), without the namespace."""
+    """Set the topic of a message from a retry topic to its original one (CR-17), without the namespace."""
     if message.topic == retry_topic(group):
         message.topic = message.properties.get(property_names.RETRY_TOPIC, message.topic)
     if namespace:
@@ -37,7 +37,7 @@ def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) ->
 
 
 class TakesBack(Protocol):
-    """Takes messages back that a listener did not finish."""
+    """Takes back messages that a listener did not finish."""
 
     async def send_back(
         self,
@@ -46,20 +46,20 @@ class TakesBack(Protocol):
         delay_s: float | None = None,
         reason: str = "",
     ) -> bool:
-        """Arrange that the message comes again; False when it must be kept."""
+        """Have a message delivered again; False when the consumer has to keep it."""
         ...
 
 
 class RedeliveryPolicy(TakesBack, Protocol):
-    """Where messages go that a listener did not finish."""
+    """As :class:`Redelivery`, and gives up messages of an ordered queue."""
 
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
-        """Let its queue go on without it; False when it must be kept. ``dead``: as a dead letter at once."""
+        """Move a message out of its queue; False when it has to be kept. ``dead``: as a dead letter."""
         ...
 
 
 class Discard:
-    """Broadcasting: every member has its own copy, so that a failure is logged and that is all (CR-05)."""
+    """Broadcasting: every member has its own copy, so a failure is only logged (CR-05)."""
 
     async def send_back(
         self,
@@ -105,16 +105,16 @@ class Redelivery:
         delay_s: float | None = None,
         reason: str = "",
     ) -> bool:
-        """Give the message to a broker for a later delivery; whether one took it.
+        """Give a message to a broker for a later delivery; returns whether one took it.
 
         Args:
             delay_level: 0 lets the broker decide by the number of deliveries, above 0 is that level of the
                 delay table, below 0 makes it a dead letter at once (CR-13).
             delay_s: seconds until it comes again, for a broker that has timers; others go by the level.
-            reason: why, for people who look at the dead letter.
+            reason: why, for the dead letter.
         """
         if self._calls.acts(message.broker_name) and not isinstance(message, UnreadableMessage):
-            # A slave in its master's place takes nothing back: no need to ask it.
+            # A slave that acts for its master does not take messages back, so it is not asked.
             return await self._send_anew(message)
         try:
             topic = self._namespace.full(message.topic)
@@ -125,7 +125,7 @@ class Redelivery:
         return True
 
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
-        """Out of the way of an ordered queue: to the retry topic, where the broker makes it a dead letter.
+        """Move a message out of an ordered queue to the retry topic, where the broker makes it a dead letter.
 
         Args:
             dead: by the broker that has it, from its own copy (CR-13).

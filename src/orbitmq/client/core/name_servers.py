@@ -1,4 +1,4 @@
-"""Ask one of several name servers, and stay with the one that answers."""
+"""Requests to name servers, which stay with the one that answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orbitmq.transport.client import RemotingClient
 
 T = TypeVar("T")
-# Of the addresses, the index of the one that is asked first, and the milliseconds for all of them.
+# Called with the addresses, the index of the first one to ask, and the milliseconds for all of them.
 MakeInquiry = Callable[[Sequence[str], int, float], Inquiry[T]]
 
 TIMEOUT_MS = 3000
@@ -33,7 +33,7 @@ RETRY_FETCH_MS = 1000
 
 
 def name_servers_of(given: str | None, host: Host) -> Source:
-    """What a user gave, else what ``NAMESRV_ADDR`` says, else the name server of this machine.
+    """The user's addresses, else those of ``NAMESRV_ADDR``, else the name server of this machine.
 
     A variable without an address in it counts as not set.
 
@@ -59,16 +59,16 @@ def parse_source(text: str, where: str = "") -> Source:
 
 
 class NameServers:
-    """The name servers: those listed, or those that an address server or DNS tells.
+    """The name servers of a list, of an address server, or of DNS.
 
     The list of such a source is fetched when it is first needed, again after two minutes, and at once when
     none of its servers answers.
 
     Args:
-        client: how they are reached.
-        source: where they are.
-        spread: the first one asked is chosen by chance, as many clients shall spread; without it, it is the
-            first in the list.
+        client: sends the requests.
+        source: the list, or the place of it.
+        spread: begin with a random server, so that many clients spread; without it, with the first in the
+            list.
     """
 
     def __init__(self, client: RemotingClient, source: Source, *, spread: bool = False) -> None:
@@ -86,16 +86,16 @@ class NameServers:
 
     @property
     def source(self) -> Source:
-        """Where they are, as it was given."""
+        """The source as it was given."""
         return self._list.source
 
     @property
     def addresses(self) -> list[str]:
-        """Those known now."""
+        """The known addresses."""
         return list(self._list.addresses)
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """End the background work."""
         fetching, self._fetching = self._fetching, None
         if fetching is not None:
             fetching.cancel()
@@ -130,7 +130,7 @@ class NameServers:
             self._choose()
 
     async def _fetch(self, timeout_ms: float) -> bool:
-        """Whether the addresses changed, as far as is known in time; callers share one fetch."""
+        """Fetch the addresses again; returns whether they changed in time. Callers share one fetch."""
         task = self._begin_fetch()
         done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)
         return bool(done) and not task.cancelled() and task.result()
@@ -166,7 +166,7 @@ class NameServers:
     async def ask(
         self, command: Callable[[], Command], read: Callable[[bytes], T], timeout_ms: float = TIMEOUT_MS
     ) -> T:
-        """What ``read`` makes of the first answer with the code SUCCESS.
+        """The first answer with the code SUCCESS, decoded by ``read``.
 
         Args:
             command: makes the request.
@@ -192,7 +192,7 @@ class NameServers:
             age_s = self._runtime.clock.monotonic() - self._list.fetched_s
             if isinstance(self.source, tuple) or age_s < RETRY_S or not await self._fetch(RETRY_FETCH_MS):
                 raise
-        # None of those known answers, and there are others now.
+        # No known server answers, and the list has others now.
         return await self._answer(self.addresses, inquiry_of, timeout_ms)
 
     async def _answer(self, known: list[str], inquiry_of: MakeInquiry[T], timeout_ms: float) -> T | None:

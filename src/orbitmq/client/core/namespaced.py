@@ -1,4 +1,4 @@
-"""Requests of a client that lives in a namespace of its own (NamespaceRpcHook)."""
+"""Requests of a client with a namespace (NamespaceRpcHook)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.wire.command import Command
 
 
 class NamespacedRemoting(RemotingClient):
-    """Says in every request which namespace is meant."""
+    """Puts the namespace into every request."""
 
     def __init__(
         self,

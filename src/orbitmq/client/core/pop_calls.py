@@ -1,4 +1,4 @@
-"""What a consumer that pops asks brokers, typed: messages, acknowledgements, other invisible times."""
+"""Typed requests of consumers that pop: pops, acknowledgements, changes of invisible times."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ ANY_QUEUE = -1
 _FROM_OLDEST = 0
 _FROM_NEWEST = 1
 _NOTHING = frozenset({int(ResponseCode.POLLING_TIMEOUT), int(ResponseCode.PULL_NOT_FOUND)})
-# A broker's answer to a pop that, by both clocks, was made LATE_MS longer ago than it wanted to wait.
+# The answer to a pop that, by both clocks, is LATE_MS older than its time to wait.
 _TOO_LATE = "timeout too much"
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a broker wants back with a popped message.
+    """The receipt of a popped message, which acknowledgements carry.
 
     Attributes:
-        topic: where the message is stored: for a redelivered one a retry topic of the group.
-        info: which pop took it; its ``retry`` makes ``topic`` of the topic that was asked for.
+        topic: the topic where the message is stored; for a redelivery a retry topic of the group.
+        info: the pop that took it; its ``retry`` gives ``topic`` for the topic that was popped.
     """
 
     topic: str
@@ -44,18 +44,18 @@ class Receipt:
 
     @property
     def deadline_ms(self) -> int:
-        """When the message comes again, ms since the epoch, of the broker's clock."""
+        """The end of the invisible time, in ms since the epoch by the broker's clock."""
         return self.info.pop_time + self.info.invisible_time
 
 
 @dataclass(frozen=True, slots=True)
 class PopOptions:
-    """What does not change from pop to pop.
+    """The options that all pops of a consumer have in common.
 
     Attributes:
         group: the consumer group.
-        from_newest: where a group begins that is new at a broker.
-        ordered: queue by queue, nothing behind a message that is not done.
+        from_newest: whether a group that is new at a broker begins at the newest messages.
+        ordered: queue by queue in order: no message after one that is not done.
     """
 
     group: str
@@ -92,7 +92,7 @@ class PopCalls:
         wait_ms: int,
         attempt_id: str | None = None,
     ) -> list[tuple[ReceivedMessage, Receipt]]:
-        """Take messages of the topic at one broker; waits there for ``wait_ms`` when there are none.
+        """Pop messages of a topic at one broker, which waits up to ``wait_ms`` when there are none.
 
         Raises:
             BrokerError: it refused, or the clocks are so far apart that it always would; TransportError: no
@@ -133,7 +133,7 @@ class PopCalls:
     async def notice(
         self, options: PopOptions, topic: str, broker_name: str, wait_ms: int, attempt_id: str | None
     ) -> bool:
-        """Whether the broker has messages; waits there for ``wait_ms`` until it has.
+        """Whether the broker has messages; it waits up to ``wait_ms`` for some.
 
         Raises: as :meth:`pop`.
         """
@@ -151,7 +151,7 @@ class PopCalls:
         return headers.NotificationResponse.from_ext(answer.ext).has_msg
 
     async def acknowledge(self, group: str, receipt: Receipt) -> None:
-        """A message is done.
+        """Acknowledge a message.
 
         Raises:
             BrokerError: NO_MESSAGE, it is not in flight under this receipt; TransportError: no answer.
@@ -169,7 +169,7 @@ class PopCalls:
     async def acknowledge_many(
         self, group: str, broker_name: str, receipts: Sequence[Receipt]
     ) -> set[Receipt]:
-        """Messages of one broker are done; those that were not in flight, as far as the broker says.
+        """Acknowledge messages of one broker; returns those that the broker reports as not in flight.
 
         Raises:
             BrokerError: NO_MESSAGE, none of them was; TransportError: no answer.
@@ -221,7 +221,7 @@ class PopCalls:
 
 
 class _Taken:
-    """What the header of an answer says about its messages."""
+    """The receipts of the messages in an answer, from its header."""
 
     def __init__(self, fields: headers.PopMessageResponse, topic: str, group: str, broker_name: str) -> None:
         self._fields = fields
@@ -234,7 +234,7 @@ class _Taken:
         )
 
     def message(self, message: ReceivedMessage) -> tuple[ReceivedMessage, Receipt]:
-        """A message with its receipt, which a redelivered one brings along."""
+        """A message with its receipt; that of a redelivery is in its properties."""
         properties = message.properties
         # A message that was not delivered before comes from no retry topic: a receipt in it is another
         # message's.

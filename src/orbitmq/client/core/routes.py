@@ -1,4 +1,4 @@
-"""When to ask the name server for which topic, and what is known so far. No I/O: times are passed in."""
+"""The known routes, and when each has to be refreshed. No I/O: times are passed in."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from orbitmq.client.core.routing import TopicRoute
 from orbitmq.wire.codes import ResponseCode
 
 REFRESH_MS = 30_000
-# A dead address or a stale answer asks at once, but all senders together at most this often per topic.
+# Shortest time between refreshes of a topic after a dead address or a stale answer, for all senders.
 EAGER_INTERVAL_MS = 200
-# While a broker that was in the route is missing from it, or may not be written to any more, its return is
-# looked for at this pace...
+# Interval of refreshes while a broker of the route is missing or not writable...
 WATCH_INTERVAL_MS = 500
-# ...for this long after it went; then the usual refresh finds it.
+# ...for this long after it went; then the normal interval is enough.
 WATCH_FOR_MS = 600_000
-# After a dead address or a stale answer the route is asked for each WATCH_INTERVAL_MS for this long.
+# How long a route is refreshed every WATCH_INTERVAL_MS after a dead address or a stale answer.
 SUSPECT_FOR_MS = 30_000
-# So is a route that just changed: a new topic comes up broker by broker, and consumers need all its queues.
+# The same after a change: a new topic comes up broker by broker, and consumers need all its queues.
 YOUNG_FOR_MS = 10_000
 
 # A topic has fewer queues than the route says: INVALID_PARAMETER.
 FEWER_QUEUES_CODES = frozenset({int(ResponseCode.INVALID_PARAMETER)})
-# Answers that say that the route is out of date: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST, and
-# SYSTEM_ERROR, with which brokers of 4.x refuse a queue that is no more.
+# Codes of an outdated route: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST, and SYSTEM_ERROR, with
+# which brokers of 4.x refuse a queue that does not exist any more.
 STALE_CODES = frozenset({1, 14, 16, 17}) | FEWER_QUEUES_CODES
 
 
@@ -44,10 +43,10 @@ class _Entry:
 
 
 class RouteCache:
-    """The routes of the topics in use, with the times at which they are to be asked for again.
+    """The routes of the topics in use, with the times of their next refreshes.
 
     Args:
-        refresh_ms: age at which a route is asked for again (RT-05).
+        refresh_ms: age at which a route is refreshed (RT-05).
     """
 
     def __init__(self, refresh_ms: float = REFRESH_MS) -> None:
@@ -88,7 +87,7 @@ class RouteCache:
         return True
 
     def asked(self, topic: str, now_ms: float) -> None:
-        """Take note of a question, answered or not."""
+        """Note a request for a route, whether it was answered or not."""
         entry = self._entries.setdefault(topic, _Entry())
         entry.asked_ms = now_ms
         entry.stale = False
@@ -97,10 +96,10 @@ class RouteCache:
         self._entries.pop(topic, None)
 
     def suspect(self, topic: str, now_ms: float) -> bool:
-        """A dead address or a stale answer: True when the caller shall ask now, else someone just did.
+        """Note a dead address or a stale answer; True when the caller has to refresh now.
 
-        The topic is then also asked for twice a second for a while, so that a switch which the name server
-        sees a moment later is found.
+        For a while the topic is then refreshed twice a second, to find a switch that the name server sees a
+        moment later.
         """
         entry = self._entries.setdefault(topic, _Entry())
         entry.suspected_ms = now_ms
@@ -108,17 +107,17 @@ class RouteCache:
         return now_ms - entry.asked_ms >= EAGER_INTERVAL_MS
 
     def ask_soon(self, topic: str) -> None:
-        """Something says that the route is out of date: it is asked for once."""
+        """Mark a route as out of date: it is refreshed once."""
         entry = self._entries.get(topic)
         if entry is not None:
             entry.stale = True
 
     def due(self, now_ms: float) -> list[str]:
-        """Topics to ask for now."""
+        """The topics to refresh now."""
         return [topic for topic, entry in self._entries.items() if now_ms >= self._next_ms(entry, now_ms)]
 
     def next_due_ms(self, now_ms: float) -> float:
-        """When :meth:`due` next has something to say; infinity without topics."""
+        """The time of the next refresh; infinity without topics."""
         return min((self._next_ms(entry, now_ms) for entry in self._entries.values()), default=float("inf"))
 
     def _next_ms(self, entry: _Entry, now_ms: float) -> float:
@@ -137,6 +136,6 @@ class RouteCache:
 
 
 def _uses(route: TopicRoute) -> set[_Use]:
-    """What the brokers of a route can be used for."""
+    """By broker, whether it can be read from and written to."""
     masters = {(broker.broker_name, False) for broker in route.brokers if route.master(broker.broker_name)}
     return masters | {(name, True) for name in route.write_queues}

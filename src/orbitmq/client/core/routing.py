@@ -1,4 +1,4 @@
-"""From the name server's route of a topic to the queues of a producer and of a consumer.
+"""Makes the queues of a producer and of a consumer from the name server's route of a topic.
 
 Pure functions and frozen values: a route is never changed, only replaced.
 """
@@ -26,7 +26,7 @@ class BrokerQueues:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """A topic's route as a client uses it.
+    """A topic's route in the form for clients.
 
     Attributes:
         topic: the topic asked for, even when the route is that of the default topic.
@@ -53,7 +53,7 @@ class TopicRoute:
 
     @property
     def masters(self) -> set[str]:
-        """The addresses in the place of a master."""
+        """The addresses that the route has as masters."""
         return {members[MASTER_ID] for members in self.addresses.values() if MASTER_ID in members}
 
     @property
@@ -64,7 +64,7 @@ class TopicRoute:
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
         """Address to read from and whether it is a slave (row MO-04).
 
-        The wished id, of a slave else the next one, else any member of the group.
+        The wanted id; if it is not there, another slave, else any member of the group.
         """
         members = self.addresses.get(broker_name)
         if not members:
@@ -77,7 +77,7 @@ class TopicRoute:
         return members[chosen], chosen != MASTER_ID
 
     def same_as(self, other: TopicRoute | None) -> bool:
-        """Whether nothing a client depends on differs (RT-15: order of brokers does not count)."""
+        """Whether two routes are the same for a client (RT-15: the order of brokers does not count)."""
         return (
             other is not None
             and self.brokers == other.brokers

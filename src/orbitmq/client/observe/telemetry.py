@@ -47,7 +47,7 @@ class Telemetry:
 
     Args:
         tracer_provider, meter_provider: OpenTelemetry's; those set globally by default.
-        runtime: its clock is read.
+        runtime: the machine; only its clock is used.
 
     Raises:
         ValidationError: OpenTelemetry is not installed.
@@ -156,7 +156,7 @@ class Telemetry:
         return None, [self._trace.Link(span) for span in spans if span.is_valid]
 
     def _result(self, batch: list[ReceivedMessage], begun: float, timeout_s: float) -> str:
-        """How a handler ended that raised nothing: the worst of what it settled."""
+        """The result of a handler that did not raise: the worst verdict among its messages."""
         took = self._clock.monotonic() - begun
         kinds = {return_type(message.verdict or ACK, took, timeout_s) for message in batch}
         order = (ConsumeReturnType.EXCEPTION, ConsumeReturnType.TIME_OUT, ConsumeReturnType.FAILED)
@@ -191,7 +191,7 @@ class Telemetry:
             details["messaging.rocketmq.message.keys"] = message.keys
         histogram = self._send_time if operation == "send" else self._process_time
         begun = self._clock.monotonic()
-        # Errors are recorded on the span as they pass.
+        # The span records an exception of its block.
         with self._tracer.start_as_current_span(
             f"{operation} {message.topic}", context=parent, kind=kind, attributes=details, links=links
         ) as span:

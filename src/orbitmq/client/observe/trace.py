@@ -38,12 +38,12 @@ _NORMAL, _HALF, _COMMIT, _DELAY = range(4)
 
 
 class Tracer:
-    """Collects trace records and sends them, at most a second later. Records beyond 2048 waiting ones are
-    dropped, with a warning that counts them.
+    """Collects trace records and sends them within a second. When 2048 records wait, further ones are
+    dropped, with a warning that has their number.
 
     Args:
         send: sends one message of records.
-        topic: where the records go.
+        topic: the topic for the records.
     """
 
     def __init__(
@@ -58,25 +58,25 @@ class Tracer:
         self.next_id = UniqueIds(runtime).next
 
     async def start(self) -> None:
-        """Begin to send what is collected."""
+        """Begin to send the records."""
         self._background.spawn(every(self._clock, FLUSH_EVERY_S, self.flush), "flush")
 
     async def close(self) -> None:
-        """Send what waits, and stop."""
+        """Send the waiting records, and stop."""
         await self._background.stop()
         await self.flush()
 
     def append(self, record: str, record_keys: str) -> None:
-        """Collect one record, found later by the words of ``record_keys``."""
+        """Add one record; the message with it gets the words of ``record_keys`` as keys."""
         if len(self._waiting) >= MAX_WAITING:
             self._dropped += 1
             return
         self._waiting.append((record, record_keys))
 
     async def flush(self) -> None:
-        """Send all that waits. What cannot be sent is lost, as trace must not hold up messages."""
+        """Send the waiting records. A failed send loses its records: tracing must not delay messages."""
         if self._dropped:
-            log.warning("%d trace records were dropped, more came than could be sent", self._dropped)
+            log.warning("%d trace records were dropped, as they came faster than they could be sent", self._dropped)
             self._dropped = 0
         while self._waiting:
             body, found = "", dict[str, None]()

@@ -1,7 +1,7 @@
 """Records of RocketMQ's message trace, as they stand in the bodies of RMQ_SYS_TRACE_TOPIC. Pure.
 
-The format is that of Java's TraceDataEncoder: fields between ``\\x01``, records between ``\\x02``. Releases
-have added fields at the end; what an older client did not write is ``None``.
+The format is that of Java's TraceDataEncoder: fields end with ``\\x01``, records with ``\\x02``. Releases
+have added fields at the end; a field that an older client did not write is ``None``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class TraceRecord(NamedTuple):
 
     Attributes:
         kind: ``Pub``, ``SubBefore``, ``SubAfter``, ``EndTransaction``, ``Recall``; ``unreadable``.
-        message_id: of a batch several, joined by commas.
+        message_id: the unique id; those of a batch joined by commas.
         at_ms: when it happened, in milliseconds since 1970.
         broker: address of the broker that stored the message.
         cost_ms: how long the send or the handling took.
-        retries: which redelivery it was.
-        request_id: the same in the two records of a delivery.
+        retries: the number of the redelivery.
+        request_id: the same id in both records of a delivery.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class TraceRecord(NamedTuple):
 
 
 def records(body: bytes) -> Iterator[TraceRecord]:
-    """The records of one message of the trace topic; one that cannot be read is given as ``unreadable``."""
+    """The records in one message of the trace topic; the kind of a damaged one is ``unreadable``."""
     for fields in split(body.decode("utf-8", "replace")):
         yield record_of(fields)
 
@@ -68,7 +68,7 @@ def split(text: str) -> Iterator[list[str]]:
 
 
 def record_of(fields: list[str]) -> TraceRecord:
-    """What these fields say; ``unreadable`` when they are no record."""
+    """The record with these fields; ``unreadable`` when they are no record."""
     read = {
         PUB: _pub,
         SUB_BEFORE: _sub_before,
@@ -146,6 +146,6 @@ def _flag(value: str) -> bool:
 
 
 def _type(value: str) -> str | None:
-    """The name of a type; ``None``: one that later clients have."""
+    """The name of a message type; ``None``: an unknown type of a later client."""
     number = int(value)
     return MESSAGE_TYPES[number] if 0 <= number < len(MESSAGE_TYPES) else None

@@ -1,4 +1,4 @@
-"""What happened to one message, out of the records of a message trace. Pure."""
+"""The history of one message, from the records of a message trace. Pure."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _KINDS: dict[str, Literal["send", "delivery", "transaction", "recall"]] = {
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that happened to a message, as the client told that did it.
+    """One step of a message, as the client that did it recorded it.
 
     Attributes:
-        kind: sent, given to a consumer, its transaction ended, taken back before its time.
-        at: when it began; ``None``: the client does not tell it.
-        group: of the producer or the consumer.
+        kind: a send, a delivery to a consumer, the end of a transaction, or a recall.
+        at: when it began; ``None``: not recorded.
+        group: the group of the producer or the consumer.
         client: the client's address, as the broker saw it.
-        result: ``success``, ``failure``, and of deliveries also ``exception``, ``timeout`` and ``unknown``:
-            nobody told how it ended; of transactions RocketMQ's name of the state.
-        took: how many seconds it took; ``None``: not known.
-        topic: ``None``: deliveries do not tell it.
-        broker_address: of the broker that stored it, ``None``: not told.
-        redeliveries: of a delivery: how many there were before.
+        result: ``success`` or ``failure``; of deliveries also ``exception``, ``timeout``, and ``unknown``
+            when the end is not recorded; of transactions RocketMQ's name of the state.
+        took: its duration in seconds; ``None``: not recorded.
+        topic: the topic; ``None``: records of deliveries do not have it.
+        broker_address: the broker that stored the message; ``None``: not recorded.
+        redeliveries: the number of deliveries before this one.
     """
 
     kind: Literal["send", "delivery", "transaction", "recall"]
@@ -62,7 +62,7 @@ class TraceStep:
 
 
 def steps(texts: Iterable[tuple[str, str]], message_id: str) -> list[TraceStep]:
-    """What the records of trace messages say of one message, the oldest first.
+    """The steps of one message from the records of trace messages, the oldest first.
 
     Args:
         texts: the body of each trace message, and the address of the client that sent it. Records that
@@ -92,7 +92,7 @@ def steps(texts: Iterable[tuple[str, str]], message_id: str) -> list[TraceStep]:
 def _step(record: TraceRecord, result: str, client: str) -> TraceStep:
     at_ms = record.at_ms or 0
     if record.kind == SUB_AFTER and at_ms:
-        at_ms -= record.cost_ms or 0  # it tells the end
+        at_ms -= record.cost_ms or 0  # a record of the end
     return TraceStep(
         _KINDS.get(record.kind, "recall"),
         instant(at_ms) if at_ms else None,
@@ -107,7 +107,7 @@ def _step(record: TraceRecord, result: str, client: str) -> TraceStep:
 
 
 def _result(record: TraceRecord, fields: list[str]) -> str:
-    """How it ended. Clients before 4.6 do not tell why a delivery failed."""
+    """The result of a step. Clients before 4.6 do not record why a delivery failed."""
     if record.kind == SUB_BEFORE:
         return "unknown"
     if record.kind == END_TRANSACTION:

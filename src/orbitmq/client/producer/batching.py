@@ -40,10 +40,10 @@ class AutoBatch:
     """How sends are collected.
 
     Attributes:
-        linger: the longest that a message waits for others, 1 s at most; 0 waits for the current iteration of
-            the loop only.
-        max_bytes: a batch of this size goes out at once. Larger messages go alone.
-        max_messages: as does one of so many messages.
+        linger: the longest that a message waits for others, 1 s at most; 0: only for those of the same
+            iteration of the event loop.
+        max_bytes: a batch of this size is sent at once. Larger messages are sent alone.
+        max_messages: a batch of so many messages is sent at once.
     """
 
     linger: Duration = 0.001
@@ -60,12 +60,12 @@ class Accumulator:
 
     Args:
         send: sends a batch's request, with retries.
-        check: refuses a message that may not be sent; called for all but the plainest.
+        check: refuses a message that may not be sent; called for messages with more than a body.
         factory: makes requests and ids.
 
     Attributes:
         waiting: messages without a result yet.
-        cut_off: messages whose batch was cancelled while it was sent, without those that nobody waits for.
+        cut_off: messages whose batch was cancelled while it was sent, and whose callers still wait.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Accumulator:
         self.cut_off = 0
 
     def add(self, message: Message) -> asyncio.Future[SendResult] | None:
-        """Put a message into its topic's batch; the future gives its own result.
+        """Put a message into its topic's batch; returns the future of its result.
 
-        None when it may not travel with others (BA-02): a delay, a transaction, large, or the like.
+        None when it may not be in a batch (BA-02): it has a delay, is of a transaction, or is large.
 
         Raises:
             ValidationError: it may not be sent, or its properties would not read back.
@@ -106,7 +106,7 @@ class Accumulator:
         return future
 
     def _add_checked(self, message: Message, batch: OpenBatch | None) -> asyncio.Future[SendResult] | None:
-        """The first message of a batch, one that it has no room for, or not of the plainest."""
+        """Add the first message of a batch, one that it has no room for, or one with more than a body."""
         message = taken(message)
         self._check(message)
         if not self._takes(message):
@@ -150,7 +150,7 @@ class Accumulator:
 
     @property
     def under_way(self) -> list[asyncio.Future[SendResult]]:
-        """The results that are still to come."""
+        """The futures of results that are still to come."""
         batches = (*self._open.values(), *self._sending.values())
         return [future for batch in batches for future in batch.waiting if not future.done()]
 
@@ -186,7 +186,7 @@ class Accumulator:
 
 
 def _fail(batch: OpenBatch, error: Exception) -> None:
-    """Give every sender the error as an object of its own: a shared one would collect all tracebacks."""
+    """Give every caller its own copy of the error: a shared one would collect all tracebacks."""
     for future in batch.waiting:
         if not future.done():
             own = copy.copy(error)

@@ -14,13 +14,13 @@ _LEAST_MS = 1.0
 
 
 class RetryBudget(msgspec.Struct, gc=False):
-    """How often and how long a send may still try.
+    """The tries and the time that are left for a send.
 
-    An attempt never gets so much time that nothing is left for the others: it gets an equal share of
-    what remains, so a frozen broker costs one share and not the message.
+    An attempt gets an equal share of the remaining time, so that a frozen broker costs one share and not the
+    message.
 
     Attributes:
-        deadline_ms: of the whole send, on any monotonic clock (SK-02).
+        deadline_ms: the end of the whole send, on any monotonic clock (SK-02).
         attempts_left: 1 + retries at first (SK-01).
         attempt_timeout_ms: upper limit of one attempt while others remain (SK-03), None for no limit.
     """
@@ -30,7 +30,7 @@ class RetryBudget(msgspec.Struct, gc=False):
     attempt_timeout_ms: float | None = None
 
     def remaining_ms(self, now_ms: float) -> float:
-        """What is left of the whole send's time; may be negative."""
+        """The time that is left for the whole send; may be negative."""
         return self.deadline_ms - now_ms
 
     def begin_attempt(self, now_ms: float, *, alternatives: bool = True) -> float | None:

@@ -14,7 +14,7 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# As many as Java's client queues for its sending threads (AS-08).
+# The limit of Java's client for its sending threads (AS-08).
 MAX_SUBMITTED = 50_000
 # How long close() waits for the sends under way, and for callbacks that run in threads.
 CLOSE_TIMEOUT_S = 10.0
@@ -37,7 +37,7 @@ class Submitted:
 
     @property
     def full(self) -> bool:
-        """As many as may be are under way; a send whose callback still waits for a thread counts."""
+        """Whether the limit is reached; a send whose callback still waits for a thread counts, too."""
         return len(self._sends) + self._calling >= MAX_SUBMITTED
 
     def start(self, send: Coroutine[Any, Any, SendResult], done: Done | None) -> asyncio.Task[SendResult]:
@@ -84,9 +84,9 @@ class Submitted:
             await asyncio.wait(self._sends, timeout=CLOSE_TIMEOUT_S)
 
     async def close(self) -> None:
-        """With threads: wait for what is left of the sends, and for the callbacks, at most 10 s each.
+        """With threads: wait for the remaining sends and for their callbacks, at most 10 s each.
 
-        What ends later calls back on the event loop.
+        Later callbacks run on the event loop.
         """
         if self._threads is None:
             return

@@ -24,14 +24,14 @@ class Detector:
         self._faults = faults
 
     async def probe(self) -> None:
-        """Probe what is due."""
+        """Probe the brokers that are due."""
         due = self._faults.due_probes(self._client.now_ms())
         await asyncio.gather(*(self._probe(broker_name) for broker_name in due))
 
     async def _probe(self, broker_name: str) -> None:
         found = self._client.any_queue_of(broker_name)
         if found is None:
-            # No route names it any more.
+            # It is in no route any more.
             self._faults.remove(broker_name)
             return
         address, queue = found

@@ -1,4 +1,4 @@
-"""A limit for what a producer has under way: sends beyond it wait (AS-08, AS-09)."""
+"""The limit of a producer's sends in flight: further sends wait (AS-08, AS-09)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The messages of one topic that wait to travel together, from the first one to the result of each.
+"""The open batch of a topic: messages that wait to be sent together, and their results.
 
 Typed in ``open_batch.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -38,7 +38,7 @@ _ID_BYTES = _ID_CHARS
 
 
 class Item(NamedTuple):
-    """A message of a batch that is not the plainest."""
+    """A message of a batch that has more than a body."""
 
     body: bytes
     flag: int
@@ -47,11 +47,11 @@ class Item(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes at most, once it has an id."""
+        """The most bytes that it takes, with an id."""
         return PLAIN_ITEM_BYTES + len(self.body) + len(self.properties)
 
     def encoded(self, unique_id: str) -> bytes:
-        """Its place in the body of a batch."""
+        """Its encoded form in the body of a batch."""
         block = self.properties
         if self.unique_id is None:
             block = b"UNIQ_KEY\x01%b\x02%b" % (unique_id.encode(), block)
@@ -73,9 +73,9 @@ class OpenBatch:
     Attributes:
         items, waiting: the messages, and the future of each one's result.
         plain: all items are bare bodies.
-        size: of the encoded items, in bytes.
-        full: so many messages go out at once.
-        timer: ends the wait.
+        size: bytes of the encoded items.
+        full: the number of messages with which the batch is sent at once.
+        timer: ends the waiting of the batch.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class OpenBatch:
         self._max_messages = max_messages
 
     def add_plain(self, message: Message) -> asyncio.Future[SendResult] | None:
-        """Take a message with nothing to refuse: its topic was checked when the batch was opened.
+        """Add a message that needs no check: its topic was checked when the batch was opened.
 
         None for any other message, and when there is no room for it.
         """
@@ -106,7 +106,7 @@ class OpenBatch:
         return self.size + size <= self._max_bytes
 
     def put(self, item: bytes | Item, size: int) -> asyncio.Future[SendResult]:
-        """Take an item of this size, encoded."""
+        """Add an item; ``size``: its bytes when it is encoded."""
         if item.__class__ is not bytes:
             self.plain = False
         future = self._new_future()
@@ -118,7 +118,7 @@ class OpenBatch:
 
 
 def plain_body(message: Message) -> bytes | None:
-    """The body of a message that is nothing but its body; None for any other."""
+    """The body of a message that has only a body; None for other messages."""
     if message.__class__ is not Message:
         return None
     body = message.body
@@ -171,7 +171,7 @@ def _fill(out: bytearray, bodies: list[bytes], rest: bytes, first: int) -> list[
 
 
 def share(whole: SendResult, waiting: list[asyncio.Future[SendResult]], ids: list[str]) -> None:
-    """Give every message its own part of the batch's result (BA-06: consecutive offsets)."""
+    """Divide the result of a batch into the results of its messages (BA-06: consecutive offsets)."""
     queue = whole.queue
     status = whole.status
     offset = whole.queue_offset

@@ -1,4 +1,4 @@
-"""From a user's message to the fields and the body of a send request. The user's message is left as it is."""
+"""Makes the fields and the body of a send request from a user's message, which stays unchanged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Outgoing(msgspec.Struct, gc=False):
 
     @property
     def properties_text(self) -> str:
-        """The property block of the message; that of a batch is its own, not its items'."""
+        """The property block of the request; the items of a batch have their own."""
         return self.fields["i"]
 
     def header(self, queue: MessageQueue) -> dict[str, str]:
@@ -78,9 +78,9 @@ class Outgoing(msgspec.Struct, gc=False):
         return fields
 
     def result(self, status: SendStatus, queue: MessageQueue, answer: Command) -> SendResult:
-        """What the broker's answer says (SK-18, SK-19).
+        """The result in the broker's answer (SK-18, SK-19).
 
-        A field that does not parse is left at its "unknown" value: the message is stored all the same.
+        A field that cannot be parsed gets its "unknown" value: the message is stored in any case.
         """
         ext = answer.ext
         text = ext.get("queueId", "")
@@ -116,7 +116,7 @@ class OutgoingFactory:
         compression: Compression | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        # What most messages have in common; the order is that of the letters.
+        # The fields that most messages have in common, in the order of their letters.
         self._plain = {
             "a": group,
             "b": "",

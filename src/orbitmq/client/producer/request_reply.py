@@ -59,7 +59,7 @@ class Replies:
         return future
 
     def forget(self, correlation_id: str) -> None:
-        """The reply is not awaited any more."""
+        """Forget a request whose reply is not awaited any more."""
         self._waiting.pop(correlation_id, None)
 
     async def wait(

@@ -1,4 +1,4 @@
-"""A copy of a user's message, made when a producer takes it."""
+"""Copies a user's message when a producer takes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.message.way import own_properties
 
 
 def taken(message: Message) -> Message:
-    """A copy of the user's message as it is now, without the properties of an earlier way.
+    """A copy of the user's message as it is now, without properties of an earlier delivery.
 
     The user may change the message, its properties and its body's buffer as soon as the call has returned. An
     object that is no valid message is returned as it is: the checks of messages refuse it.

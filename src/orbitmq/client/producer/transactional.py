@@ -37,7 +37,7 @@ from orbitmq.wire.headers.transaction import CheckTransactionStateRequest, EndTr
 log = logging.getLogger("orbitmq.client")
 
 END_TIMEOUT_MS = 3000
-# Checks under way at a time (TransactionMQProducer.checkRequestHoldMax); a broker asks again about the rest.
+# Most checks at a time (TransactionMQProducer.checkRequestHoldMax); brokers repeat the others later.
 MAX_CHECKS = 2000
 
 
@@ -63,7 +63,7 @@ AnswerCheck = Callable[[str, CheckTransactionStateRequest, ReceivedMessage], Awa
 
 
 class TransactionResult(msgspec.Struct, frozen=True):
-    """What became of a transaction.
+    """The result of a transaction.
 
     Attributes:
         sent: where the half message was stored.

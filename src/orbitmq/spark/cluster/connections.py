@@ -99,7 +99,7 @@ class Conversation:
         return numbers
 
     def receive(self) -> tuple[int, Command, Buffer]:
-        """The next answer, error codes included, and its body, which a long answer does not hold itself.
+        """The next answer, which may have an error code, and its body.
 
         Answers may come in another order than the requests went.
         """

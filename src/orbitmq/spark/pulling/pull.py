@@ -204,7 +204,7 @@ class RangeReader:
             self._flight = None
 
     def _ask(self, flight: _Flight, waiting: deque[Cursor]) -> None:
-        """Send the next pulls when at most half as many are on their way as may be."""
+        """Send the next pulls when no more than half of the allowed ones are in flight."""
         window = max(1, min(self._options.pull_depth, FLIGHT_BYTES // max(1, self._answer_bytes)))
         if flight.is_held or 2 * len(flight) > window:
             return
