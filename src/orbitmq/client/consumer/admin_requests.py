@@ -43,7 +43,7 @@ class PushMember:
         popped: the queues that it pops; None: it never pops.
         offsets: the group's offsets.
         rebalance_soon: called when the shares may have changed.
-        consume: gives one message to the handler, beside the queues; None when there is no handler.
+        consume: gives one message to the handler at an operator's request; None: there is no handler.
 
     Attributes:
         started_ms: when it was started, milliseconds since the epoch.

@@ -79,7 +79,7 @@ class ByBroker:
 
 
 def by_machine_room(rooms: Collection[str]) -> Allocation:
-    """Only queues of brokers in these rooms, the first ones left over spread
+    """Only queues of brokers in these rooms, with the rest given to the first members
     (AllocateMessageQueueByMachineRoom).
 
     A broker says its room in its name: ``room@name``. Queues of other brokers belong to nobody.

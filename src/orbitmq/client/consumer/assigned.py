@@ -105,7 +105,7 @@ class AssignedConsumer(InBlock):
         await self._client.start()
 
     async def close(self) -> None:
-        """Leave. Positions are not committed; call :meth:`commit` before when they shall be."""
+        """Leave. Positions are not committed: call :meth:`commit` before."""
         await self._life.end(self._leave)
 
     async def _leave(self) -> None:

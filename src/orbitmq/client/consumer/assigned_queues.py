@@ -1,4 +1,4 @@
-"""The queues that a consumer works on now: begun with, pulled, handed over to others."""
+"""The queues that a consumer works on: their begin, their pull loops, their hand-over to other members."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ ORDERED_DRAIN_S = 20.0
 
 
 class AssignedQueues:
-    """Begins with queues, hands them over, and knows how far each is.
+    """Begins with queues, pulls them, and hands them over.
 
     Args:
         background: where the pull loops run.
-        delivery: gets what is pulled.
-        intake: what is wanted of each topic.
-        start: finds the offset to begin at, at the address of who granted the lock, if there is one.
+        delivery: takes the pulled messages.
+        intake: the filters and pauses of the topics.
+        start: finds the start offset; it asks the broker that granted the lock, if there is one.
         locks: for ordered consuming in a group, else None.
-        consume_timeout_s: how long, in order, a handler of before a move holds up what comes after it.
+        consume_timeout_s: with order: how long a handler from before a move may delay later messages.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AssignedQueues:
         return {queue for queue in self._pullers if queue.topic == topic}
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Find out where to begin and start to pull.
+        """Find the start offset and begin to pull.
 
         False when the offset or the lock cannot be had now, or the queue is still handed over.
         """
@@ -133,7 +133,7 @@ class AssignedQueues:
         return False
 
     async def drop(self, queue: MessageQueue) -> None:
-        """Another member has the queue now: stop at once, and leave the offset behind what was in flight."""
+        """Hand a queue over to another member: stop at once, and commit the offset after messages in flight."""
         process_queue = self._stop(queue)
         if process_queue is None:
             return
@@ -158,7 +158,7 @@ class AssignedQueues:
                 await self.drop(queue)
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from other offsets, as the user or an operator ordered (RESET_CONSUMER_CLIENT_OFFSET).
+        """Go on at other offsets, for the user or an operator (RESET_CONSUMER_CLIENT_OFFSET).
 
         Nothing is waited for while a queue is without a pull loop: the rebalancer would take it for lost.
         """
@@ -178,7 +178,7 @@ class AssignedQueues:
             self._intake.count([process_queue], queue.topic)
 
     async def close(self) -> None:
-        """The pull loops are stopped: commit, and give the locks back."""
+        """Commit and unlock the queues, after the pull loops have stopped."""
         for process_queue in self.process_queues().values():
             process_queue.drop(released=True)
         await self._offsets.commit_unasked()
@@ -188,14 +188,14 @@ class AssignedQueues:
     # -- one queue ---------------------------------------------------------------------------------------
 
     def _open(self, queue: MessageQueue, offset: int, changes: Waiters | None = None) -> ProcessQueue:
-        """Progress on the queue is that of a new process queue from now on."""
+        """Take the progress of the queue from a new process queue."""
         total = self._intake.total_for(queue.topic)
         process_queue = ProcessQueue(queue, offset, total, self._delivery.settled, changes)
         self._offsets.follow(queue, process_queue)
         return process_queue
 
     def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
-        """Go on elsewhere in the queue: what is held and in flight of it counts no longer."""
+        """Go on at another offset: held messages and those in flight do not count any more."""
         # What is in flight of before the move counts as in flight of the new one.
         new = self._open(old.queue, offset, old.changes)
         new.made_at = old.made_at
@@ -210,7 +210,7 @@ class AssignedQueues:
         return new
 
     async def _when_let_go(self, old: ProcessQueue, new: ProcessQueue) -> None:
-        """Give out what was pulled after a move, once the handlers of before it have ended.
+        """Deliver the messages after a move when the handlers from before it have ended.
 
         One that never ends holds its queue up for the consume timeout: the longest that a
         handler may have a message.

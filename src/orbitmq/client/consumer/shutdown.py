@@ -22,7 +22,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @asynccontextmanager
 async def closing_on_signals(close: Callable[[], Awaitable[None]], *, wanted: bool) -> AsyncIterator[None]:
-    """Inside, the first signal calls ``close``, a second one cancels the block; left when it is closed.
+    """In the block the first signal calls ``close``, a second one cancels it. The block ends when ``close``
+    has.
 
     Raises:
         ClientStateError: not in the main thread.

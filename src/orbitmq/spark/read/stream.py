@@ -89,8 +89,8 @@ class Stream:
         """End this run at ``target``.
 
         Args:
-            target: its ``begins`` tell where queues begin that the query does not know yet; the brokers are
-                asked about others.
+            target: the end; its ``begins`` have the start of queues that are new to the query, the brokers
+                have that of others.
         """
         self._target = target
 
