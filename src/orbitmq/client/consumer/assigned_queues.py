@@ -133,7 +133,7 @@ class AssignedQueues:
         return False
 
     async def drop(self, queue: MessageQueue) -> None:
-        """Hand a queue over to another member: stop at once, and commit the offset after messages in flight."""
+        """Hand a queue over to another member: stop at once, commit behind the messages in flight."""
         process_queue = self._stop(queue)
         if process_queue is None:
             return
