@@ -39,7 +39,9 @@ NUMBERS = {
 }
 
 SETTINGS = {"traceTopicEnable": "true", "recallMessageEnable": "true"}
-with_cluster = pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 1, "settings": SETTINGS}], indirect=True)
+with_cluster = pytest.mark.parametrize(
+    "orbitmq_cluster", [{"brokers": 1, "settings": SETTINGS}], indirect=True
+)
 
 
 def fixed(value: object, key: str = "") -> Any:
@@ -167,7 +169,10 @@ def test_a_slow_redrive(orbitmq: Command, orbitmq_cluster: RunningCluster) -> No
     orbitmq("topic", "create", "orders", "--queues", "1")
     orbitmq("topic", "create", "%DLQ%billing", "--queues", "1")
     orbitmq("send", "%DLQ%billing", "dead", "--count", "30", "--quiet")
-    check("dlq-redrive", part(orbitmq("dlq", "redrive", "billing", "--to-topic", "orders", "--rate", "1", "--json")))
+    check(
+        "dlq-redrive",
+        part(orbitmq("dlq", "redrive", "billing", "--to-topic", "orders", "--rate", "1", "--json")),
+    )
     check("dlq-pause", part(orbitmq("dlq", "pause", "billing", "--json")))
     check("dlq-resume", part(orbitmq("dlq", "resume", "billing", "--json")))
     check("dlq-stop", part(orbitmq("dlq", "stop", "billing", "--json")))
@@ -191,7 +196,19 @@ def until(words: list[str]) -> None:
 
 
 def test_a_cluster_that_is_started(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "orbitmq", "up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path), "--json"]
+    words = [
+        sys.executable,
+        "-m",
+        "orbitmq",
+        "up",
+        "--port",
+        "0",
+        "--brokers",
+        "1",
+        "--dir",
+        str(tmp_path),
+        "--json",
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         check("up", process.stdout.readline().replace(str(tmp_path), "FOLDER"))
@@ -206,5 +223,11 @@ def test_an_archive(command: Command, tmp_path: Path) -> None:
 
     for low in (0, 5):
         write(Folder(str(tmp_path)), [(0, n, DAY_MS) for n in range(low, low + 5)])
-    check("archive-verify", command("archive", "verify", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"))
-    check("archive-compact", command("archive", "compact", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"))
+    check(
+        "archive-verify",
+        command("archive", "verify", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"),
+    )
+    check(
+        "archive-compact",
+        command("archive", "compact", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"),
+    )

@@ -29,9 +29,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def orbitmq(
-    name_server: str, monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
-) -> Command:
+def orbitmq(name_server: str, monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> Command:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
     return command

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from orbitmq import BrokerError, OrbitError
-from orbitmq.admin import BrokerInfo, IncompleteError, LeftOut, Partial
+from orbitmq.admin import BrokerInfo, IncompleteError, Partial
 from orbitmq.admin.answers import Answers, left_out
 from orbitmq.cli import bench
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK

@@ -170,7 +170,9 @@ class DeadLetterAdmin:
         )  # fmt: skip
         chosen = [broker for broker in leaders if only is None or only.get(broker.name)]
         stats = await self._stats(group, chosen)
-        counts = {broker: sum(one.max_offset - one.min_offset for one in ends) for broker, ends in stats.pairs}
+        counts = {
+            broker: sum(one.max_offset - one.min_offset for one in ends) for broker, ends in stats.pairs
+        }
         holders = [broker for broker, count in counts.items() if count]
         if not holders:
             stats.partial(None, f"no broker that answers has dead letters of group {group}").whole()

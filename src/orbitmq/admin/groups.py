@@ -163,7 +163,9 @@ class GroupAdmin:
         return answers.partial(dict(sorted(found.items())))
 
     async def _table(self, broker: BrokerInfo) -> Mapping[str, SubscriptionGroupConfig]:
-        answer = await self._cluster.ask(broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        answer = await self._cluster.ask(
+            broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        )
         return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
 
     async def _settings(self, broker: BrokerInfo, group: str) -> GroupSettings | None:

@@ -27,7 +27,9 @@ T = TypeVar("T")
 
 def flag(help: str | None = None, *names: str) -> Parameter:
     """An option without a value that has no opposite."""
-    return Parameter(name=list(names) or None, negative=(), help=help)
+    # A help that is given, even None, hides that of the docstring.
+    given: dict[str, Any] = {} if help is None else {"help": help}
+    return Parameter(negative=(), **given, **({"name": list(names)} if names else {}))
 
 
 # Parameters that commands share: the same letter always means the same.

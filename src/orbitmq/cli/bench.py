@@ -84,7 +84,9 @@ class Measured:
     failed: int = 0
     last_failure: str = ""
 
-    def add(self, phase: str, messages: int, seconds: float, quantiles: Quantiles = (None, None, None)) -> None:
+    def add(
+        self, phase: str, messages: int, seconds: float, quantiles: Quantiles = (None, None, None)
+    ) -> None:
         rate = round(messages / seconds) if seconds else 0
         failed = self.failed if phase == "send" else 0
         self.phases.append(Phase(phase, messages, seconds, rate, *quantiles, failed))
@@ -137,7 +139,9 @@ async def bench(
         raise UsageError(f"--seconds {seconds}: expected more than 0")
     if seconds is not None and messages is not None:
         raise UsageError("expected --messages or --seconds, not both")
-    load = Load(topic, messages or (math.inf if seconds else 100_000), seconds or math.inf, size, in_flight, batch)
+    load = Load(
+        topic, messages or (math.inf if seconds else 100_000), seconds or math.inf, size, in_flight, batch
+    )
     watch, measured = watch_of(faults), Measured()
     failure: BaseException | None = None
     try:
@@ -238,7 +242,8 @@ class _Sender:
         seconds = self._clock.monotonic() - begin
         times = sorted(self._times)
         p50, p99, p999 = (
-            times[min(len(times) - 1, int(len(times) * share))] if times else None for share in (0.5, 0.99, 0.999)
+            times[min(len(times) - 1, int(len(times) * share))] if times else None
+            for share in (0.5, 0.99, 0.999)
         )
         self._measured.add("send", self._sent, seconds, (p50, p99, p999))
 

@@ -106,7 +106,10 @@ class BrokerWatch(SendHook):
     def table(self) -> Table:
         """The rows, those of avoided brokers in red."""
         return Table(
-            "brokers", self.rows, COLUMNS, red=lambda row: bool(row["available_in"]) or row["reachable"] is False
+            "brokers",
+            self.rows,
+            COLUMNS,
+            red=lambda row: bool(row["available_in"]) or row["reachable"] is False,
         )
 
 

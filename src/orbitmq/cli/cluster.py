@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from orbitmq.cli.command import Servers, Views, command
 from orbitmq.cli.view import Columns, Line, Row, Table, View, plain, same
 
 if TYPE_CHECKING:
-    from orbitmq.admin import Admin, BrokerState
+    from orbitmq.admin import BrokerState
 
 REFRESH_S = 1.0
 # Time-out of each look: a broker that stands still delays the whole table.
@@ -87,7 +87,7 @@ async def _watched(servers: Servers) -> Views:
                 answered = False
 
 
-def _view(states: list[BrokerState]) -> View:
+def _view(states: Sequence[BrokerState]) -> View:
     brokers = [_plain(state) for state in states]
     # When there is only one cluster, a narrow table needs no column for it.
     alike = len({broker["cluster"] for broker in brokers}) == 1

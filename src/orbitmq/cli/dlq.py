@@ -115,7 +115,9 @@ async def show(servers: Servers, group: Group, /, *, letters: Letters = Letters(
             if len(messages) == count:
                 break
     rows = list(map(_plain, messages))
-    return View({"group": group}, [Table("messages", rows, LETTERS)], left_out=lost, missing="its messages are")
+    return View(
+        {"group": group}, [Table("messages", rows, LETTERS)], left_out=lost, missing="its messages are"
+    )
 
 
 @app.command

@@ -90,7 +90,14 @@ async def reset(
 @app.command
 @command
 async def skip(
-    admin: Admin, group: Group, topic: Topic, /, *, save: Save = None, dry_run: DryRun = False, yes: Yes = False
+    admin: Admin,
+    group: Group,
+    topic: Topic,
+    /,
+    *,
+    save: Save = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> View:
     """Skip what has piled up in a topic: the same as reset --to last."""
     planned = admin.groups.plan_to_last(group, topic)
@@ -99,7 +106,9 @@ async def skip(
 
 @app.command
 @command
-async def clone(admin: Admin, source: str, target: str, /, *, topic: OfTopic = None, yes: Yes = False) -> View:
+async def clone(
+    admin: Admin, source: str, target: str, /, *, topic: OfTopic = None, yes: Yes = False
+) -> View:
     """Give one group the offsets of another. Asks first.
 
     Args:

@@ -84,7 +84,14 @@ def _line(message: ReceivedMessage, form: Format) -> Line:
 
 
 async def _look(
-    servers: Servers, topic: str, begin: int | str, wanted: Wanted, count: int | None, *, follow: bool, form: Format
+    servers: Servers,
+    topic: str,
+    begin: int | str,
+    wanted: Wanted,
+    count: int | None,
+    *,
+    follow: bool,
+    form: Format,
 ) -> Views:
     """The messages of all queues; no group's progress is touched."""
     lost: list[LeftOut] = []
@@ -101,7 +108,14 @@ async def _look(
 
 
 async def _consume(
-    servers: Servers, topic: str, group: str, begin: int | str, wanted: Wanted, count: int | None, *, form: Format
+    servers: Servers,
+    topic: str,
+    group: str,
+    begin: int | str,
+    wanted: Wanted,
+    count: int | None,
+    *,
+    form: Format,
 ) -> Views:
     """The messages that a member of the group gets; each is acknowledged when it is printed."""
     from orbitmq.client.consumer.consumer import Consumer

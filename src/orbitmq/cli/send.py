@@ -94,7 +94,13 @@ async def send(
 
     def message(content: bytes) -> Message:
         return Message(
-            topic, content, tags=tag, keys=key or (), delay_level=delay_level, delay=delay, properties=properties
+            topic,
+            content,
+            tags=tag,
+            keys=key or (),
+            delay_level=delay_level,
+            delay=delay,
+            properties=properties,
         )
 
     work = _sent(servers, topic, bodies, message, ordering_key, timeout, faults, watch)

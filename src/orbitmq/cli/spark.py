@@ -75,7 +75,9 @@ def archive(
     if dry_run:
         return view_of(archiving.plan(job))
     archiving.check(job)
-    return run_job("archive", lambda s, tell: archiving.archive(s, job, continuous=continuous, progress=tell), spark)
+    return run_job(
+        "archive", lambda s, tell: archiving.archive(s, job, continuous=continuous, progress=tell), spark
+    )
 
 
 @app.command
@@ -209,9 +211,7 @@ def redrive(
     tables.check(group, servers)
 
     def send(session: Any, tell: Tell) -> Report:
-        return tables.redrive(
-            session, group, servers, sql=where, request=request, span=wanted, progress=tell
-        )
+        return tables.redrive(session, group, servers, sql=where, request=request, span=wanted, progress=tell)
 
     return run_job("redrive", send, spark)
 

@@ -146,7 +146,12 @@ async def status(admin: Admin, topic: Topic, /) -> View:
     """Show the offsets of a topic's queues."""
     answer = await admin.topics.status(topic)
     total, queues = sum(entry.count for entry in answer.found), counted(len(answer.found), "queue")
-    columns = {**same("broker", "queue"), "min": "min_offset", "max": "max_offset", **same("messages", "newest")}
+    columns = {
+        **same("broker", "queue"),
+        "min": "min_offset",
+        "max": "max_offset",
+        **same("messages", "newest"),
+    }
     return View(
         {"topic": topic, "messages": total},
         [Table("queues", [{**plain(one), "messages": one.count} for one in answer.found], columns)],

@@ -326,7 +326,9 @@ class Leases:
             self._renewing.discard(broker_name)
         for lease, result in zip(leases, results, strict=True):
             if isinstance(result, OrbitError):
-                log.warning("could not extend the invisible time of message %s: %s", lease.message.message_id, result)
+                log.warning(
+                    "could not extend the invisible time of message %s: %s", lease.message.message_id, result
+                )
             elif isinstance(result, BaseException):
                 raise result
 

@@ -76,7 +76,9 @@ class Tracer:
     async def flush(self) -> None:
         """Send the waiting records. A failed send loses its records: tracing must not delay messages."""
         if self._dropped:
-            log.warning("%d trace records were dropped, as they came faster than they could be sent", self._dropped)
+            log.warning(
+                "%d trace records were dropped, as they came faster than they could be sent", self._dropped
+            )
             self._dropped = 0
         while self._waiting:
             body, found = "", dict[str, None]()

@@ -12,7 +12,7 @@ from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.jobs.archive_names import resume_at
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.options import read_options
-from orbitmq.spark.read.positions import Positions, KnownOffsets
+from orbitmq.spark.read.positions import KnownOffsets, Positions
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.archiving import ArchiveJob

@@ -328,7 +328,9 @@ class _Run:
         return report
 
 
-def verify(to: str, topics: Sequence[str] = (), *, footers: bool = False, progress: Progress = silent) -> Report:
+def verify(
+    to: str, topics: Sequence[str] = (), *, footers: bool = False, progress: Progress = silent
+) -> Report:
     """Whether an archive is complete, by the names of its files alone; needs neither Spark nor a broker.
 
     Args:

@@ -57,7 +57,9 @@ def send_again(
     with explained():
         target = sf.lit(request.to_topic) if request.to_topic else sf.col("origin_topic")
         letters = letters.withColumn("_target", target).withColumn("_mark", _mark(request.group))
-        topics = [row[0] for row in act(spark, "topics", letters.select("_target").distinct().collect, progress)]
+        topics = [
+            row[0] for row in act(spark, "topics", letters.select("_target").distinct().collect, progress)
+        ]
         there = _existing(topics, name_servers)
         counts = _counted(spark, letters, there, request, progress)
         rest = letters.where(
@@ -73,7 +75,9 @@ def send_again(
         if request.limit is not None:
             rest = rest.limit(request.limit)
         done = (
-            _count(spark, rest, progress) if request.dry_run else _send(spark, rest, request, name_servers, progress)
+            _count(spark, rest, progress)
+            if request.dry_run
+            else _send(spark, rest, request, name_servers, progress)
         )
     report = Report("dlq redrive")
     report.facts = {

@@ -111,7 +111,9 @@ def summarised(
             sf.date_format(sf.min("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_from"),
             sf.date_format(sf.max("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_to"),
         )
-        rows = act(spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), progress)
+        rows = act(
+            spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), progress
+        )
     report = Report("dlq", headings=(*by, "messages", "oldest", "newest"))
     report.rows = [tuple("-" if value is None else value for value in row) for row in rows[:most]]
     total = sum(row["_n"] for row in rows)

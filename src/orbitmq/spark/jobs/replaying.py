@@ -110,7 +110,9 @@ def check(job: ReplayJob) -> None:
         began_ms(job.resume)
 
 
-def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, progress: Progress = silent) -> Report:
+def replay(
+    spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, progress: Progress = silent
+) -> Report:
     """Send the messages again, or only count them.
 
     Raises:

@@ -19,7 +19,7 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.pulling.silence import WARNING_SECONDS
 from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
-from orbitmq.spark.read.positions import Positions, KnownOffsets
+from orbitmq.spark.read.positions import KnownOffsets, Positions
 from orbitmq.spark.read.reading import tasks, tasks_for
 
 log = logging.getLogger("orbitmq.spark")

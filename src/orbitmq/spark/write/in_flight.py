@@ -221,7 +221,9 @@ class InFlight:
             line = None
         if line is None:
             try:
-                line = self._lines[address] = _BrokerLink(address, self._options.request_timeout_ms, self._fencing)
+                line = self._lines[address] = _BrokerLink(
+                    address, self._options.request_timeout_ms, self._fencing
+                )
             except TransportError as error:
                 self._avoid(address)
                 raise UnreachableError(f"{address}: {error}") from error
