@@ -99,7 +99,7 @@ def test_an_archive_leaves_a_silent_broker_to_the_next_run(
     finally:
         os.kill(cluster.pid("broker-b"), signal.SIGCONT)
     assert (report.ok, report.facts["messages"]) == (False, new)
-    assert [one["name"] for one in report.facts["left_out"]] == ["broker-b"]
+    assert [one["broker"] for one in report.facts["left_out"]] == ["broker-b"]
     assert any(line.startswith("broker-b is left to the next run: ") for line in told)
     assert "; broker-b is left to the next run: " in report.summary
     assert (again.ok, again.facts["messages"]) == (False, 0)
@@ -108,7 +108,7 @@ def test_an_archive_leaves_a_silent_broker_to_the_next_run(
     # Name servers forget a broker, and a topic with its last broker.
     cluster.run(cluster.processes.stop_broker("broker-b"))
     report = jobs.archive(spark, job)
-    assert [one["name"] for one in report.facts["left_out"]] == ["topic lone"]
+    assert [one["topic"] for one in report.facts["left_out"]] == ["lone"]
     assert report.facts["not_shown"] == ["broker-b"]
     assert not report.ok
     cluster.run(cluster.processes.start_broker("broker-b"))

@@ -84,10 +84,12 @@ def test_a_run_is_planned_with_what_answers(cluster: ScriptedCluster, job: Archi
     cluster.away = {"broker-b:1"}
     found = look(job)
     assert found.ends == {A0: 100, A1: 60}
-    assert found.left_out == [LeftOut("broker-b", "broker-b:1 away")]
+    assert found.left_out == [LeftOut("broker-b", None, "broker-b:1 away")]
     report = archiving.plan(job)
     assert (report.ok, report.facts["messages"]) == (False, 60)
-    assert report.to_json()["left_out"] == [{"name": "broker-b", "why": "broker-b:1 away"}]
+    assert report.to_json()["left_out"] == [
+        {"broker": "broker-b", "topic": None, "reason": "broker-b:1 away"}
+    ]
     assert report.summary.endswith("; broker-b is left to the next run: broker-b:1 away")
     cluster.away = {"broker-a:1", "broker-b:1"}
     with pytest.raises(UnreachableError, match="away"):
@@ -118,7 +120,7 @@ def test_a_topic_that_nobody_knows_is_an_error_unless_the_archive_has_it(
     archive_file(job, U0, 0, 9)
     check_topics(job)
     found = look(job)
-    assert found.left_out == [LeftOut("topic u", "u is unknown")]
+    assert found.left_out == [LeftOut(None, "u", "u is unknown")]
     assert found.not_shown == []
 
 
@@ -139,7 +141,7 @@ def test_a_broker_that_falls_silent_between_two_questions_is_left_out(
     monkeypatch.setattr(Positions, "first_of", lambda self, queues: {A0: 0, A1: 10})
     found = look(job)
     assert set(found.ends) == {A0, A1}
-    assert found.left_out == [LeftOut("broker-b", "it fell silent")]
+    assert found.left_out == [LeftOut("broker-b", None, "it fell silent")]
 
 
 def test_a_run_begins_and_ends_where_the_job_says(cluster: ScriptedCluster, job: ArchiveJob) -> None:

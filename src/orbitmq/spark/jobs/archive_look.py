@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 class LeftOut(NamedTuple):
     """A broker or a topic whose queues a run leaves out, and the reason."""
 
-    name: str
-    why: str
+    broker: str | None
+    topic: str | None
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The broker, or the topic, as a sentence names it."""
+        return self.broker or f"topic {self.topic}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class ArchiveState:
     @property
     def remarks(self) -> list[str]:
         """A line for each broker and topic that is left out."""
-        left = [f"{name} is left to the next run: {why}" for name, why in self.left_out]
+        left = [f"{one.name} is left to the next run: {one.reason}" for one in self.left_out]
         shown = [f"{name} is in the archive, but the name servers do not show it" for name in self.not_shown]
         return left + shown
 
@@ -87,8 +93,8 @@ def look(job: ArchiveJob, *, patient: bool = True) -> ArchiveState:
     silent = {name: str(error) for name, error in told.silent.items()}
     for queue in told.offsets.keys() - ends.keys():
         silent.setdefault(queue.broker_name, "it fell silent")
-    left_out = [LeftOut(name, why) for name, why in sorted(silent.items())]
-    left_out += [LeftOut(f"topic {name}", str(error)) for name, error in sorted(told.missing.items())]
+    left_out = [LeftOut(name, None, reason) for name, reason in sorted(silent.items())]
+    left_out += [LeftOut(None, name, str(error)) for name, error in sorted(told.missing.items())]
     shown = {(queue.topic, queue.broker_name) for queue in told.offsets}
     not_shown = {
         queue.broker_name

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from orbitmq.message.model import MessageQueue
@@ -93,20 +93,6 @@ class QueueContent:
     def complete(self) -> bool:
         """Whether each message from the first to the last is there once."""
         return not self.gaps and not self.doubled
-
-    def to_json(self) -> dict[str, Any]:
-        """The form of ``--json``."""
-        return {
-            "topic": self.queue.topic,
-            "broker": self.queue.broker_name,
-            "queue": self.queue.queue_id,
-            "first": self.first,
-            "last": self.last,
-            "rows": self.rows,
-            "files": self.files,
-            "gaps": [list(gap) for gap in self.gaps],
-            "doubled": [file.path for file in self.doubled],
-        }
 
 
 def contents(files: Iterable[ArchiveFile]) -> list[QueueContent]:

@@ -305,7 +305,9 @@ class _Run:
     def report(self) -> Report:
         teller, files = self._teller, self._files
         rows, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-        report = Report("archive", headings=("topic", "broker", "queue", "from", "to", "messages", "files"))
+        report = Report(
+            "archive", headings=("topic", "broker", "queue", "first", "last", "messages", "files")
+        )
         names = [name for file in files if (name := parse_path(file.path)) is not None]
         for content in contents(names):
             queue = content.queue
@@ -355,7 +357,7 @@ def verify(
 
 def _verified(to: str, found: Sequence[QueueContent], files: Mapping[ArchiveFile, int]) -> Report:
     report = Report(
-        "archive verify",
+        "verify",
         headings=("topic", "broker", "queue", "first", "last", "messages", "files", "missing", "doubled"),
         ok=all(content.complete for content in found),
     )
@@ -367,19 +369,28 @@ def _verified(to: str, found: Sequence[QueueContent], files: Mapping[ArchiveFile
         )  # fmt: skip
     missing, doubled = sum(one.missing for one in found), sum(len(one.doubled) for one in found)
     rows = sum(one.rows for one in found)
+    gaps = [(one.queue, low, high) for one in found for low, high in one.gaps]
     report.facts = {
         "messages": rows,
         "files": len(files),
         "size_bytes": sum(files.values()),
         "missing": missing,
-        "doubled_files": doubled,
-        "queues": [one.to_json() for one in found],
+        "gaps": [
+            {
+                "topic": queue.topic,
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "first": low,
+                "last": high,
+            }
+            for queue, low, high in gaps
+        ],
+        "doubled": [file.path for one in found for file in one.doubled],
     }
     if report.ok:
         report.summary = f"{to} is complete: {counted(rows, 'message')} in {counted(len(files), 'file')}"
         return report
-    gap = next(((one, one.gaps[0]) for one in found if one.gaps), None)
-    first = f", the first ones {gap[1][0]} to {gap[1][1]} of {gap[0].queue}" if gap else ""
+    first = f", the first ones {gaps[0][1]} to {gaps[0][2]} of {gaps[0][0]}" if gaps else ""
     report.summary = f"{to} is not complete: {counted(missing, 'message')} missing{first}; " + (
         f"{counted(doubled, 'file')} with messages that another file has (compact removes left-overs)"
         if doubled

@@ -79,7 +79,7 @@ def send_again(
             if request.dry_run
             else _send(spark, rest, request, name_servers, progress)
         )
-    report = Report("dlq redrive")
+    report = Report("redrive")
     report.facts = {
         "group": request.group, "chosen": counts.chosen, "sent": done, "too_often": counts.too_often,
         "without_topic": counts.without_topic, "dry_run": request.dry_run,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sf
 
 from orbitmq.admin import Admin, RedriveJob
+from orbitmq.durations import instant
 from orbitmq.errors import BrokerError
 from orbitmq.message import property_names, reserved
 from orbitmq.spark.errors import JobError
@@ -108,14 +109,14 @@ def summarised(
         keys = [sf.expr(one).cast("string").alias(f"_{place}") for place, one in enumerate(by)]
         grouped = chosen.groupBy(*keys).agg(
             sf.count(sf.lit(1)).alias("_n"),
-            sf.date_format(sf.min("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_from"),
-            sf.date_format(sf.max("dead_since"), "yyyy-MM-dd HH:mm:ss").alias("_to"),
+            sf.unix_millis(sf.min("dead_since")).alias("_from"),
+            sf.unix_millis(sf.max("dead_since")).alias("_to"),
         )
         rows = act(
             spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), progress
         )
     report = Report("dlq", headings=(*by, "messages", "oldest", "newest"))
-    report.rows = [tuple("-" if value is None else value for value in row) for row in rows[:most]]
+    report.rows = [(*row[:-2], instant(row["_from"]), instant(row["_to"])) for row in rows[:most]]
     total = sum(row["_n"] for row in rows)
     report.facts = {"messages": total, "kinds": len(report.rows), "complete": len(rows) <= most}
     report.summary = f"{counted(total, 'message')} of {counted(len(report.rows), 'kind')}" + (
@@ -215,7 +216,7 @@ async def _ask(
 
 
 def _redriven(jobs: Sequence[RedriveJob], chosen: int, request: RedriveRequest) -> Report:
-    report = Report("dlq redrive", headings=("broker", "state", "sent", "too often", "no topic"))
+    report = Report("redrive", headings=("broker", "state", "sent", "too often", "without topic"))
     rows: list[Any] = [
         (job.broker_name, job.state, job.sent, job.too_often, job.without_topic) for job in jobs
     ]

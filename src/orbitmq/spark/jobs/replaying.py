@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
+from orbitmq.durations import instant
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.actions import act
@@ -188,8 +189,8 @@ def _counted(spark: SparkSession, frame: DataFrame, job: ReplayJob, progress: Pr
     )
     rows = act(spark, "counting", lambda: grouped.orderBy("topic").collect(), progress)
     total = sum(row[1] for row in rows)
-    report = Report("replay", headings=("topic", "messages", "first stored ms", "last stored ms"))
-    report.rows = [tuple(row) for row in rows]
+    report = Report("replay", headings=("topic", "messages", "first stored", "last stored"))
+    report.rows = [(topic, count, instant(low), instant(high)) for topic, count, low, high in rows]
     report.facts = {"messages": total, "dry_run": True}
     report.summary = f"{counted(total, 'message')} would be sent to {job.to}; nothing was sent"
     return report
