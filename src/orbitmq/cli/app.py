@@ -28,8 +28,8 @@ T = TypeVar("T")
 def flag(help: str | None = None, *names: str) -> Parameter:
     """An option without a value that has no opposite."""
     # A help that is given, even None, hides that of the docstring.
-    given: dict[str, Any] = {} if help is None else {"help": help}
-    return Parameter(negative=(), **given, **({"name": list(names)} if names else {}))
+    given: dict[str, Any] = {"help": help, "name": list(names) or None}
+    return Parameter(negative=(), **{key: value for key, value in given.items() if value is not None})
 
 
 # Parameters that commands share: the same letter always means the same.
