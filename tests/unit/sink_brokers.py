@@ -16,7 +16,7 @@ from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.write import commit, fencing, flights, look, send
+from orbitmq.spark.write import commit, fencing, in_flight, look, send
 from orbitmq.transport.errors import ConnectionLostError
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -197,7 +197,7 @@ def scripted(patch: pytest.MonkeyPatch) -> ScriptedBrokers:
     made = ScriptedBrokers()
     for module in (send, commit, look):
         patch.setattr(module, "Brokers", lambda *_: made)
-    patch.setattr(flights, "BlockingConnection", lambda address, **_: ScriptedConnection(made, address))
-    patch.setattr(flights, "AVOIDED_S", 0.0)
+    patch.setattr(in_flight, "BlockingConnection", lambda address, **_: ScriptedConnection(made, address))
+    patch.setattr(in_flight, "AVOIDED_S", 0.0)
     patch.setattr(fencing, "LATE_REQUEST_S", 0.0)
     return made

@@ -638,9 +638,7 @@ def test_a_batch_whose_messages_have_expired_says_what_to_do(
     with pytest.raises(UnreachableError, match="messages were not taken"):
         play(brokers, state, "a", [list(range(95))], **values)
     brokers.failures, brokers.first = [], 2
-    words = (
-        rf"which rows of the batch 't' has taken: offsets 0 to 1 of .* not there any more: .*in {tmp_path}$"
-    )
+    words = rf"rows of the batch are stored in 't': offsets 0 to 1 of .* not there any more: .*in {tmp_path}$"
     with pytest.raises(SinkStateError, match=words):
         play(brokers, state, "b", [list(range(95))], **values)
 
