@@ -12,7 +12,6 @@ from tests.interop.world import Place, World, check, equal
 from orbitmq import ConsumeFrom
 from orbitmq.spark import jobs
 from orbitmq.sync import Consumer
-from orbitmq.wire.bodies.redrive import RedriveRequest
 
 LETTERS = 9
 VISIBLE_S = 30.0
@@ -67,7 +66,7 @@ def dead_letters(world: World, place: Place) -> None:
     letters = jobs.dead_letters(spark(), group, place.ns)
     equal({row["origin_topic"] for row in letters.collect()}, {topic}, "origin")
     odd = "int(text) % 2 = 1"
-    dry = jobs.redrive(spark(), group, place.ns, sql=odd, request=RedriveRequest(dry_run=True))
+    dry = jobs.redrive(spark(), group, place.ns, sql=odd, dry_run=True)
     check(dry.summary.startswith("4 of 4"), dry.summary)
     sent = [jobs.redrive(spark(), group, place.ns, sql=odd).facts["sent"] for _ in range(2)]
     equal(sent, [4, 0], "sent again")

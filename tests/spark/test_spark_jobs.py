@@ -30,11 +30,10 @@ from orbitmq.spark import jobs, versions
 from orbitmq.spark.cluster.brokers import Brokers, min_offset
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs import auditing, dead_letter_tables, kept_properties
-from orbitmq.spark.jobs.dead_letter_sending import send_again
+from orbitmq.spark.jobs.dead_letter_sending import RedriveOptions, send_again
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import running_cluster
 from orbitmq.transport.blocking import BlockingConnection
-from orbitmq.wire.bodies.redrive import RedriveRequest
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -370,7 +369,7 @@ def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
     report = dead_letter_tables.summarised(spark, letters, ["origin_topic", "reason"])
     assert sorted(row[:3] for row in report.rows) == [("bills", "even", 6), ("bills", "odd", 6)]
     assert report.summary == "12 messages of 2 kinds"
-    dry = jobs.redrive(spark, "billing", servers, sql="reason = 'odd'", request=RedriveRequest(dry_run=True))
+    dry = jobs.redrive(spark, "billing", servers, sql="reason = 'odd'", dry_run=True)
     assert dry.summary.startswith("6 of 6 chosen dead letters would be sent again")
     assert jobs.topic_frame(spark, ["bills"], servers).count() == 12
     # Whoever sends, Spark's choice or the brokers' own redrive, passes over what the other has sent.
@@ -384,11 +383,10 @@ def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
     assert sorted(json.loads(bytes(row["body"]))["n"] for row in again.collect()) == [1, 3, 5, 7, 9, 11]
     # Where brokers have no redrive, Spark sends and finds by the marks what it has sent.
     even = letters.where("reason = 'even'")
-    request = RedriveRequest("billing", limit=4)
-    assert send_again(spark, even, request, servers, print).facts["sent"] == 4
-    request = RedriveRequest("billing")
-    assert send_again(spark, even, request, servers, print).facts["sent"] == 2
-    assert send_again(spark, even, request, servers, print).facts["sent"] == 0
+    four, all_of_them = RedriveOptions(group="billing", limit=4), RedriveOptions(group="billing")
+    assert send_again(spark, even, four, servers, print).facts["sent"] == 4
+    assert send_again(spark, even, all_of_them, servers, print).facts["sent"] == 2
+    assert send_again(spark, even, all_of_them, servers, print).facts["sent"] == 0
     again = jobs.topic_frame(spark, ["bills"], servers).where("properties['DLQ_REDRIVES'] is not null")
     assert sorted(json.loads(bytes(row["body"]))["n"] for row in again.collect()) == list(range(12))
     with pytest.raises(JobError, match="no dead letter that --where chooses"):

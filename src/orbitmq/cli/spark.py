@@ -205,13 +205,12 @@ def redrive(
             --by.
     """
     from orbitmq.spark.jobs import dead_letter_tables as tables
-    from orbitmq.wire.bodies.redrive import RedriveRequest
 
-    request, wanted = RedriveRequest(**how.options), span(between)
+    options, wanted = how.options, span(between)
     tables.check(group, servers)
 
     def send(session: Any, tell: Tell) -> Report:
-        return tables.redrive(session, group, servers, sql=where, request=request, span=wanted, progress=tell)
+        return tables.redrive(session, group, servers, sql=where, span=wanted, progress=tell, **options)
 
     return run_job("redrive", send, spark)
 

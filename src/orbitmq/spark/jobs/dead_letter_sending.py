@@ -29,11 +29,21 @@ from orbitmq.wording import counted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from orbitmq.wire.bodies.redrive import RedriveRequest
-
 REQUEST_TIMEOUT_MS = 10_000
 # Largest difference between the clocks of brokers that is allowed for.
 CLOCK_MARGIN_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveOptions:
+    """What :func:`~orbitmq.spark.jobs.dead_letter_tables.redrive` takes, and explains."""
+
+    group: str
+    to_topic: str | None = None
+    rate: int | None = None
+    limit: int | None = None
+    max_redrives: int = 3
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class _Counts:
 
 
 def send_again(
-    spark: SparkSession, letters: DataFrame, request: RedriveRequest, name_servers: str, progress: Progress
+    spark: SparkSession, letters: DataFrame, redriving: RedriveOptions, name_servers: str, progress: Progress
 ) -> Report:
     """Send the chosen dead letters again, each to its topic, except those that an earlier run has sent.
 
@@ -55,15 +65,15 @@ def send_again(
         letters: rows of :func:`~orbitmq.spark.jobs.dead_letter_tables.dead_letters`.
     """
     with explained():
-        target = sf.lit(request.to_topic) if request.to_topic else sf.col("origin_topic")
-        letters = letters.withColumn("_target", target).withColumn("_mark", _mark(request.group))
+        target = sf.lit(redriving.to_topic) if redriving.to_topic else sf.col("origin_topic")
+        letters = letters.withColumn("_target", target).withColumn("_mark", _mark(redriving.group))
         topics = [
             row[0] for row in act(spark, "topics", letters.select("_target").distinct().collect, progress)
         ]
         there = _existing(topics, name_servers)
-        counts = _counted(spark, letters, there, request, progress)
+        counts = _counted(spark, letters, there, redriving, progress)
         rest = letters.where(
-            sf.col("_target").isin(there) & (sf.col("redrives") < sf.lit(request.max_redrives))
+            sf.col("_target").isin(there) & (sf.col("redrives") < sf.lit(redriving.max_redrives))
         )
         if there:
             span = Span(max(1, counts.oldest_ms - CLOCK_MARGIN_MS))
@@ -72,23 +82,23 @@ def send_again(
             mark = sf.col("properties")[property_names.DLQ_REDRIVE_ID]
             sent = stored.select(mark.alias("_mark")).where("_mark is not null")
             rest = rest.join(sent, "_mark", "left_anti")
-        if request.limit is not None:
-            rest = rest.limit(request.limit)
+        if redriving.limit is not None:
+            rest = rest.limit(redriving.limit)
         done = (
             _count(spark, rest, progress)
-            if request.dry_run
-            else _send(spark, rest, request, name_servers, progress)
+            if redriving.dry_run
+            else _send(spark, rest, redriving, name_servers, progress)
         )
     report = Report("redrive")
     report.facts = {
-        "group": request.group, "chosen": counts.chosen, "sent": done, "too_often": counts.too_often,
-        "without_topic": counts.without_topic, "dry_run": request.dry_run,
+        "group": redriving.group, "chosen": counts.chosen, "sent": done, "too_often": counts.too_often,
+        "without_topic": counts.without_topic, "dry_run": redriving.dry_run,
     }  # fmt: skip
     chosen = counted(counts.chosen, "chosen dead letter")
     left = counts.chosen - done
     report.summary = (
         f"{done:,} of {chosen} would be sent again; nothing was sent"
-        if request.dry_run
+        if redriving.dry_run
         else f"{done:,} of {chosen} sent again; {left:,} stay (sent before, too often or without topic)"
     )
     return report
@@ -111,9 +121,9 @@ def _existing(topics: list[str | None], name_servers: str) -> list[str]:
 
 
 def _counted(
-    spark: SparkSession, letters: DataFrame, there: list[str], request: RedriveRequest, progress: Progress
+    spark: SparkSession, letters: DataFrame, there: list[str], redriving: RedriveOptions, progress: Progress
 ) -> _Counts:
-    often = sf.col("redrives") >= sf.lit(request.max_redrives)
+    often = sf.col("redrives") >= sf.lit(redriving.max_redrives)
     missing = ~sf.coalesce(sf.col("_target").isin(there), sf.lit(False))
     (row,) = act(
         spark,
@@ -134,7 +144,7 @@ def _count(spark: SparkSession, rest: DataFrame, progress: Progress) -> int:
 
 
 def _send(
-    spark: SparkSession, rest: DataFrame, request: RedriveRequest, name_servers: str, progress: Progress
+    spark: SparkSession, rest: DataFrame, redriving: RedriveOptions, name_servers: str, progress: Progress
 ) -> int:
     marks: list[Any] = [
         sf.lit(property_names.DLQ_REDRIVES), (sf.col("redrives") + 1).cast("string"),
@@ -150,9 +160,9 @@ def _send(
         sf.map_concat(kept_properties(), sf.create_map(*marks)).alias("properties"),
     ).observe(observed, sf.count(sf.lit(1)).alias("rows"))
     options = {"nameServers": name_servers, "delivery": AT_LEAST_ONCE}
-    if request.rate is not None:
-        made = throttled(made, request.rate)
-    with written_slowly(spark, request.rate, options):
+    if redriving.rate is not None:
+        made = throttled(made, redriving.rate)
+    with written_slowly(spark, redriving.rate, options):
         writer = made.write.format("rocketmq").options(**options).mode("append")
         act(spark, "sending", writer.save, progress)
     return int(observed.get["rows"])

@@ -15,12 +15,11 @@ from orbitmq.errors import BrokerError
 from orbitmq.message import property_names, reserved
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.actions import act
-from orbitmq.spark.jobs.dead_letter_sending import send_again
+from orbitmq.spark.jobs.dead_letter_sending import RedriveOptions, send_again
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, topic_frame, where, with_text
 from orbitmq.spark.jobs.report import TELL_EVERY_S, Progress, Report, silent
 from orbitmq.spark.jobs.topics import check_read
-from orbitmq.wire.bodies.redrive import RedriveRequest
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wording import counted
 
@@ -142,7 +141,11 @@ def redrive(
     name_servers: str = "127.0.0.1:9876",
     *,
     sql: str | None = None,
-    request: RedriveRequest | None = None,
+    to_topic: str | None = None,
+    rate: int | None = None,
+    limit: int | None = None,
+    max_redrives: int = 3,
+    dry_run: bool = False,
     span: Span = ALL,
     progress: Progress = silent,
 ) -> Report:
@@ -152,15 +155,23 @@ def redrive(
     twice. Apache's brokers have no such job; then Spark sends.
 
     Args:
-        request: further options: another topic, a rate, a limit, ``dry_run``.
+        sql: only those for which this expression in Spark's SQL is true, over the columns of
+            :func:`dead_letters`.
+        to_topic: where to, ``None``: each to the topic it came from.
+        rate: messages a second, shared by the brokers; ``None``: as fast as it goes.
+        limit: at most so many of each broker, ``None``: all.
+        max_redrives: one that was sent again so often stays.
+        dry_run: only count.
+        span: only those of this time.
 
     Raises:
         JobError: nothing is chosen, or the chosen dead letters are in too many ranges of offsets.
         BrokerError: a broker refuses.
     """
     letters = where(dead_letters(spark, group, name_servers, span=span), sql)
-    wanted = request or RedriveRequest()
-    wanted.group = group
+    wanted = RedriveOptions(
+        group=group, to_topic=to_topic, rate=rate, limit=limit, max_redrives=max_redrives, dry_run=dry_run
+    )
     offsets: defaultdict[str, list[int]] = defaultdict(list)
     for broker, offset in act(spark, "choosing", letters.select("broker", "queue_offset").collect, progress):
         offsets[broker].append(offset)
@@ -182,7 +193,7 @@ def redrive(
 
 
 async def _ask(
-    name_servers: str, request: RedriveRequest, only: dict[str, list[tuple[int, int]]], progress: Progress
+    name_servers: str, wanted: RedriveOptions, only: dict[str, list[tuple[int, int]]], progress: Progress
 ) -> Sequence[RedriveJob] | None:
     """The brokers' jobs, when all have ended; interrupting the wait does not stop them.
 
@@ -191,12 +202,12 @@ async def _ask(
     async with Admin(name_servers) as admin:
         try:
             jobs = await admin.dead_letters.redrive(
-                request.group,
-                to_topic=request.to_topic,
-                rate=request.rate,
-                limit=request.limit,
-                max_redrives=request.max_redrives,
-                dry_run=request.dry_run,
+                wanted.group,
+                to_topic=wanted.to_topic,
+                rate=wanted.rate,
+                limit=wanted.limit,
+                max_redrives=wanted.max_redrives,
+                dry_run=wanted.dry_run,
                 only=only,
             )
         except BrokerError as error:
@@ -204,10 +215,10 @@ async def _ask(
                 return None
             raise
         told = asyncio.get_running_loop().time()
-        while not request.dry_run and any(job.ended is None for job in jobs):
+        while not wanted.dry_run and any(job.ended is None for job in jobs):
             await asyncio.sleep(POLL_S)
             names = {job.broker_name for job in jobs}
-            found = (await admin.dead_letters.redrives(request.group)).whole()
+            found = (await admin.dead_letters.redrives(wanted.group)).whole()
             jobs = [job for job in found if job.broker_name in names]
             if asyncio.get_running_loop().time() - told >= TELL_EVERY_S:
                 told = asyncio.get_running_loop().time()
@@ -215,7 +226,7 @@ async def _ask(
         return jobs
 
 
-def _redriven(jobs: Sequence[RedriveJob], chosen: int, request: RedriveRequest) -> Report:
+def _redriven(jobs: Sequence[RedriveJob], chosen: int, wanted: RedriveOptions) -> Report:
     report = Report("redrive", headings=("broker", "state", "sent", "too often", "without topic"))
     rows: list[Any] = [
         (job.broker_name, job.state, job.sent, job.too_often, job.without_topic) for job in jobs
@@ -223,10 +234,10 @@ def _redriven(jobs: Sequence[RedriveJob], chosen: int, request: RedriveRequest) 
     report.rows = rows
     sent = sum(job.sent for job in jobs)
     left = chosen - sent
-    report.facts = {"chosen": chosen, "sent": sent, "dry_run": request.dry_run, "group": request.group}
+    report.facts = {"chosen": chosen, "sent": sent, "dry_run": wanted.dry_run, "group": wanted.group}
     report.summary = (
         f"{sent:,} of {counted(chosen, 'chosen dead letter')} would be sent again; nothing was sent"
-        if request.dry_run
+        if wanted.dry_run
         else f"{sent:,} of {counted(chosen, 'chosen dead letter')} sent again; "
         f"{left:,} stay (sent before, too often or without topic)"
     )
