@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from orbitmq import BrokerError, ConsumeFrom, Message, ReceivedMessage, ValidationError
-from orbitmq.admin import GroupSettings, Move
+from orbitmq.admin import Backoff, GroupSettings, Move
 from orbitmq.durations import instant
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
@@ -339,12 +339,26 @@ async def _handled(message: ReceivedMessage) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        (GroupSettings(max_retries=-1), "max_retries must be a whole number from 0"),
-        (GroupSettings(retry_queues=2000), "retry_queues must be a whole number from 0 to 1,024, got 2000"),
+        (GroupSettings(max_retries=-1), "max_retries must be 0 to 2,147,483,647, got -1"),
+        (GroupSettings(retry_queues=2000), "retry_queues must be 0 to 1,024, got 2000"),
         (GroupSettings(consume_timeout=90), "consume_timeout must be whole minutes, got 90 seconds"),
         (GroupSettings(consume_timeout=900_000), "for 900,000 milliseconds write 900"),
-        (GroupSettings(retry_delays=()), "retry_delays must have one delay or more"),
+        (
+            GroupSettings(retry_delays=()),
+            "retry_delays must be a list of one delay or more, a Backoff or None",
+        ),
         (GroupSettings(retry_delays=(1, -1)), "retry_delays must be 0 to 86,400 seconds"),
+        (GroupSettings(retry_delays="10s"), "retry_delays must be 0 to 86,400 seconds, as a number"),  # type: ignore[arg-type]
+        (GroupSettings(retry_delays=5), "retry_delays must be a list of one delay or more"),  # type: ignore[arg-type]
+        (GroupSettings(retry_delays=Backoff(factor=0)), "factor of retry_delays must be 1 to"),
+        (
+            GroupSettings(retry_delays=Backoff(first=0)),
+            "first of retry_delays must be 0.001 to 86,400 seconds",
+        ),
+        (GroupSettings(retry_delays=Backoff(longest="x")), "longest of retry_delays must be"),  # type: ignore[arg-type]
+        (GroupSettings(orderly="yes"), "orderly must be bool, got 'yes'"),  # type: ignore[arg-type]
+        (GroupSettings(attributes={"a": 1}), "attributes must be a mapping of texts"),  # type: ignore[dict-item]
+        (GroupSettings(attributes="a=b"), "attributes must be a mapping of texts"),  # type: ignore[arg-type]
     ],
 )
 async def test_settings_out_of_range_are_refused_with_name_and_range(

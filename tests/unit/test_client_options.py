@@ -12,7 +12,7 @@ import orbitmq
 import orbitmq.admin
 import orbitmq.sync
 from orbitmq import ValidationError
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, Backoff, GroupSettings
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import ClientStateError, UnknownOptionError
 from orbitmq.testing import SimulatedRuntime
@@ -194,6 +194,8 @@ def test_an_argument_that_is_missing_or_has_no_name_is_explained(door: Any, make
     [
         (lambda: orbitmq.AutoBatch(lingr=1), "no option 'lingr': did you mean 'linger'"),  # type: ignore[call-arg]
         (lambda: orbitmq.FlowLimits(message=1), "no option 'message': did you mean 'messages'"),  # type: ignore[call-arg]
+        (lambda: GroupSettings(max_retry=3), "no option 'max_retry': did you mean 'max_retries'"),  # type: ignore[call-arg]
+        (lambda: Backoff(frist=3), "no option 'frist': did you mean 'first'"),  # type: ignore[call-arg]
         (lambda: Admin(timeot=3), "no option 'timeot': did you mean 'timeout'"),  # type: ignore[call-arg]
         (lambda: Admin("h:1", "h:2"), "options are given by name.*'h:2' has none"),  # type: ignore[call-arg, arg-type]
     ],

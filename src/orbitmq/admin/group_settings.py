@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
-from orbitmq.durations import Duration, milliseconds, seconds
+from orbitmq.client.keywords import refuses_unknown
+from orbitmq.client.ranges import check_kind, check_number
+from orbitmq.durations import Duration, as_seconds, milliseconds
 from orbitmq.errors import ValidationError
 from orbitmq.wire.bodies.group import (
     CustomizedRetryPolicy,
@@ -15,12 +18,10 @@ from orbitmq.wire.bodies.group import (
     SubscriptionGroupConfig,
 )
 
-MAX_RETRIES = 2**31 - 1
-MAX_RETRY_QUEUES = 1024
 _MINUTE_S = 60
-_DAY_S = 24 * 3600
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Growing retry delays: ``first`` seconds, each next one ``factor`` times longer, up to ``longest``."""
@@ -30,6 +31,7 @@ class Backoff:
     factor: int = 2
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """Settings of a consumer group.
@@ -62,13 +64,16 @@ def to_wire(group: str, settings: GroupSettings) -> SubscriptionGroupConfig:
     Raises:
         ValidationError: a setting is out of its range.
     """
-    for name, value, most in (
-        ("max_retries", settings.max_retries, MAX_RETRIES),
-        ("retry_queues", settings.retry_queues, MAX_RETRY_QUEUES),
+    for name in ("consume", "broadcast", "orderly"):
+        check_kind(name, getattr(settings, name), bool)
+    for name in ("max_retries", "retry_queues", "consume_timeout"):
+        check_number(f"GroupSettings.{name}", getattr(settings, name), called=name)
+    attributes = settings.attributes
+    if not isinstance(attributes, Mapping) or not all(
+        isinstance(each, str) for each in chain(*attributes.items())
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            raise ValidationError(f"{name} must be a whole number from 0 to {most:,}, got {value!r}")
-    timeout_s = seconds("consume_timeout", settings.consume_timeout, _MINUTE_S, _DAY_S)
+        raise ValidationError(f"attributes must be a mapping of texts to texts, got {attributes!r:.80}")
+    timeout_s = as_seconds(settings.consume_timeout)
     if timeout_s % _MINUTE_S:
         raise ValidationError(f"consume_timeout must be whole minutes, got {timeout_s:g} seconds")
     return SubscriptionGroupConfig(
@@ -80,7 +85,7 @@ def to_wire(group: str, settings: GroupSettings) -> SubscriptionGroupConfig:
         retry_queue_nums=settings.retry_queues,
         group_retry_policy=_policy(settings.retry_delays),
         consume_timeout_minute=round(timeout_s / _MINUTE_S),
-        attributes=dict(settings.attributes),
+        attributes=dict(attributes),
     )
 
 
@@ -88,18 +93,19 @@ def _policy(delays: Sequence[Duration] | Backoff | None) -> GroupRetryPolicy:
     if delays is None:
         return GroupRetryPolicy()
     if isinstance(delays, Backoff):
-        first, longest = (
-            milliseconds(seconds(f"retry_delays.{name}", value, 0, _DAY_S, above=True))
-            for name, value in (("first", delays.first), ("longest", delays.longest))
-        )
-        if delays.factor < 1:
-            raise ValidationError(f"retry_delays.factor must be 1 or more, got {delays.factor!r}")
+        for name in ("first", "longest", "factor"):
+            check_number(f"Backoff.{name}", getattr(delays, name), called=f"{name} of retry_delays")
+        first, longest = milliseconds(delays.first), milliseconds(delays.longest)
         return GroupRetryPolicy(
             GroupRetryPolicyType.EXPONENTIAL, ExponentialRetryPolicy(first, longest, delays.factor)
         )
-    if not delays:
-        raise ValidationError("retry_delays must have one delay or more, or be None")
-    each = [milliseconds(seconds("retry_delays", delay, 0, _DAY_S)) for delay in delays]
+    if not isinstance(delays, Sequence) or not delays:
+        raise ValidationError(
+            f"retry_delays must be a list of one delay or more, a Backoff or None, got {delays!r:.80}"
+        )
+    for delay in delays:
+        check_number("GroupSettings.retry_delays", delay, called="retry_delays")
+    each = [milliseconds(delay) for delay in delays]
     return GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(each))
 
 

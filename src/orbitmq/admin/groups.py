@@ -270,7 +270,7 @@ class GroupAdmin:
             BrokerError, TransportError: no broker has it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
-        body = to_wire(group, settings or GroupSettings()).encode()
+        body = to_wire(group, GroupSettings() if settings is None else settings).encode()
         request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         return await self._cluster.tell_all(await self._cluster.masters(cluster), request)
 

@@ -113,6 +113,13 @@ RANGES: Mapping[str, Range] = {
     "wait": Range(0, 600, SECONDS),
     "poll timeout": Range(0, 600, SECONDS),
     # operations
+    "GroupSettings.max_retries": Range(0, INT32),
+    "GroupSettings.retry_queues": Range(0, 1024),
+    "GroupSettings.retry_delays": Range(0, DAY_S, SECONDS),
+    "GroupSettings.consume_timeout": Range(60, DAY_S, SECONDS),
+    "Backoff.first": Range(0.001, DAY_S, SECONDS),
+    "Backoff.longest": Range(0.001, DAY_S, SECONDS),
+    "Backoff.factor": Range(1, INT32),
     "Admin.queues": Range(0, 65536),
     "Admin.perm": Range(0, 7),
     "Admin.count": Range(1, INT32),
