@@ -211,8 +211,10 @@ def test_a_cluster_that_is_started(tmp_path: Path) -> None:
     ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        check("up", process.stdout.readline().replace(str(tmp_path), "FOLDER"))
-        process.send_signal(signal.SIGINT)
+        try:
+            check("up", process.stdout.readline().replace(str(tmp_path), "FOLDER"))
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def test_an_archive(command: Command, tmp_path: Path) -> None:
