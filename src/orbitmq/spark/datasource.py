@@ -102,7 +102,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
 
 def _takes_filters(options: ReadOptions) -> bool:
-    """Whether Spark may hand its filters over: Spark's own setting must allow it, so session() tells."""
+    """Whether the reader asks Spark for filters: Spark must allow it, and session() notes whether it does."""
     if options.push_filters and not versions.HAS_FILTERS:
         raise VersionError("option pushFilters=true needs PySpark 4.1 or later")
     told = os.environ.get(FILTERS_VARIABLE) == "true"

@@ -231,7 +231,7 @@ _REFUSED = {
         "it has no end: use trigger(availableNow=True), which ends at what is there when it begins",
     ),
 }
-# Among the options of a table that Spark's catalog holds, and of nothing else.
+# Spark adds this option for a table of its catalog, and only then.
 _OF_A_TABLE = "provider"
 _NO_TABLES = (
     "CREATE TABLE ... USING rocketmq cannot be used, since Spark drops the OPTIONS of a table: "

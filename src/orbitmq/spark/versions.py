@@ -37,13 +37,13 @@ def check_version(text: str) -> None:
 
 check_version(pyspark.__version__)
 
-# Only now: an older PySpark has no such module, and would say just that.
+# Imported after the check: an older PySpark has no such module, and the ImportError would not say why.
 from pyspark.sql import datasource as _offered  # noqa: E402
 
 # Rows of a stream come to a writer as Arrow batches; else as Row objects (see write.row_writer).
 HAS_ARROW_STREAM_WRITER = hasattr(_offered, "DataSourceStreamArrowWriter")
 HAS_FILTERS = hasattr(_offered, "EqualTo")
-# latestOffset is given the place where the last batch ended and a limit; AvailableNow is more than one batch.
+# Spark calls latestOffset with the end of the last batch and a limit; AvailableNow may take several batches.
 HAS_READ_LIMITS = version_of(pyspark.__version__) >= (4, 2)
 
 StreamArrowWriter: Any = getattr(_offered, "DataSourceStreamArrowWriter", _offered.DataSourceStreamWriter)

@@ -34,7 +34,7 @@ class AssignmentWatch:
         self._revoked = revoked
         self._threads = threads
         self._known: set[MessageQueue] = set()
-        # One change is told after the other.
+        # The callbacks of one change end before those of the next one begin.
         self._telling = asyncio.Lock()
 
     @property

@@ -278,7 +278,7 @@ class ConcurrentDelivery(Delivery):
         while (message := self._ready.pop()) is not None:
             process_queue: ProcessQueue = message.keeper  # type: ignore[assignment]
             if not process_queue.dropped:
-                # _begin(), without its call.
+                # What _begin() does, without the cost of a call.
                 process_queue.begun[message.queue_offset] = self._round
                 if self._hooks is not None:
                     self._hooks.begin(process_queue.queue, message)
@@ -449,5 +449,5 @@ class OrderedDelivery(Delivery):
 
 
 def _pause_s(seconds: float) -> float:
-    """Within the limits of CR-18."""
+    """The pause after a failure, within the limits of CR-18."""
     return min(max(seconds, LEAST_PAUSE_S), LONGEST_PAUSE_S)

@@ -43,7 +43,7 @@ class FilterChecks:
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        # The check of each topic's present subscription, and all that are not over.
+        # The check of each topic's present subscription, and all checks that run, also of former ones.
         self._present: dict[str, asyncio.Task[None]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 

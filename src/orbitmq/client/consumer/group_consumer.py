@@ -127,7 +127,7 @@ class GroupConsumer(InBlock):
         )
 
     def _may_pop(self, limits: FlowLimits) -> PoppedQueues | None:
-        """Where queues go that the broker wants popped; None when this consumer never pops."""
+        """The queues that this consumer pops, when the broker says so; None when it never pops."""
         settings, mode = self._settings, self._mode
         by_hand = mode.pulls and not mode.auto_commit  # what it commits are offsets
         if by_hand or mode.broadcast or not isinstance(settings.allocate, ByBroker):

@@ -143,8 +143,8 @@ class OffsetStore(_Known):
     def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
         """Forget a queue.
 
-        Progress that its broker missed is :meth:`kept` when the broker is away, since nobody goes
-        on with the queue then. What is not committed when another member gets it comes again there.
+        Progress that could not be committed is :meth:`kept` while the broker is away, since no member has the
+        queue then. When another member gets the queue, it receives again what was not committed.
         """
         self.follow(queue, None)
         offset = self._offsets.pop(queue, None)

@@ -138,7 +138,7 @@ class ProcessQueue:
 
     @property
     def in_flight(self) -> int:
-        """Number of messages in the user's code, with those of before a move."""
+        """Number of messages in the user's code, also of those given out before the queue moved."""
         return len(self.begun) + (self.before.in_flight if self.before is not None else 0)
 
     @property

@@ -74,7 +74,7 @@ class PullConsumer(GroupConsumer):
             auto_commit=settings.auto_commit,
         )
         super().__init__(settings.group, settings.as_consumer(), mode)
-        # What polls gave since one began last.
+        # Messages that polls returned and that are not done yet: the next poll marks them as done.
         self._given: Held = []
 
     async def poll(self, max_messages: int = 32, *, timeout: Duration = 5.0) -> list[ReceivedMessage]:

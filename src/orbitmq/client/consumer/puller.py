@@ -228,9 +228,10 @@ class QueuePuller:
         return (await self._calls.offset_by_time(queue, stored_ms + 1)).offset <= begins.offset
 
     async def _begin_of_group(self, begins: QueueOffset) -> int:
-        """The begin in a new topic: another member may have had the queue for a moment already.
+        """Where to begin in a new topic: at the group's offset when another member has committed one already.
 
-        Only a broker that is known to delete the offsets along with a topic is asked for the group's.
+        Only brokers that delete the offsets of a group together with a topic are asked: others may answer an
+        offset of the topic that was deleted.
         """
         if not begins.made_at or not self._options.commits:
             return begins.offset

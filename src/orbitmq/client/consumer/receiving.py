@@ -52,9 +52,8 @@ class _Pop:
 class Receiving:
     """Asks the brokers of all that a consumer subscribes to, one place after the other.
 
-    A place that does not answer does not delay the others: after ``PATIENCE_S`` the next one is asked. It is
-        not
-    asked again before its answer has come, which the receive of that moment gets.
+    A place that does not answer does not delay the others: after ``PATIENCE_S`` the next one is asked. The
+    slow place is not asked again before it has answered; the receive of that moment gets the answer.
     """
 
     def __init__(

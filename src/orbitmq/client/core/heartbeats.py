@@ -76,7 +76,7 @@ class Heartbeats:
         """
         if only_new and not self._brokers() - self.greeted and not self._turn.locked():
             return
-        # A call during a heartbeat returns after it: the brokers know this client then.
+        # A call during a heartbeat waits for its end, when the brokers know this client.
         async with self._turn:
             await self._send(only_new)
 

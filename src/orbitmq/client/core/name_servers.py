@@ -105,7 +105,7 @@ class NameServers:
         """The addresses, fetched if none is known yet.
 
         Raises:
-            NameServerError: the source tells none.
+            NameServerError: the source has none.
         """
         if isinstance(self.source, tuple):
             return self.addresses

@@ -20,11 +20,13 @@ class FaultProfile:
     """Numbers and rules of one generation.
 
     Attributes:
-        latency_max_ms / not_available_ms: position-paired; the last row whose latency is reached counts.
-        isolation_ms: pseudo latency of an attempt that failed.
+        latency_max_ms, not_available_ms: a table: a broker whose latency has reached a row's first number is
+            avoided for the row's second one; the last such row counts.
+        isolation_ms: the latency that a failed attempt counts as.
         only_forward: an update never shortens an isolation (FT-08); else the newest update counts (FT-07).
         uses_reachable: the second choice is a broker that is reachable though isolated (FT-16).
-        missing_master_isolates: so does a broker whose route names no master (FT-10); else it is only noted.
+        missing_master_isolates: a broker whose route names no master counts as failed (FT-10); else it is
+            only noted.
         retry_prefers_last: a retry takes an available queue only of the broker just tried (FT-14).
     """
 

@@ -161,7 +161,7 @@ class Producer(InBlock):
                 settings.auto_batch, self._outgoing, self._check, self._send_collected, self._background
             )
         self._life = Life(f"producer {group!r}")
-        # While it closes: what was submitted before is still sent.
+        # True while the producer closes: messages that were submitted before are still sent.
         self._finishing = False
         self._unsent = Unsent(group, self._submitted, self._batches)
 
@@ -295,7 +295,7 @@ class Producer(InBlock):
         return await self._paced.send(chooser, out, queue, options.timeout_ms, submitted=options.submitted)
 
     def _collected(self, message: Message, options: SendOptions) -> asyncio.Future[SendResult] | None:
-        """The result of a message that may wait for others, None for one that goes alone."""
+        """The future of a message that joins a batch; None for a message that is sent alone."""
         if self._collect is None or (options is not PLAIN and options is not PLAIN_SUBMITTED):
             return None
         return self._collect(message)
@@ -515,7 +515,7 @@ class Producer(InBlock):
     def _check(self, message: Message, *, submitted: bool = False) -> QueueChooser:
         if not self._life.running and not (submitted and self._finishing):
             self._life.check_running()
-        # Of a message that is nothing but its body only the size can be wrong.
+        # A message that has only a topic and a body can only be too large.
         body = plain_body(message)
         if body is None or len(body) > self._max_message_bytes:
             check_message(message, self._max_message_bytes)

@@ -36,7 +36,7 @@ _STATUSES = {int(status): status for status in SendStatus}
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
-    """How long and how often is tried; see :class:`~orbitmq.client.producer.producer.Producer`."""
+    """The time and the tries of a send; see :class:`~orbitmq.client.producer.producer.Producer`."""
 
     timeout_ms: int = 3000
     attempt_timeout_ms: int | None = None
@@ -286,7 +286,7 @@ class SendKernel:
         return _Failure(attempt, SendErrorKind.REFUSED, retry)
 
     def _note(self, broker_name: str, begun: float, *, isolation: bool, reachable: bool) -> None:
-        """Tell the fault table of an attempt that was begun then and has ended now."""
+        """Tell the fault table of an attempt that began at ``begun`` and has ended now."""
         if self._faults is not None:
             now = self._client.now_ms()
             self._faults.update(broker_name, now - begun, now, isolation=isolation, reachable=reachable)

@@ -242,7 +242,7 @@ class TransactionProducer(Producer):
             bname=broker,
         )
         stored_at = f"{host}:{port}"
-        # A route that changed since may show who stands in for that master, and cannot end it.
+        # By now the route may name the slave that acts for that master; a slave cannot end the transaction.
         known = self._client.remoting.connected(stored_at)
         address = stored_at if known else self._client.master_of(broker, full)
         if address is None:

@@ -78,7 +78,7 @@ class RetryWindow:
         return 0.0 if self._end is None else self._clock.monotonic() - (self._end - self._limit_s)
 
     def succeeded(self) -> None:
-        """End the run of failures: the next one has the whole time again."""
+        """A request succeeded: the next failure begins a new limit."""
         self._end = None
         self._failures = 0
 

@@ -64,10 +64,10 @@ class PartSize:
 
     def _learn(self, part: Part, reached: int, records: int, size_bytes: int) -> None:
         if reached < part.high:
-            # Limited by bytes: a little shorter, so that larger messages do not cut each part in two.
+            # The limit in bytes cut the part: ask for fewer, so that larger messages do not cut each part.
             self.step = max(1, records * 7 // 8 if 2 * size_bytes > PULL_BYTES else records)
         elif 2 * size_bytes <= PULL_BYTES and part.high - part.low >= self.step:
-            # It might give more: one large message must not leave all later parts at a length of one.
+            # The broker might give more: after one large message parts must not stay at a length of one.
             self.step = min(2 * self.step, self._most)
 
     def _learn_filtered(self, part: Part, reached: int, records: int, size_bytes: int) -> None:

@@ -24,9 +24,9 @@ class TaskLimits:
     """How large a task may be.
 
     Attributes:
-        tasks: the option ``parallelism``, which counts however few the rows are; ``None``: the cluster's
-            cores, and fewer tasks for few rows.
-        rows, size_bytes: most of one task; more make more tasks.
+        tasks: the number that the option ``parallelism`` asks for, however few the rows are. ``None``: one
+            for each core of the cluster, fewer when there are few rows.
+        rows, size_bytes: the most that one task reads; what is beyond them goes to further tasks.
     """
 
     tasks: int | None = None

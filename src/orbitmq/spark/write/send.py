@@ -259,7 +259,7 @@ class TaskSender:
         """The requests to send again: the failed one, or one for each message when one of them is refused.
 
         Raises:
-            BrokerError: a single message is refused, or any.
+            BrokerError: the broker refuses a single message, or the refusal is not about a message.
         """
         answer, request = failure.refused, failure.request
         if answer is None:
