@@ -576,6 +576,22 @@ def test_a_group_that_was_moved_back_gets_all_from_there(
     assert bool(made.violations) == broken
 
 
+@pytest.mark.parametrize(("done_s", "broken"), [(3.1, False), (5.2, True), (None, True)])
+def test_a_message_done_before_a_move_may_come_again_from_the_retry_topic(
+    done_s: float | None, broken: bool
+) -> None:
+    """The first answer after the move got lost. What was not done before the move would come again anyway."""
+    made = History(VirtualClock())
+    made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
+    made.moves = [Moved(5.0, QUEUE, 4, done_s=5.1)]
+    made.delivered = [
+        Delivered(b"plain-1", "moved", "one", QUEUE, 7, 3.0, done_s=done_s),
+        Delivered(b"plain-1", "moved", "two", QUEUE, 0, 9.0, again=True),
+    ]
+    moved(PLAN, made)
+    assert bool(made.violations) == broken
+
+
 @pytest.mark.parametrize(("dealt_s", "broken"), [(4.0, False), (8.9, True)])
 def test_what_a_member_popped_before_a_move_may_be_handled_behind_it(dealt_s: float, broken: bool) -> None:
     """Seed 33863: another one had got all from the new place meanwhile."""

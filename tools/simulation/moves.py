@@ -42,7 +42,8 @@ def moved(plan: Plan, history: History) -> None:
         for record in behind:
             place = (record.broker, record.queue_id, record.offset)
             came_s = [one.at_s for one in got.get(place, ())]
-            if min(came_s, default=inf) >= move.at_s:
+            # A copy in the retry topic is of a delivery after the move, if all before it were done before it.
+            if all(_was_done(one, move.at_s) for one in got.get(place, ()) if one.at_s < move.at_s):
                 came_s.append(again.get(record.body, -inf))
             wrong = max([dealt.get(place, -inf), *came_s]) < move.at_s
             until_s = move.done_s + TAKEN_S
@@ -61,6 +62,10 @@ def moved(plan: Plan, history: History) -> None:
             record = min(behind, key=lambda record: record.offset)
             place = (record.broker, record.queue_id, record.offset)
             _told_twice(plan, history, move, record, got.get(place, []))
+
+
+def _was_done(one: Delivered, at_s: float) -> bool:
+    return one.done_s is not None and one.done_s < at_s
 
 
 def _late_commit(plan: Plan, at_s: float, done_s: float) -> str:
