@@ -80,6 +80,27 @@ async def test_an_acting_master_redelivers_through_another_group_and_once(
     assert len(elsewhere.sent) == 1
 
 
+@pytest.mark.behaviour("PE-08")
+async def test_a_redelivery_that_no_master_takes_holds_up_no_other(broker: Broker, peer: BrokerPeer) -> None:
+    """What another group has is in flight no more: a master that comes back would deliver it again."""
+    await peer.sent(b"one")
+    await peer.sent(b"two")
+    for body in (b"one", b"two"):
+        assert (await pop(peer, max_msg_nums=1, invisible_time=5000)).bodies == [body]
+    in_flight = broker.part(PopRevive).state.in_flight
+    await broker.change_role(Role.SLAVE)
+    elsewhere = broker.services.outlet.elsewhere = Elsewhere()
+    await broker.change_role(Role.ACTING_MASTER)
+    await asyncio.sleep(30)
+    first, second = elsewhere.sent
+    second.arrive()
+    await asyncio.sleep(1)
+    assert len(in_flight) == 1
+    first.arrive()
+    await asyncio.sleep(1)
+    assert len(in_flight) == 0
+
+
 @pytest.mark.behaviour("ES-06", "PE-01", "PE-02")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=ESCAPING)
 async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(orbitmq_world: World) -> None:

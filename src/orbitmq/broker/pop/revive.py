@@ -124,7 +124,7 @@ class PopRevive(Component):
         self._moving = moving
         self._sources = Sources(config, topics)
         self._revived = Revived(store, topics, self._in_flight, self._targets)
-        self._unsettled: deque[_Leaving] = deque()
+        self._unsettled: list[_Leaving] = []
         self._refused: dict[str, int] = {}
         self._wake = state.wake
         self._led_otherwise = False
@@ -367,11 +367,15 @@ class PopRevive(Component):
         return copied(record, properties, topic, 0, encoded=encoded, reconsume_times=again), properties
 
     def _settle(self) -> None:
-        """Stored redeliveries are in flight no more."""
-        while self._unsettled and self._unsettled[0].handed.stored:
-            leaving = self._unsettled.popleft()
+        """Stored redeliveries are in flight no more. One that waits for another master holds up no other."""
+        waiting: list[_Leaving] = []
+        for leaving in self._unsettled:
+            if not leaving.handed.stored:
+                waiting.append(leaving)
+                continue
             self._refused.pop(leaving.delivery.key, None)
             self._in_flight.remove(leaving.queue, leaving.delivery, {leaving.offset})
+        self._unsettled = waiting
 
     # -- changes from outside --------------------------------------------------------------------------
 
