@@ -12,7 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.delay.progress import Place
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.errors import StartError
-from orbitmq.message.properties import decode_properties
+from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, SimulatedLoop
@@ -218,6 +218,33 @@ async def test_what_was_delivered_before_a_message_was_sent_back_is_none_of_it(
     assert service.delays.place(3).offset == 2
     await broker.runtime.clock.sleep(12)
     assert [record.body for record in await peer.read(0)] == [b"same", b"other", b"same"]
+
+
+@pytest.mark.behaviour("DL-09")
+async def test_a_delivery_names_the_message_that_waited(broker: Broker, peer: Peer) -> None:
+    """A name that is there already, and a client's own, count for nothing."""
+    for number in range(2):
+        await peer.put(b"%d" % number, {"DELAY": "1", "__DELIVERY_OF": "0 broker-a"})
+        [waited] = await peer.read(number, SCHEDULE, 0)
+        assert "__DELIVERY_OF" not in decode_properties(waited.properties)
+        [came] = await peer.read(number, wait_ms=5000)
+        named = decode_properties(came.properties)["__DELIVERY_OF"]
+        assert named == f"{waited.physical_offset} {broker.services.config.broker_name}"
+
+
+@pytest.mark.behaviour("DL-09")
+async def test_a_delivery_that_names_nothing_is_no_progress(broker: Broker, peer: Peer) -> None:
+    """As RocketMQ's broker delivers: what its progress does not cover comes again, no other is left out."""
+    await peer.put(b"one", {"DELAY": "1"})
+    await peer.put(b"two", {"DELAY": "1"})
+    await broker.runtime.clock.sleep(0.5)
+    java = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "1"}
+    message = NewMessage("T", 1, b"one", encode_properties(java), born_timestamp=5)
+    broker.services.append.put_many([message])
+    await broker.part(ScheduleService)._search.run()
+    assert broker.part(ScheduleService).progress(1) == 0
+    await broker.runtime.clock.sleep(2)
+    assert [record.body for record in await peer.read(0)] == [b"one", b"one", b"two"]
 
 
 @pytest.mark.behaviour("DL-09")

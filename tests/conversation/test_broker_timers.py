@@ -78,6 +78,8 @@ async def test_a_relative_time(peer: Peer, name: str, value: int, delay_ms: int)
     assert properties["REAL_QID"] == "1"
     assert (properties["TAGS"], properties["k"]) == ("a", "v")
     assert int(properties["TIMER_OUT_MS"]) < start + delay_ms + 1000
+    [waited] = await peer.read(topic=TIMERS, queue_id=0)
+    assert properties["__DELIVERY_OF"].partition(" ")[0] == str(waited.physical_offset)
 
 
 @pytest.mark.behaviour("TW-02")

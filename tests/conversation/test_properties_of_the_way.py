@@ -235,7 +235,7 @@ async def test_what_is_no_half_message_is_visible_whatever_its_flag_says(
 async def test_a_receipt_in_a_batch_does_not_stand_for_the_one_of_a_pop(orbitmq_world: World) -> None:
     world = orbitmq_world
     await prepare(world)
-    false = {"POP_CK": "0 1 60000 0 0 broker-a 0 77", "POP_REVIVED_FROM": "12"}
+    false = {"POP_CK": "0 1 60000 0 0 broker-a 0 77", "POP_REVIVED_FROM": "12", "__DELIVERY_OF": "7 broker-a"}
     async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
         batch = encode_batch([Message("first", b"x", properties={**false, "own": "1"})])
         answer = await peer.ask(send_request("first", 0, batch=True).command(batch))

@@ -152,6 +152,44 @@ async def test_what_was_delivered_in_such_a_tail_only_comes_again(
 
 
 @pytest.mark.behaviour("PO-36")
+@pytest.mark.parametrize("named", [False, True], ids=["older broker", "named"])
+@pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
+async def test_what_was_delivered_in_such_a_tail_comes_again_also_when_later_ones_went_to_another_group(
+    orbitmq_world: World, timer: bool, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers of RocketMQ, and older ones, do not say in a delivery which message it delivers."""
+    world = orbitmq_world
+    if not named:
+        monkeypatch.setattr("orbitmq.broker.delay.service.with_property", lambda encoded, *_: encoded)
+        monkeypatch.setattr("orbitmq.broker.timers.forms.delivery_of", lambda *_: "")
+    async with Watch(world) as watch:
+        async with world.producer() as producer:
+            await all_serve(world, watch, producer)
+        await send(world, "delivered in the tail", timer=timer)
+        for number in range(3):
+            await world.sleep(DELAY_S / 4)
+            await send(world, f"brought to the other group {number}", timer=timer)
+        await store(world, MASTER).flush()
+        await world.until(lambda: b"delivered in the tail" in bodies(world, MASTER))
+        await slave_has_all(world)
+        world.crash(MASTER)
+        await world.until(lambda: b"brought to the other group 2" in bodies(world, OTHER))
+        await world.sleep(2)
+        world.crash(SLAVE)
+        monkeypatch.undo()
+
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+        put(world.brokers[MASTER], "t", bytes(30_000))
+        await store(world, MASTER).flush()
+        assert b"delivered in the tail" not in bodies(world, MASTER)
+
+        await world.start_broker(SLAVE)
+        await world.until(lambda: b"delivered in the tail" in bodies(world, MASTER))
+
+
+@pytest.mark.behaviour("PO-36")
 @pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
 async def test_what_an_acting_slave_found_delivered_is_on_its_device(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -15,19 +14,18 @@ from orbitmq.broker.change_feed import DELAYS, ChangeFeed, Entry
 from orbitmq.broker.delay.delivered import (
     ROLLED,
     TIMER,
-    WINDOW,
-    Identity,
-    LevelProgress,
-    before_lost,
+    Delivery,
     deliveries,
-    identity_of,
-    waiting_identity,
+    deliveries_between,
+    delivery_of,
+    place_in,
 )
 from orbitmq.broker.delay.levels import MAX_LEVELS
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress, Place
-from orbitmq.broker.delay.search import deliveries_backwards
-from orbitmq.message.properties import encode_properties
-from orbitmq.message.record import Record, decode_record, encode_record
+from orbitmq.broker.delay.search import DeliverySearch
+from orbitmq.broker.messaging.room import with_property
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
+from orbitmq.message.record import Record, encode_record
 from orbitmq.store.ports import LogPiece
 from orbitmq.testing.machine.simulated import SimulatedRuntime, VirtualClock
 from orbitmq.wire import fastjson
@@ -44,9 +42,9 @@ def waiting(number: int) -> Record:
     )
 
 
-def delivered(number: int) -> Record:
+def delivered(number: int, **more: str) -> Record:
     # Java keeps properties in a hash map: they may come in another order.
-    return record("T", b"%d" % number, UNIQ_KEY=f"K{number}", REAL_QID="0", REAL_TOPIC="T", DELAY="2")
+    return record("T", b"%d" % number, **more, UNIQ_KEY=f"K{number}", REAL_QID="0", REAL_TOPIC="T", DELAY="2")
 
 
 def log_of(records: list[Record]) -> tuple[LogPiece, list[int]]:
@@ -68,14 +66,26 @@ def test_only_delivered_records_are_found() -> None:
         record("T", b"dead", REAL_TOPIC="T", DELAY="0"),
         record("T", b"no level", REAL_TOPIC="T", DELAY="soon"),
     ]
-    piece, places = log_of([*others, delivered(1), others[0], delivered(2)])
-    found, end = deliveries(piece)
-    assert [each.physical_offset for each in found] == [places[7], places[9]]
-    assert {each.level for each in found} == {2}
-    assert [each.identity for each in found] == [
-        waiting_identity(encode_record(waiting(number))) for number in (1, 2)
-    ]
+    piece, places = log_of([*others, delivered(1, __DELIVERY_OF="5 b"), others[0], delivered(2)])
+    found, end = deliveries(piece, "b")
+    assert found == [Delivery(2, places[7], 5, born_ms=7), Delivery(2, places[9], born_ms=7)]
     assert end == piece.end
+
+
+@pytest.mark.behaviour("DL-09")
+@pytest.mark.parametrize("value", ["", "5", "5 ", "5 other", "x b", "5 b b", " b"])
+def test_what_names_no_place_of_this_log_is_no_place(value: str) -> None:
+    assert place_in({"__DELIVERY_OF": value}, "b") is None
+    assert place_in({}, "b") is None
+    assert place_in({"__DELIVERY_OF": delivery_of(5, "b b")}, "b b") == 5
+
+
+def test_a_property_is_added_where_there_is_room_for_it() -> None:
+    assert with_property(b"a\x011\x02", "b", "2") == b"a\x011\x02b\x012\x02"
+    assert with_property(b"a\x01\xff", "b", "2") == b"a\x01\xff\x02b\x012\x02"
+    assert with_property(b"", "b", "2") == b"b\x012\x02"
+    full = b"a\x01" + bytes(MAX_PROPERTIES_BYTES - 5) + b"\x02"
+    assert with_property(full, "b", "2") == full
 
 
 def test_a_delivered_timer_message_is_told_from_one_that_waits() -> None:
@@ -84,9 +94,8 @@ def test_a_delivered_timer_message_is_told_from_one_that_waits() -> None:
         "T", b"t", REAL_TOPIC="T", REAL_QID="0", TIMER_OUT_MS="7", TIMER_DEQUEUE_MS="9", UNIQ_KEY="U"
     )
     piece, places = log_of([waits, came])
-    [found], _ = deliveries(piece)
+    [found], _ = deliveries(piece, "b")
     assert (found.level, found.physical_offset) == (TIMER, places[1])
-    assert found.identity == waiting_identity(encode_record(waits))
 
 
 @pytest.mark.behaviour("PO-36")
@@ -95,11 +104,13 @@ def test_of_a_timer_message_is_known_where_it_waited_also_when_it_only_rolled() 
     came = record("T", b"t", REAL_TOPIC="T", **times)
     rolled = record("rmq_sys_wheel_timer", b"t", REAL_TOPIC="T", TIMER_ROLL_TIMES="1", **times)
     unknown = record("T", b"t", REAL_TOPIC="T", TIMER_OUT_MS="soon")
-    found, _ = deliveries(log_of([came, rolled, unknown])[0])
+    java = record("T", b"t", REAL_TOPIC="T", TIMER_CUT_MS="3", **times)
+    found, _ = deliveries(log_of([came, rolled, unknown, java])[0], "b")
     assert [(each.level, each.out_ms, each.enqueued_ms) for each in found] == [
         (TIMER, 7000, 5),
         (ROLLED, 7000, 5),
         (TIMER, 0, 0),
+        (TIMER, 3, 3),
     ]
 
 
@@ -107,111 +118,78 @@ def test_a_call_collects_so_many_and_the_next_goes_on_there() -> None:
     piece, places = log_of([delivered(number) for number in range(7)])
     collected, at = [], piece.start
     while at < piece.end:
-        found, at = deliveries(LogPiece(at, piece.end, piece.view, piece.base), limit=3)
+        found, at = deliveries(LogPiece(at, piece.end, piece.view, piece.base), "b", limit=3)
         collected += [each.physical_offset for each in found]
     assert collected == places
 
 
 def test_a_damaged_record_is_no_delivery() -> None:
-    assert waiting_identity(b"\0" * 100) is None
     piece, _ = log_of([delivered(1)])
     view = memoryview(b"\0" * 200 + b"REAL_TOPIC\x01T\x02")
-    assert deliveries(LogPiece(0, len(view), view, 0)) == ([], len(view))
+    assert deliveries(LogPiece(0, len(view), view, 0), "b") == ([], len(view))
     assert piece.end > piece.start
 
 
-def identity(number: int | str) -> Identity:
-    data = encode_record(record("T", str(number).encode(), UNIQ_KEY=str(number)))
-    return identity_of(decode_record(data), "T", str(number))
+def search_in(progress: DelayProgress, level: int) -> DeliverySearch:
+    """A log in which the message at place 100 * n waits at offset n of a level."""
+
+    def record_at(place: int) -> bytes | None:
+        number = place // 100
+        if number in (0, 6):
+            return None
+        waits = replace(waiting(number), queue_id=level - 1, queue_offset=number)
+        return encode_record(waits)
+
+    store: Any = SimpleNamespace(record_at=record_at)
+    return DeliverySearch(VirtualClock(), None, store, "b", None, progress)  # type: ignore[arg-type]
 
 
-def test_what_was_left_out_lies_behind_the_progress_when_a_later_one_was_delivered() -> None:
-    level = LevelProgress(3, 10, lambda offset: identity(offset) if offset != 4 else None)
-    level.saw(identity(number) for number in (1, 2))
-    assert level.progress == 3
-    level.saw([identity(3), identity("another's"), identity(6)])
-    assert level.progress == 7
+def of(place: int | None, level: int = 2, times: int = 0) -> Delivery:
+    return Delivery(level, 0, place, born_ms=7, reconsume_times=times)
 
 
-def test_the_same_message_twice_counts_twice() -> None:
-    level = LevelProgress(0, 4, lambda offset: identity("same" if offset < 3 else "last"))
-    level.saw([identity("same")])
-    assert level.progress == 1
-    level.saw([identity("same")])
-    assert level.progress == 2
-    level.saw([identity("last")])
-    assert level.progress == 4
+@pytest.mark.behaviour("PO-36")
+def test_a_level_goes_back_to_the_first_of_its_messages_that_a_lost_delivery_names() -> None:
+    first, _, _ = pair_of_tables()
+    first.move(2, Place(9, 1234))
+    search = search_in(first, 2)
+    assert search.without([]) == {}
+    assert search.without([of(500), of(800)]) == {2: Place(5, 1234, (6, 7))}
+    assert search.without([of(500, TIMER), of(None, ROLLED)]) == {}
+    # A level has another number since messageDelayLevel was shortened: the place counts.
+    assert search_in(first, 2).without([of(500, 3)]) == {2: Place(5, 1234, (6, 7, 8))}
 
 
-@pytest.mark.behaviour("DL-09")
-@pytest.mark.parametrize(("stored_ms", "progress"), [(5000, 1), (8999, 1), (9000, 4)])
-def test_what_was_sent_back_twice_is_not_delivered_before_it_is_due(stored_ms: int, progress: int) -> None:
-    """The first one was delivered, as another broker's progress says; the second one waits until 9 s."""
-    level = LevelProgress(
-        1,
-        4,
-        lambda offset: identity("same" if offset in (0, 3) else offset),
-        lambda _, ms, _place: ms >= 9000,
-    )
-    level.saw([identity("same")], stored_ms)
-    assert level.progress == progress
-
-
-@pytest.mark.behaviour("DL-09")
-def test_a_delivery_that_is_counted_already_is_none_of_a_later_copy() -> None:
-    """Two were sent back twice; the file says that the first copies were delivered, not where."""
-    level = LevelProgress(
-        2,
-        6,
-        lambda offset: identity("same" if offset in (1, 4) else "twin" if offset in (0, 5) else offset),
-        first=0,
-    )
-    level.saw([identity("same")])
-    assert level.progress == 2
-    level.saw([identity(2)])
-    assert level.progress == 3
-    # Behind what was not counted a level is in order: this is the second copy's.
-    level.saw([identity("twin")])
-    assert level.progress == 6
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_every_run_of_deliveries_is_followed(seed: int) -> None:
-    dice = random.Random(seed)
-    end = 5 * WINDOW
-    left_out = {offset for offset in range(end) if dice.random() < 0.2}
-    known = dice.randrange(end)
-    until = dice.randrange(known, end)
-    level = LevelProgress(known, end, identity)
-    level.saw(identity(offset) for offset in range(max(0, known - 50), until) if offset not in left_out)
-    last = max((offset for offset in range(known, until) if offset not in left_out), default=known - 1)
-    assert level.progress == last + 1
+@pytest.mark.behaviour("PO-36")
+@pytest.mark.parametrize(
+    "unnamed",
+    [of(None), of(600), of(500, times=1), replace(of(500), born_ms=8)],
+    ids=["no place", "nothing is there", "sent back by a Java broker", "another message"],
+)
+def test_a_level_begins_anew_behind_a_lost_delivery_that_names_none_of_its_messages(
+    unnamed: Delivery,
+) -> None:
+    """How many of the messages before went to another group is not known: none is counted as delivered."""
+    first, _, _ = pair_of_tables()
+    first.move(2, Place(9, 1234, (11,)))
+    search = search_in(first, 2)
+    assert search.without([unnamed]) == {2: Place()}
+    assert search.without([of(500), unnamed, of(800)]) == {2: Place()}
+    assert search.without([of(None, 17)]) == {}
 
 
 @pytest.mark.behaviour("PO-36")
 def test_progress_before_lost_deliveries_names_what_others_have_among_them() -> None:
-    def lost(*numbers: int, progress: int = 9) -> tuple[int, list[int]]:
-        return before_lost(progress, map(identity, numbers), lambda at: None if at == 6 else identity(at))
-
-    assert lost() == (9, [])
-    assert lost(8) == (8, [])
+    place = Place(9, 1234, (11, 12))
+    assert place.without(set()) == place
+    assert place.without({8}) == Place(8, 1234, (11, 12))
     # 6 cannot be read, 7 went to another master.
-    assert lost(4, 5, 8) == (4, [7, 6])
-    # What is not of this queue, or not counted as delivered, moves nothing.
-    assert lost(11, 12) == (9, [])
-    assert lost(1, 0, progress=2) == (0, [])
-    # The search goes so far back behind the last one that it found.
-    assert lost(9, WINDOW + 8, progress=WINDOW + 10) == (
-        9,
-        [*range(WINDOW + 9, WINDOW + 8, -1), *range(WINDOW + 7, 9, -1)],
-    )
-    assert lost(9, progress=WINDOW + 11) == (WINDOW + 11, [])
-
-
-@pytest.mark.behaviour("PO-36")
-def test_the_same_message_twice_is_lost_as_often_as_it_was_delivered() -> None:
-    assert before_lost(5, [identity("same")], lambda _at: identity("same")) == (4, [])
-    assert before_lost(5, [identity("same")] * 2, lambda _at: identity("same")) == (3, [])
+    assert place.without({4, 5, 8}) == Place(4, 1234, (6, 7, 11, 12))
+    # What is not counted as delivered moves nothing.
+    assert place.without({11, 13}) == Place(9, 1234, (12,))
+    # Part by part, as a long tail is read.
+    assert place.without({4, 5}).without({8}) == place.without({4, 5, 8})
+    assert Place(90_000).without({0}) == Place(0, 0, tuple(range(1, MAX_AHEAD + 1)))
 
 
 @pytest.mark.behaviour("PO-36")
@@ -219,13 +197,13 @@ def test_progress_is_taken_back_with_the_version_that_it_has() -> None:
     first, _, _ = pair_of_tables()
     first.move(2, Place(5, 1234, (8,)))
     version = first.version
-    first.take_back(2, first.place(2).back_at(3, [4]))
+    first.take_back(2, first.place(2).without({3}))
     assert first.place(2) == Place(3, 1234, (4, 8))
     assert first.version == version
 
 
 @pytest.mark.behaviour("PO-36")
-async def test_deliveries_of_a_tail_come_part_by_part_the_newest_first(runtime: SimulatedRuntime) -> None:
+async def test_deliveries_of_a_tail_come_part_by_part(runtime: SimulatedRuntime) -> None:
     piece, places = log_of([delivered(number) for number in range(6)])
     borders = [piece.start, places[2], places[3], piece.end]
     files = [replace(piece, start=start, end=end) for start, end in pairwise(borders)]
@@ -235,9 +213,9 @@ async def test_deliveries_of_a_tail_come_part_by_part_the_newest_first(runtime: 
         return replace(of_file[0], start=at, end=min(end, of_file[0].end)) if of_file else None
 
     store: Any = SimpleNamespace(raw=SimpleNamespace(piece=piece_of))
-    parts = deliveries_backwards(runtime.threads, store, places[1], places[5])
+    parts = deliveries_between(runtime.threads, store, "b", places[1], places[5])
     found = [[each.physical_offset for each in part] async for part in parts]
-    assert found == [places[3:5], places[2:3], places[1:2]]
+    assert found == [places[1:2], places[2:3], places[3:5]]
 
 
 def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_read() -> None:
@@ -330,7 +308,7 @@ def test_a_journal_says_what_was_taken_back() -> None:
     follow(first, journal.append)
     table = DelayProgress(VirtualClock(), 3, first)
     table.move(1, Place(9, 900))
-    table.take_back(1, Place(9, 900).back_at(5, [7]))
+    table.take_back(1, Place(9, 900).without({5, 6, 8}))
     feed = ChangeFeed()
     again = DelayProgress(VirtualClock(), 3, feed)
     for entry in journal:

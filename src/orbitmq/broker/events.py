@@ -118,7 +118,7 @@ class TablesRead:
 class DeliveriesLost:
     """The end of the log is about to be set aside, and these delayed messages were delivered in it.
 
-    Published once for each part of that end, the newest part first.
+    Published once for each part of that end, in the order of the log.
     """
 
     deliveries: Sequence[Delivery]

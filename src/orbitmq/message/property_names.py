@@ -80,6 +80,9 @@ FIRST_POP_TIME: Final = "1ST_POP_TIME"
 # OrbitMQ's: of which place in the commit log a message of a retry topic is the redelivery.
 POP_REVIVED_FROM: Final = "POP_REVIVED_FROM"
 
+# OrbitMQ's own: of which message that waited, for a delay level or a timer, a record is the delivery.
+DELIVERY_OF: Final = "__DELIVERY_OF"
+
 # Timer messages.
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
@@ -87,9 +90,8 @@ TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
-# OrbitMQ's own: when a long wait is cut, to be stored again; and when the wait before it was.
+# OrbitMQ's own: when a long wait is cut, to be stored again.
 TIMER_CUT_MS: Final = "TIMER_CUT_MS"
-TIMER_CUT_BEFORE_MS: Final = "TIMER_CUT_BEFORE_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"

@@ -28,8 +28,8 @@ OF_A_WAIT: Final = frozenset(
         names.TIMER_DEQUEUE_MS,
         names.TIMER_ROLL_TIMES,
         names.TIMER_CUT_MS,
-        names.TIMER_CUT_BEFORE_MS,
         names.TIMER_DELAY_LEVEL,
+        names.DELIVERY_OF,
     }
 )
 # With one of these a message asks for a delivery time, or recalls another one that waits.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
-from orbitmq.broker.delay.search import deliveries_backwards
+from orbitmq.broker.delay.delivered import deliveries_between
 from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut, MasterNamed
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.role import LEADING
@@ -62,7 +62,8 @@ def attach(host: Host) -> Attachment:
     peers = Peers()
 
     async def about_to_cut(start: int, end: int) -> None:
-        async for lost in deliveries_backwards(s.runtime.threads, s.store, start, end):
+        threads, name = s.runtime.threads, s.config.broker_name
+        async for lost in deliveries_between(threads, s.store, name, start, end):
             s.events.publish(DeliveriesLost(lost))
         s.events.publish(CutAhead(start))
         # Before the log is shorter: after a crash between the two the log tells that they are done.

@@ -15,8 +15,10 @@ def attach(host: Host) -> Attachment:
     s = host.services
     clock = s.runtime.clock
     delays = DelayProgress(clock, s.levels.highest, s.feed, s.config.delay_version_step)
-    search = DeliverySearch(clock, s.runtime.threads, s.store, s.levels, delays)
-    schedule = ScheduleService(clock, s.events, s.store, s.outlet, s.topics, s.levels, delays, search)
+    search = DeliverySearch(clock, s.runtime.threads, s.store, s.config.broker_name, s.levels, delays)
+    schedule = ScheduleService(
+        clock, s.config.broker_name, s.events, s.store, s.outlet, s.topics, s.levels, delays, search
+    )
     s.append.hooks.append(s.levels.delayed)
 
     def settings_changed(_event: SettingsChanged) -> None:

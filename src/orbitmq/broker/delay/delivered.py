@@ -1,18 +1,18 @@
-"""Which delayed messages were delivered, read from the log: nobody writes progress down with each delivery.
+"""Deliveries of messages that waited, found in the log: each names the place of the message that it delivers.
 
-A level delivers in order, and what it delivers goes into the same log, behind the message that waited. So the
-progress of a level is the newest place whose message is found once more behind it. A delivered record is told
-from others by what RocketMQ leaves in it (DL-07), so a log that a Java broker wrote is read in the same way.
+A delayed or timer message that is delivered, and a long timer wait that is stored again, carries the property
+``DELIVERY_OF``: a place in the log and the broker name of that log. So what was delivered behind a known
+progress, and what was delivered in a tail of the log that is to be set aside, is read from the records alone.
+RocketMQ's broker writes no such property: its delivery is recognized (DL-07), but not what it delivers. And
+it copies the property of an older delivery into what is sent back, so a name is compared with what it names.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from orbitmq.broker.delay.levels import level_number
 from orbitmq.message import property_names, reserved
@@ -20,19 +20,15 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
+from orbitmq.runtime.seam import Threads
+from orbitmq.store import MessageStore
 from orbitmq.store.ports import LogPiece
 
-# Messages of a level that are compared with what is found. A run of this many in a row that could not be
-# delivered and left no trace ends the search of the level early; they are looked at again then.
-WINDOW = 1024
 TIMER = 0
 # A timer message that was put into the timer topic once more, to wait for the rest of its time.
 ROLLED = -1
 # Deliveries that one call collects.
 BATCH = 10_000
-
-# What a message keeps from the time when it waits to its delivery, and no other message has.
-Identity: TypeAlias = tuple[str, str, int, tuple[str, int], int, int, int, int]
 
 _MARK = re.compile(property_names.REAL_TOPIC.encode() + b"\x01")
 _SIZE = struct.Struct(">i")
@@ -44,46 +40,48 @@ class Delivery:
 
     Attributes:
         level: :data:`TIMER` or :data:`ROLLED` for a timer message.
-        out_ms, enqueued_ms, cut_ms: of a timer message, its slot, when it began to wait, and where the wait
-            was cut if it was stored again; 0: it does not say.
-        stored_ms: when it was delivered, by who did.
+        place: where in this log the message is that was delivered; ``None``: the record does not say.
+        born_ms, reconsume_times: as the message that was delivered has them.
+        out_ms: of a timer message, its slot; 0: it does not say.
+        enqueued_ms: of a timer message, before which time it had no slot; 0: it does not say.
     """
 
     level: int
     physical_offset: int
-    identity: Identity
+    place: int | None = None
+    born_ms: int = 0
+    reconsume_times: int = 0
     out_ms: int = 0
     enqueued_ms: int = 0
-    cut_ms: int = 0
-    stored_ms: int = 0
+
+    def is_of(self, waited: Record) -> bool:
+        """Whether this can be the delivery of a message that waited."""
+        return (waited.born_timestamp, waited.reconsume_times) == (self.born_ms, self.reconsume_times)
 
 
-def identity_of(record: Record, topic: str, unique_id: str) -> Identity:
-    """The identity of a message, waiting or delivered."""
-    return (
-        topic,
-        unique_id,
-        record.born_timestamp,
-        record.born_host,
-        record.body_crc,
-        len(record.body),
-        record.flag,
-        record.reconsume_times,
-    )
+def delivery_of(place: int, broker_name: str) -> str:
+    """The value of ``DELIVERY_OF`` for the message at a place in the log of a broker name."""
+    return f"{place} {broker_name}"
 
 
-def waiting_identity(data: bytes) -> Identity | None:
-    """The identity of a stored record of the schedule topic, ``None``: it cannot be read."""
-    try:
-        record = decode_record(data)
-        properties = decode_properties(record.properties)
-    except MessageFormatError:
-        return None
-    topic = properties.get(property_names.REAL_TOPIC, "")
-    return identity_of(record, topic, properties.get(property_names.UNIQ_KEY, ""))
+def place_in(properties: Mapping[str, str], broker_name: str) -> int | None:
+    """Which message of this broker name's log was delivered; ``None``: the properties name none of it."""
+    place, _, name = properties.get(property_names.DELIVERY_OF, "").partition(" ")
+    return whole_number(place) if name == broker_name else None
 
 
-def deliveries(piece: LogPiece, limit: int = BATCH) -> tuple[list[Delivery], int]:
+async def deliveries_between(
+    threads: Threads, store: MessageStore, broker_name: str, start: int, end: int
+) -> AsyncIterator[list[Delivery]]:
+    """The deliveries between two places of the log where records begin, some thousands at a time."""
+    at = start
+    while (piece := store.raw.piece(at, end)) is not None:
+        found, at = await threads.run(deliveries, piece, broker_name)
+        if found:
+            yield found
+
+
+def deliveries(piece: LogPiece, broker_name: str, limit: int = BATCH) -> tuple[list[Delivery], int]:
     """The delivered records among those that begin in the piece, up to ``limit``.
 
     Returns:
@@ -99,7 +97,7 @@ def deliveries(piece: LogPiece, limit: int = BATCH) -> tuple[list[Delivery], int
             at += size
         if size <= 0:
             break
-        delivery = _delivery(view, at)
+        delivery = _delivery(view, at, broker_name)
         at += size
         if delivery is not None:
             found.append(delivery)
@@ -108,122 +106,34 @@ def deliveries(piece: LogPiece, limit: int = BATCH) -> tuple[list[Delivery], int
     return found, piece.end
 
 
-def _delivery(view: memoryview, at: int) -> Delivery | None:
+def _delivery(view: memoryview, at: int, broker_name: str) -> Delivery | None:
     try:
         record = decode_record(view, at)
         properties = decode_properties(record.properties)
     except MessageFormatError:
         return None
     level = level_number(properties.get(property_names.DELAY, ""))
-    out_text = properties.get(property_names.TIMER_OUT_MS, "")
-    if not level and not out_text:
+    if not level and not properties.get(property_names.TIMER_OUT_MS):
         return None
     # Other messages that wait, and half messages, name another topic than their own.
     topic = properties.get(property_names.REAL_TOPIC, "")
     rolled = record.topic == reserved.TIMER_TOPIC and property_names.TIMER_ROLL_TIMES in properties
     if record.topic != topic and not rolled:
         return None
-    kind = ROLLED if rolled else level or TIMER
-    identity = identity_of(record, topic, properties.get(property_names.UNIQ_KEY, ""))
-    times = (
-        _number(out_text),
-        _number(properties.get(property_names.TIMER_ENQUEUE_MS, "")),
-        _number(properties.get(property_names.TIMER_CUT_BEFORE_MS, "")),
+    out_ms = _number(properties, property_names.TIMER_OUT_MS)
+    cut_ms = _number(properties, property_names.TIMER_CUT_MS)
+    enqueued_ms = _number(properties, property_names.TIMER_ENQUEUE_MS)
+    return Delivery(
+        ROLLED if rolled else level or TIMER,
+        record.physical_offset,
+        place_in(properties, broker_name),
+        record.born_timestamp,
+        record.reconsume_times,
+        # What a Java broker delivers still says where OrbitMQ would have cut its wait.
+        min(cut_ms or out_ms, out_ms),
+        min(cut_ms or enqueued_ms, enqueued_ms),
     )
-    return Delivery(kind, record.physical_offset, identity, *times, record.store_timestamp)
 
 
-def _number(text: str) -> int:
-    return whole_number(text) or 0
-
-
-def before_lost(
-    offset: int, lost: Iterable[Identity], waiting: Callable[[int], Identity | None]
-) -> tuple[int, list[int]]:
-    """Where the progress of a level was before deliveries that the log loses.
-
-    Args:
-        offset: the progress.
-        lost: the messages whose deliveries are lost. A level delivers in order, so they are the last ones
-            before ``offset``, but for those that went to other masters.
-        waiting: as for :class:`LevelProgress`.
-
-    Returns:
-        The new progress, and the messages from there on whose deliveries are not lost.
-    """
-    left, at, misses = Counter(lost), offset, 0
-    others: list[int] = []
-    passed: list[int] = []
-    while at > 0 and misses < WINDOW and left.total():
-        at -= 1
-        identity = waiting(at)
-        if identity is None or not left[identity]:
-            passed.append(at)
-            misses += 1
-            continue
-        left[identity] -= 1
-        others += passed
-        passed, offset, misses = [], at, 0
-    return offset, others
-
-
-class LevelProgress:
-    """The progress of one level while deliveries are found, in the order of the log.
-
-    Args:
-        progress: all before this offset of the level's queue is known to be delivered.
-        waiting: gives the identity of the message at an offset of the level's queue, ``None``: it cannot be
-            read.
-        end: the offset behind the newest message of the queue.
-        may_be: whether the message at an offset may have been delivered at a time in milliseconds and at a
-            place of the log. What is sent back twice waits twice, as one identity: the delivery of the first
-            is none of the second.
-        first: deliveries from this offset on may be found, though they are known; ``None``: from progress on.
-    """
-
-    def __init__(
-        self,
-        progress: int,
-        end: int,
-        waiting: Callable[[int], Identity | None],
-        may_be: Callable[[int, int, int], bool] = lambda _offset, _stored_ms, _physical: True,
-        first: int | None = None,
-    ) -> None:
-        self.progress = self._known = progress
-        self._end = end
-        self._waiting = waiting
-        self._may_be = may_be
-        self._loaded = progress if first is None else first
-        self._places: dict[Identity, deque[int]] = {}
-
-    def saw(self, found: Iterable[Identity], stored_ms: int = 0, physical_offset: int = 0) -> None:
-        """Messages with these identities were delivered at a time and place, the first one first."""
-        for identity in found:
-            self._load()
-            places = self._places.get(identity, ())
-            while places and places[0] < self.progress > self._known:
-                places.popleft()
-            if places and places[0] < self._known:
-                places.popleft()  # nothing behind was found yet, so it is that one's
-            elif places and self._may_be(places[0], stored_ms, physical_offset):
-                self.progress = places.popleft() + 1
-            if not places:
-                self._places.pop(identity, None)
-
-    def _load(self) -> None:
-        for _ in self.loading():
-            pass
-
-    def loading(self) -> Iterator[None]:
-        """Note the identities of the next messages, one with each step."""
-        stop = min(self._end, self.progress + WINDOW)
-        if len(self._places) > 2 * WINDOW:
-            # Passed over without a delivery: they would stay for ever.
-            self._places.clear()
-            self._loaded = self.progress
-        while self._loaded < stop:
-            identity = self._waiting(self._loaded)
-            if identity is not None:
-                self._places.setdefault(identity, deque()).append(self._loaded)
-            self._loaded += 1
-            yield
+def _number(properties: Mapping[str, str], name: str) -> int:
+    return whole_number(properties.get(name, "")) or 0

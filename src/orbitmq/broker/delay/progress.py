@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
@@ -41,9 +42,12 @@ class Place:
         known = {*self.ahead, *more}
         return replace(self, ahead=_from(self.offset, known)) if known else self
 
-    def back_at(self, offset: int, others: Iterable[int]) -> Place:
-        """Deliveries from this offset on are lost, but for some."""
-        return replace(self, offset=offset).with_ahead(others)
+    def without(self, lost: Collection[int]) -> Place:
+        """These deliveries are lost; those of other messages behind the first of them are not."""
+        first = min([self.offset, *lost])
+        others = islice((each for each in range(first, self.offset) if each not in lost), MAX_AHEAD)
+        ahead = {*self.ahead, *others}.difference(lost)
+        return replace(self, offset=first, ahead=_from(first, ahead))
 
     def cut(self, end: int) -> Place:
         """The level's queue ends here: what comes behind is not delivered yet."""

@@ -3,48 +3,45 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import Iterable
 
-from orbitmq.broker.delay.delivered import (
-    WINDOW,
-    Delivery,
-    Identity,
-    LevelProgress,
-    deliveries,
-    waiting_identity,
-)
+from orbitmq.broker.delay.delivered import Delivery, deliveries_between
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.delay.progress import DelayProgress
+from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.messaging.stored import record_at
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock, Threads
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
-from orbitmq.store.ports import LogPiece
 
 log = logging.getLogger(__name__)
 
-# Who delivered may have had a clock so far ahead of ours; what is due later nobody has delivered yet.
+# The broker that delivered may have had a clock so far ahead of ours; what is due later is not delivered yet.
 CLOCKS_APART_MS = 60_000
-# How many found deliveries are compared with waiting messages in one turn of the event loop; each may read a
-# record.
-DELIVERIES_PER_TURN = 128
+# How many levels are looked at in one turn of the event loop; each may read some records.
+LEVELS_PER_TURN = 8
 
 
 class DeliverySearch:
-    """Looks for deliveries behind the known progress, before more are made."""
+    """Reads from the log which delayed messages were delivered.
+
+    A level delivers in order. So all before the newest message that a delivery names is delivered, and of a
+    tail of the log the oldest one that a delivery names is the first that is not.
+    """
 
     def __init__(
         self,
         clock: Clock,
         threads: Threads,
         store: MessageStore,
+        broker_name: str,
         levels: DelayLevels,
         progress: DelayProgress,
     ) -> None:
         self._clock = clock
         self._threads = threads
         self._store = store
+        self._broker_name = broker_name
         self._levels = levels
         self._progress = progress
 
@@ -57,31 +54,57 @@ class DeliverySearch:
         await self._store.written()
         await self._store.flush()
         end = self._store.max_commit_log_offset
-        starts: dict[int, int] = {}
-        searched: dict[int, LevelProgress] = {}
-        for level in self._progress.levels:
-            start = self._start(level)
-            if start is not None and start < end:
-                starts[level] = start
-                place = self._progress.place(level)
-                last = self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
-                # The table's file does not say from where on the log holds what it does not count.
-                first = place.offset if place.log_offset else max(0, place.offset - WINDOW)
-                searched[level] = LevelProgress(
-                    place.offset, last, self.waiting(level), self._may_be(level), first
-                )
-        for found in searched.values():
-            async for _ in in_slices(found.loading(), DELIVERIES_PER_TURN):
-                pass
-        await self._read(starts, searched, end)
-        for level, found in searched.items():
+        starts = {level: self._start(level) for level in self._progress.levels}
+        searched = {level: start for level, start in starts.items() if start is not None and start < end}
+        at = min(searched.values(), default=end)
+        newest: dict[int, Delivery] = {}
+        async for found in deliveries_between(self._threads, self._store, self._broker_name, at, end):
+            for each in found:
+                if _is_newer(each, newest.get(each.level)):
+                    newest[each.level] = each
+        behind: dict[int, int] = {}
+        for each in newest.values():
+            if (waited := self._waited(each)) is not None:
+                behind[waited[0]] = max(waited[1] + 1, behind.get(waited[0], 0))
+        async for level in in_slices(searched, LEVELS_PER_TURN):
             place = self._progress.place(level)
-            if found.progress != place.offset:
+            offset = max(place.offset, behind.get(level, 0))
+            if offset != place.offset:
                 log.warning(
                     "delay level %d: messages %d to %d were delivered before this broker took over",
-                    level, place.offset, found.progress - 1,
+                    level, place.offset, offset - 1,
                 )  # fmt: skip
-            self._progress.move(level, place.at(found.progress, end))
+            self._progress.move(level, place.at(offset, end))
+
+    def without(self, deliveries: Iterable[Delivery]) -> dict[int, Place]:
+        """Where levels are when these deliveries leave the log.
+
+        A level with a delivery that names no message of it is at its beginning: which of its messages were
+        delivered, and which went to another group, is not known. What the rest of the log names, and the
+        progress of the broker that leads, bring it forward again; what neither tells of comes again.
+        """
+        lost: dict[int, set[int]] = {}
+        unknown: set[int] = set()
+        for each in deliveries:
+            if each.level <= 0:
+                continue
+            if (waited := self._waited(each)) is None:
+                unknown.add(each.level)
+            else:
+                lost.setdefault(waited[0], set()).add(waited[1])
+        known = {*self._progress.levels}
+        places = {level: self._progress.place(level).without(lost[level]) for level in known & lost.keys()}
+        return places | dict.fromkeys(known & unknown, Place())
+
+    def _waited(self, delivery: Delivery) -> tuple[int, int] | None:
+        """Level and offset of the delayed message that a delivery names; ``None``: it names none of this log.
+
+        RocketMQ's broker copies the name that an older delivery has into a message that is sent back.
+        """
+        record = None if delivery.place is None else record_at(self._store, delivery.place, quiet=True)
+        if record is None or record.topic != reserved.SCHEDULE_TOPIC or not delivery.is_of(record):
+            return None
+        return record.queue_id + 1, record.queue_offset
 
     def _start(self, level: int) -> int | None:
         """From where on the log can hold deliveries of the level; ``None``: it holds none."""
@@ -101,57 +124,9 @@ class DeliverySearch:
             return None
         return max(physical, self._store.raw.file_before(due))
 
-    def waiting(self, level: int) -> Callable[[int], Identity | None]:
-        """Gives the message that waits or waited at an offset of the level's queue; ``None``: unreadable."""
 
-        def identity(offset: int) -> Identity | None:
-            entry = self._store.entry(reserved.SCHEDULE_TOPIC, level - 1, offset)
-            data = None if entry is None else self._store.record_at(entry[0])
-            return None if data is None else waiting_identity(data)
-
-        return identity
-
-    def _may_be(self, level: int) -> Callable[[int, int, int], bool]:
-        """Tells whether the message at an offset was due at a time, or taken as due (DL-05).
-
-        Stored in the same millisecond, it was delivered while store times stood still (a clock set far back).
-        What is delivered lies behind the message that waited.
-        """
-        delay_ms = self._levels.delay_ms(level)
-
-        def may_be(offset: int, stored_ms: int, physical_offset: int) -> bool:
-            entry = self._store.entry(reserved.SCHEDULE_TOPIC, level - 1, offset)
-            if entry is None:
-                return True
-            place, _, due = entry
-            return place < physical_offset and (due <= stored_ms or due >= stored_ms + delay_ms)
-
-        return may_be
-
-    async def _read(self, starts: dict[int, int], searched: dict[int, LevelProgress], end: int) -> None:
-        at = min(starts.values(), default=end)
-        while (piece := self._store.raw.piece(at, end)) is not None:
-            found, at = await self._threads.run(deliveries, piece)
-            async for each in in_slices(found, DELIVERIES_PER_TURN):
-                level = searched.get(each.level)
-                if level is not None and each.physical_offset >= starts[each.level]:
-                    level.saw([each.identity], each.stored_ms, each.physical_offset)
-
-
-async def deliveries_backwards(
-    threads: Threads, store: MessageStore, start: int, end: int
-) -> AsyncIterator[list[Delivery]]:
-    """The deliveries between two places of the log where records begin, some thousands at a time.
-
-    The newest part comes first; in a part they are in the order of the log. The log is read twice, so that
-    one part at a time is in memory.
-    """
-    parts: list[LogPiece] = []
-    at = start
-    while (piece := store.raw.piece(at, end)) is not None:
-        found, at = await threads.run(deliveries, piece)
-        if found:
-            parts.append(replace(piece, end=at))
-    for part in reversed(parts):
-        found, _ = await threads.run(deliveries, part)
-        yield found
+def _is_newer(delivery: Delivery, known: Delivery | None) -> bool:
+    """Whether a delivery names a later message than another one does."""
+    if delivery.place is None:
+        return False
+    return known is None or known.place is None or delivery.place > known.place

@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from orbitmq.broker.change_feed import DELAYS
 from orbitmq.broker.component import Component, Table
-from orbitmq.broker.delay.delivered import before_lost
+from orbitmq.broker.delay.delivered import delivery_of
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress
 from orbitmq.broker.delay.search import CLOCKS_APART_MS, DeliverySearch
 from orbitmq.broker.events import DeliveriesLost, Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.room import with_property
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
@@ -83,6 +84,7 @@ class ScheduleService(Component):
     def __init__(
         self,
         clock: Clock,
+        broker_name: str,
         events: Events,
         store: MessageStore,
         outlet: Outlet,
@@ -92,6 +94,7 @@ class ScheduleService(Component):
         search: DeliverySearch,
     ) -> None:
         self._clock = clock
+        self._broker_name = broker_name
         self._store = store
         self._outlet = outlet
         self._topics = topics
@@ -194,16 +197,14 @@ class ScheduleService(Component):
 
     def _lost(self, event: DeliveriesLost) -> None:
         """What was delivered in a tail of the log that goes is not delivered (behaviour PO-36)."""
-        for level in {each.level for each in event.deliveries} & {*self.delays.levels}:
+        for level, place in self._search.without(event.deliveries).items():
             before = self.delays.place(level)
-            lost = [each.identity for each in event.deliveries if each.level == level]
-            offset, others = before_lost(before.offset, lost, self._search.waiting(level))
-            if offset != before.offset:
+            if place != before:
                 log.warning(
-                    "delay level %d: messages from %d on come again, their deliveries are set aside",
-                    level, offset,
+                    "delay level %d goes back from message %d to %d: later deliveries are set aside",
+                    level, before.offset, place.offset,
                 )  # fmt: skip
-                self.delays.take_back(level, before.back_at(offset, others))
+                self.delays.take_back(level, place)
 
     def _log_cut(self, cut: LogCut) -> None:
         for level in self.delays.levels:
@@ -316,8 +317,8 @@ class ScheduleService(Component):
         message = self._restored(record, properties)
         return None if message is None else self._outlet.hand(message, properties)
 
-    def _restored(self, record: Record, properties: Mapping[str, str]) -> NewMessage | None:
-        """The message to deliver; its properties stay as they are (behaviours DL-06, DL-07)."""
+    def _restored(self, record: Record, properties: dict[str, str]) -> NewMessage | None:
+        """The message to deliver: its properties stay, one that is added names what waited (DL-06, DL-09)."""
         topic = properties.get(property_names.REAL_TOPIC, "")
         queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
         # A half message is delivered by its transaction only (DL-08).
@@ -329,7 +330,11 @@ class ScheduleService(Component):
             )  # fmt: skip
             return None
         queue_id = self._queue_of(topic, queue_id) if self._outlet.own else queue_id
-        return copied(record, properties, topic, queue_id, encoded=record.properties)
+        properties[property_names.DELIVERY_OF] = value = delivery_of(
+            record.physical_offset, self._broker_name
+        )
+        encoded = with_property(record.properties, property_names.DELIVERY_OF, value)
+        return copied(record, properties, topic, queue_id, encoded=encoded)
 
     def _queue_of(self, topic: str, queue_id: int) -> int:
         """Which queue of the topic a message gets, which may have fewer queues now.

@@ -111,6 +111,7 @@ RESERVED_PROPERTIES = (
     "TRACE_ON",
     "POP_CK",
     "POP_REVIVED_FROM",
+    "__DELIVERY_OF",
     "__CRC32#",
 )
 

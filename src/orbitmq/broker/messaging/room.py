@@ -22,6 +22,7 @@ EXPENDABLE = (
     names.TRACE_ON,
     names.MSG_REGION,
     names.POP_REVIVED_FROM,
+    names.DELIVERY_OF,
     names.ORIGIN_MESSAGE_ID,
     names.DLQ_ORIGIN_TOPIC,
     names.CLUSTER,
@@ -42,6 +43,13 @@ def fitted(properties: dict[str, str], limit: int = MAX_PROPERTIES_BYTES) -> byt
             if len(encoded) <= limit:
                 break
     return encoded if len(encoded) <= limit else None
+
+
+def with_property(encoded: bytes, name: str, value: str) -> bytes:
+    """Encoded properties with one more behind them, if there is room; the others stay as they are."""
+    end = b"" if not encoded or encoded.endswith(b"\x02") else b"\x02"
+    longer = encoded + end + encode_properties({name: value})
+    return longer if len(longer) <= MAX_PROPERTIES_BYTES else encoded
 
 
 def fitted_copy(record: Record, properties: dict[str, str]) -> bytes:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from random import Random
 
 ANY_QUEUE = -1
-# Properties that a pop and a redelivery write. In a message from a client they belong to another message.
-_OF_A_POP = frozenset({property_names.POP_CK, property_names.POP_REVIVED_FROM})
+# Properties that a pop and a delivery write. In a message from a client they belong to another message.
+_OF_ANOTHER = frozenset({property_names.POP_CK, property_names.POP_REVIVED_FROM, property_names.DELIVERY_OF})
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class Sending:
     def _complete(self, properties: dict[str, str]) -> None:
         """Properties that the broker adds (SendMessageProcessor.sendMessage, buildMsgContext)."""
         config = self._config
-        for name in _OF_A_POP:
+        for name in _OF_ANOTHER:
             properties.pop(name, None)
         properties[property_names.MSG_REGION] = config.region_id
         properties[property_names.TRACE_ON] = "true" if config.trace_on else "false"
@@ -363,8 +363,8 @@ class Sending:
             )
         _refuse_zeros(item.properties)
         encoded = item.properties
-        if not _OF_A_POP.isdisjoint(properties):
-            encoded = encode_properties(without(properties, _OF_A_POP))
+        if not _OF_ANOTHER.isdisjoint(properties):
+            encoded = encode_properties(without(properties, _OF_ANOTHER))
         return NewMessage(
             request.topic,
             queue_id,

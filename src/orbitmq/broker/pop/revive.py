@@ -353,6 +353,8 @@ class PopRevive(Component):
             properties[property_names.FIRST_POP_TIME] = str(delivery.pop_time_ms)
         properties.setdefault(property_names.FIRST_POP_TIME, str(delivery.pop_time_ms))
         properties[property_names.POP_REVIVED_FROM] = str(record.physical_offset)
+        # It names what was delivered as the popped message; the message stored now was not delivered.
+        properties.pop(property_names.DELIVERY_OF, None)
         dead = topic.startswith(reserved.DLQ_PREFIX)
         origin = pop_info.normal_topic(queue.topic, queue.group)
         if dead or topic == reserved.retry_topic(queue.group):

@@ -17,7 +17,7 @@ def attach(host: Host) -> Attachment:
     """Delivery at any time, recalls, and what administrators see of both."""
     s = host.services
     clock = s.runtime.clock
-    delivered = DeliveredTimers(s.runtime.threads, s.store)
+    delivered = DeliveredTimers(s.runtime.threads, s.store, s.config.broker_name)
     timers = TimerService(s.runtime, s.config, s.events, s.store, s.outlet, s.topics, s.feed, delivered)
     s.append.hooks.append(s.timer_hook.timed)
 

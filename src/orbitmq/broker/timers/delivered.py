@@ -2,80 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
-from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery, Identity, deliveries
+from orbitmq.broker.delay.delivered import ROLLED, TIMER, deliveries_between
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Threads
-from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
 TOPIC = reserved.TIMER_TOPIC
 # More are not kept: they come again.
 MAX_FOUND = 200_000
-# How many found deliveries are looked at in one turn of the event loop.
-DELIVERIES_PER_TURN = 1000
-
-
-class Done:
-    """What is found to be done, each once for one message that waits."""
-
-    def __init__(self) -> None:
-        self._delivered: Counter[Identity] = Counter()
-        # With when each began to wait: the record that waits on is the same but for that.
-        self._rolled: set[tuple[Identity, int]] = set()
-
-    def __len__(self) -> int:
-        # Asked before each delivery: never by counting.
-        return len(self._delivered) + len(self._rolled)
-
-    def add(self, found: Iterable[Delivery]) -> None:
-        """Remember more."""
-        for each in found:
-            if each.level == TIMER:
-                self._delivered[each.identity] += 1
-            elif each.level == ROLLED:
-                self._rolled.add((each.identity, each.enqueued_ms))
-
-    def was_delivered(self, identity: Identity) -> bool:
-        """Whether one that waits was delivered."""
-        if not self._delivered[identity]:
-            return False
-        self._delivered[identity] -= 1
-        return True
-
-    def was_rolled(self, identity: Identity, stored_ms: int) -> bool:
-        """Whether one that has waited since ``stored_ms`` was put into the timer topic once more."""
-        return (identity, stored_ms) in self._rolled
 
 
 class DeliveredTimers:
     """Looks for deliveries of timer messages. Used before deliveries begin, never while they go on."""
 
-    def __init__(self, threads: Threads, store: MessageStore) -> None:
+    def __init__(self, threads: Threads, store: MessageStore, broker_name: str) -> None:
         self._threads = threads
         self._store = store
+        self._broker_name = broker_name
 
-    async def since(self, due_ms: int, taken: int) -> Done:
-        """What was done at this time or later, and with messages from an offset of the timer topic on.
+    async def since(self, due_ms: int, taken: int) -> set[int]:
+        """The places of messages that were delivered or stored again: at this time, or later in the log.
 
-        Those may be due long before: the progress of a master may be of a time when it led with an empty log,
-        which has come back since.
+        And later than the message at an offset of the timer topic. That may be due long before: the progress
+        of a master may be of a time when it led with an empty log, which has come back since.
 
         The log is flushed first: a message would be lost if its progress outlived the log record that proves
         its delivery. Records that the disk refuses for now are in no file that could be read.
         """
-        store, done = self._store, Done()
+        store, done = self._store, set[int]()
         await store.written()
         await store.flush()
         at, end = self._place_before(due_ms), store.max_commit_log_offset
         if (unread := store.entry(TOPIC, 0, taken)) is not None:
             at = min(at, unread[0])
-        while at >= 0 and len(done) < MAX_FOUND and (piece := store.raw.piece(at, end)) is not None:
-            several, at = await self._threads.run(deliveries, piece)
-            async for each in in_slices(several, DELIVERIES_PER_TURN):
-                done.add([each])
+        if at < 0:
+            return done
+        async for found in deliveries_between(self._threads, store, self._broker_name, at, end):
+            done.update(
+                each.place for each in found if each.level in (TIMER, ROLLED) and each.place is not None
+            )
+            if len(done) >= MAX_FOUND:
+                break
         return done
 
     def _place_before(self, time_ms: int) -> int:

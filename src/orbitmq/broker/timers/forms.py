@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.delivered import delivery_of
 from orbitmq.broker.messaging.room import fitted, fitted_copy
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.timers.units import MAX_AHEAD_SLOTS, latest_ms, roll_ms
@@ -26,13 +27,12 @@ from orbitmq.store import NewMessage
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Room for what deliveries add: TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS, TIMER_CUT_BEFORE_MS; and
-# TIMER_DEQUEUE_MS, which is left out where there is no room.
+# Room for what deliveries add: TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS; and TIMER_DEQUEUE_MS and
+# DELIVERY_OF, which are left out where there is no room.
 _ADDED_BYTES = 128
 # RocketMQ's defaults. They say where a long wait is cut whose record does not.
 ROCKETMQ_WINDOW_MS = 2 * 86_400_000
 ROCKETMQ_PRECISION_MS = 1000
-_OF_A_CUT = frozenset({names.TIMER_CUT_MS, names.TIMER_CUT_BEFORE_MS})
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 RECALL_TAG = "_RECALL_TAG_"
 
@@ -222,11 +222,12 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
 
 
 def delivered(
-    record: Record, properties: Mapping[str, str], queue_id: int, enqueued_ms: int, now_ms: int
+    record: Record, properties: Mapping[str, str], queue_id: int, now_ms: int, config: BrokerConfig
 ) -> NewMessage:
     """The message for its own topic; like Apache's it keeps REAL_TOPIC, REAL_QID and its TIMER properties."""
-    changed = without(properties, _OF_A_CUT)
-    changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
+    changed = without(properties, frozenset({names.TIMER_CUT_MS}))
+    changed[names.DELIVERY_OF] = delivery_of(record.physical_offset, config.broker_name)
+    changed[names.TIMER_ENQUEUE_MS] = str(record.store_timestamp)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
     encoded = fitted_copy(record, changed)
     return copied(record, changed, properties[names.REAL_TOPIC], queue_id, encoded=encoded)
@@ -241,7 +242,7 @@ def rolled(
     if timer.deletes is None:
         changed[names.TIMER_DELIVER_MS] = str(timer.due_ms)
         _cut(changed, timer.out_ms, now_ms, config)
-    changed[names.TIMER_CUT_BEFORE_MS] = str(timer.cut_ms)
+    changed[names.DELIVERY_OF] = delivery_of(record.physical_offset, config.broker_name)
     changed[names.TIMER_ENQUEUE_MS] = str(record.store_timestamp)
     changed[names.TIMER_ROLL_TIMES] = str(times + 1)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)

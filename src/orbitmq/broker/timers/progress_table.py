@@ -11,6 +11,7 @@ from orbitmq.broker.component import Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery
 from orbitmq.broker.events import LogCut
+from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.check_file import CheckFile
@@ -114,7 +115,7 @@ class ProgressTable:
 
         By its time: others that were due since then, and went to other masters, come again too.
         """
-        slots = [slot for each in lost if (slot := self._slot_of(each))]
+        slots = [slot for each in lost if (slot := self._slot_of(each)) is not None]
         if not slots or due_of(self.saved.latest) <= min(slots):
             return False
         log.warning("timers due from %d on come again, their deliveries are set aside", min(slots))
@@ -122,13 +123,20 @@ class ProgressTable:
         self._feed.changed(TIMERS, "progress", self.saved)
         return True
 
-    def _slot_of(self, lost: Delivery) -> int:
-        """The slot in which a message waited, 0: it is no timer."""
+    def _slot_of(self, lost: Delivery) -> int | None:
+        """The slot in which a message waited, or a time before it; ``None``: it is no timer.
+
+        A delivery that names no message was made by a broker that may cut waits elsewhere.
+        """
+        if lost.level not in (TIMER, ROLLED) or not lost.out_ms:
+            return None
+        if lost.place is None:
+            return min(lost.out_ms, lost.enqueued_ms)
         if lost.level == TIMER:
             return lost.out_ms
-        if lost.level == ROLLED and lost.enqueued_ms:
-            return lost.cut_ms or forms.rocketmq_cut_ms(lost.out_ms, lost.enqueued_ms)
-        return 0
+        waited = record_at(self._store, lost.place, quiet=True)
+        timer = None if waited is None else forms.timer_of(waited, forms.properties_of(waited))
+        return (timer and timer.cut_ms) or lost.enqueued_ms
 
     def cut(self, _cut: LogCut) -> None:
         """The end of the log was set aside: what comes in its place is not delivered yet.

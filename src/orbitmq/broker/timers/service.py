@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.delivered import identity_of
 from orbitmq.broker.events import Events, LogCut, SettingsChanged, TablesRead
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
-from orbitmq.broker.timers.delivered import DeliveredTimers, Done
+from orbitmq.broker.timers.delivered import DeliveredTimers
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
 from orbitmq.broker.timers.progress import Progress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
@@ -101,11 +100,11 @@ class TimerService(Component):
         self._retry_at_ms = 0
         self._patient_until_ms = 0
         self._ready = False
-        # Whether messages may have been delivered that no progress tells of, and those that were.
+        # Whether messages may have been delivered that no progress tells of, and where those lie that were.
         self._unknown = False
         # Whether those of before a crash were dealt with.
         self._searched = False
-        self._already = Done()
+        self._already: set[int] = set()
         self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
         outlet.on_stored(self._wake.set)
@@ -244,7 +243,7 @@ class TimerService(Component):
             # Without a message that waits nothing can come twice, and the search would be a long one.
             waits = self.pending.next_ms() is not None or self.pending.behind
             known = due_of(self._progress.done), self._progress.taken
-            self._already = await self._search.since(*known) if waits else Done()
+            self._already = await self._search.since(*known) if waits else set()
             self._unknown = False
         self._store.watch(TOPIC, 0)
         self._ready = True
@@ -354,7 +353,7 @@ class TimerService(Component):
             return None
         # A timer log that lost writes in a crash may name a message twice.
         over = first == self._last or self._progress.delivered(first)
-        if over or (self._already and self._was_done(record, timer, rolls=rolls)):
+        if over or place_of(first) in self._already:
             self._last = first
             self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolled)
             return None
@@ -383,13 +382,6 @@ class TimerService(Component):
             return True
         return not self._outlet.own and self.pending.find(timer, self._progress) is Found.RECALLED
 
-    def _was_done(self, record: Record, timer: forms.Timer, *, rolls: bool) -> bool:
-        """Whether the log has the message under its own name, or once more in the timer topic."""
-        identity = identity_of(record, timer.topic, timer.unique_id)
-        if rolls:
-            return self._already.was_rolled(identity, record.store_timestamp)
-        return self._already.was_delivered(identity)
-
     def _delivered(self, record: Record, properties: Mapping[str, str], now: int) -> NewMessage:
         """The message under its own name.
 
@@ -410,7 +402,7 @@ class TimerService(Component):
                 code = ResponseCode.SERVICE_NOT_AVAILABLE if late else ResponseCode.TOPIC_NOT_EXIST
                 raise RemotingError(code, f"topic {topic} does not exist{' yet' if late else ''}")
             queue_id %= max(config.read_queue_nums, config.write_queue_nums, 1)
-        return forms.delivered(record, properties, queue_id, record.store_timestamp, now)
+        return forms.delivered(record, properties, queue_id, now, self._config)
 
     def _next_look_ms(self) -> int:
         now = self._clock.now_ms()

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from random import Random
 
 DEFAULT_TOPIC_QUEUES = 8
-# Properties by which the message waited; with one of them it would wait once more (TX-04).
+# Properties by which the message waited in this log; with one of them it would wait once more (TX-04).
 _PLACES = frozenset(
     {
         property_names.REAL_TOPIC,
         property_names.REAL_QUEUE_ID,
+        property_names.DELIVERY_OF,
         property_names.TRANSACTION_PREPARED_QUEUE_OFFSET,
     }
 )
@@ -35,7 +36,6 @@ _TIMES = frozenset(
         property_names.TIMER_DEQUEUE_MS,
         property_names.TIMER_ROLL_TIMES,
         property_names.TIMER_CUT_MS,
-        property_names.TIMER_CUT_BEFORE_MS,
         property_names.TIMER_OUT_MS,
         property_names.TIMER_DELAY_LEVEL,
     }
