@@ -83,7 +83,9 @@ def test_the_end_of_a_redelivery_that_is_not_told_is_found_when_a_slave_acts(
             changed(self, queue, delivery)
 
     monkeypatch.setattr(PopState, "_delivery_changed", forgets)
-    assert "the slave's tables are the master's" in found(SAFE, AWAY)
+    # Whether a redelivery ends shortly before the master is killed differs by seed.
+    runs = (simulate(Plan(seed, SAFE, (AWAY,))).violations for seed in range(1, 13))
+    assert any("the slave's tables are the master's" in {each.checker for each in said} for said in runs)
 
 
 def test_a_setting_that_is_forgotten_is_found_where_no_broker_took_over(
