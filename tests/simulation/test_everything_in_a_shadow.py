@@ -83,8 +83,8 @@ def test_the_end_of_a_redelivery_that_is_not_told_is_found_when_a_slave_acts(
             changed(self, queue, delivery)
 
     monkeypatch.setattr(PopState, "_delivery_changed", forgets)
-    # Whether a redelivery ends shortly before the master is killed differs by seed: the first that shows it ends
-    # the search.
+    # Whether a redelivery ends shortly before the master is killed differs by seed: the first that shows it
+    # ends the search.
     runs = (simulate(Plan(number, SAFE, (AWAY,))).violations for number in range(1, 13))
     assert any("the slave's tables are the master's" in {each.checker for each in said} for said in runs)
 
