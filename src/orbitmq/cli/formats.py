@@ -1,4 +1,4 @@
-"""Formats for received messages, such as ``%t %s``, like those of kcat."""
+"""Format strings for received messages, such as ``%t %s``, with the letters of kcat."""
 
 from __future__ import annotations
 

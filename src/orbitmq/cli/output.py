@@ -57,7 +57,7 @@ def rich_table(headings: Sequence[str], rows: Cells, red: Sequence[bool]) -> Tab
 def fitted(
     headings: Sequence[str], rows: Cells, columns: int, spared: Sequence[str]
 ) -> tuple[Sequence[str], Cells, Sequence[str]]:
-    """Leave out columns until the table fits a terminal that is ``columns`` characters wide.
+    """Drop table columns until the table fits a terminal that is ``columns`` characters wide.
 
     Columns of ``spared`` are left out, the first one first. Returns the headings and rows that are left, and
     the headings that are gone.

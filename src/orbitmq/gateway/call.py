@@ -1,4 +1,4 @@
-"""One gRPC call, as the services see it: nothing here knows HTTP/2, nothing knows messages.
+"""One gRPC call as the services see it, independent of HTTP/2 and of the message types.
 
 The transport (``connection.py``) makes a :class:`Call` of each stream and gives it to the handler that a
 :class:`Service` names for its method.

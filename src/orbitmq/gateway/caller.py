@@ -46,7 +46,7 @@ class Caller:
 
 
 def caller(call: Call) -> Caller:
-    """Who makes this call.
+    """The client that makes this call.
 
     Raises:
         RefusalError: it does not say who it is.

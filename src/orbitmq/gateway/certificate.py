@@ -17,7 +17,7 @@ ALPN = ("h2",)
 
 
 class Certificate:
-    """Made or read when it is first needed, and then kept.
+    """The certificate of the gRPC ports: read or made for the first TLS client, then kept.
 
     ``tlsCertPath`` and ``tlsKeyPath``; without them a self-signed one, made once and kept beside the data,
     readable by this user only. ``tlsTestModeEnable=false`` forbids that.
@@ -42,7 +42,7 @@ class Certificate:
             self.context()
 
     def context(self) -> ssl.SSLContext:
-        """What the handshake needs.
+        """The TLS context of the certificate.
 
         Raises:
             StartError: the user's certificate cannot be used, or there is none and none may be made.

@@ -45,7 +45,7 @@ class Stream(Protocol):
 
 
 class GrpcPeer:
-    """One client, as the broker's parts know it (``registry.Peer``).
+    """One gRPC client as a peer of the broker (``registry.Peer``).
 
     Attributes:
         kind: a ``ClientType``; unspecified until the client has said it.
@@ -87,10 +87,10 @@ class GrpcPeer:
         """A notice: gRPC clients ask for their queues every few seconds, and need none."""
 
     async def request(self, command: Command, timeout_ms: int) -> Command:
-        """A question to the client.
+        """Refuse a request of the remoting protocol.
 
         Raises:
-            TransportError: always: no question can be put to gRPC clients yet.
+            TransportError: always: gRPC clients are sent no such requests yet.
         """
         raise TransportError(f"request {command.code} cannot be put to a gRPC client", self.remote_address)
 
@@ -99,7 +99,7 @@ class GrpcPeer:
         self.on_close(self)
 
     def is_gone(self, now_ms: int) -> bool:
-        """Whether it is over with this client."""
+        """Whether the client counts as gone: its stream ended, or it has sent nothing, for too long."""
         lost = self.lost_ms
         if lost is not None and now_ms - lost >= WITHOUT_STREAM_MS:
             return True
@@ -107,7 +107,7 @@ class GrpcPeer:
 
 
 class GrpcClients:
-    """All gRPC clients that said who they are; they are clients of the broker as others are.
+    """The gRPC clients that sent their client id; the broker registers them like remoting clients.
 
     Args:
         on_gone: told the id of each client that is gone, whether it said so or not.
@@ -142,7 +142,7 @@ class GrpcClients:
             peer.seen_ms = self._clock.now_ms()
 
     def known(self, caller: Caller) -> GrpcPeer:
-        """The client that calls, from now on a client of this broker.
+        """The client of a call, registered at this broker if it was not.
 
         Raises:
             RefusalError: TOO_MANY_REQUESTS, there are too many clients.

@@ -41,7 +41,7 @@ _LONGEST_TIMER_MS = 24 * 3600 * 1000
 
 
 class Shared:
-    """What the connections of one door share.
+    """The state that all gRPC connections of one broker share.
 
     Attributes:
         receiving: where all of them receive; used up before the next one does.
@@ -62,7 +62,7 @@ class Shared:
 
 
 class GrpcConnection(asyncio.BufferedProtocol):
-    """One client.
+    """The connection of one gRPC client.
 
     Attributes:
         peer, local: the addresses of both ends, host:port.
@@ -108,7 +108,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.received(bytes(self._shared.receiving[:nbytes]))
 
     def received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Process received bytes."""
         if self._closing:
             return
         self.active = True
@@ -136,7 +136,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._paused = True
-        # Answers to what it sends would pile up.
+        # The client reads nothing: answers to further requests would pile up.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -147,7 +147,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._push_all()
 
     def _flush_soon(self) -> None:
-        """What is said in one turn of the event loop goes out in one write."""
+        """Write all frames of one turn of the event loop at once."""
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon(self._flush)
@@ -281,7 +281,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             if not sent:
                 break
             if sent == MAX_TURN_BYTES:
-                # The transport says when it is enough.
+                # The transport calls pause_writing when its buffer is full.
                 self._flush()
         self._flush_soon()
         if call.out:
@@ -321,13 +321,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.active = False
 
     def announce_end(self) -> None:
-        """New calls go elsewhere from now on; those under way go on."""
+        """Send the GOAWAY after which clients make new calls elsewhere; calls under way go on."""
         if not self._closing:
             self._engine.announce_end()
             self._flush()
 
     def close(self) -> None:
-        """Say good-bye and close when all is sent."""
+        """Send the last GOAWAY, and close when everything is written."""
         if not self._closing:
             self._engine.close()
             self._close()

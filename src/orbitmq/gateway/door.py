@@ -29,7 +29,7 @@ INSTALL: Final = "pip install 'orbitmq[server]'"
 # How long calls under way may take when the broker stops; then they are cancelled.
 STOP_SECONDS: Final = 2.0
 CLOSE_SECONDS: Final = 1.0
-# A connection to the gRPC port that says nothing for so long is closed.
+# A connection to the gRPC port that sends nothing within this time is closed.
 FIRST_SECONDS: Final = 10.0
 _INTERNAL_ERROR = 2
 
@@ -62,7 +62,7 @@ class GrpcDoor(Component):
     # -- life --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Serve, on the port of its own too if nobody has it.
+        """Serve on the broker's port, and on the gRPC port unless it is in use.
 
         Raises:
             StartError: a certificate is set and cannot be used.
@@ -114,7 +114,7 @@ class GrpcDoor(Component):
     # -- connections -------------------------------------------------------------------------------------
 
     def take_plain(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Take a connection that begins with HTTP/2."""
+        """Serve a connection whose first bytes are an HTTP/2 preface."""
         connection = self._connection(transport)
         if connection is not None:
             transport.set_protocol(connection)
@@ -122,7 +122,7 @@ class GrpcDoor(Component):
             connection.received(received)
 
     def take_tls(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Take a connection that begins a TLS handshake."""
+        """Serve a connection whose first byte begins a TLS handshake."""
         connection = self._connection(transport, tls=True)
         if connection is None:
             return
@@ -184,7 +184,7 @@ class GrpcDoor(Component):
 
 
 def _farewell(text: bytes) -> bytes:
-    """Empty settings, with which a server begins, and a GOAWAY that says why."""
+    """The frames of a refusal: the empty SETTINGS of a server, and a GOAWAY with the reason."""
     settings = struct.pack(">HBBBI", 0, 0, 4, 0, 0)
     goaway = struct.pack(">II", 0, _INTERNAL_ERROR) + text
     return settings + struct.pack(">HBBBI", *divmod(len(goaway), 256), 7, 0, 0) + goaway

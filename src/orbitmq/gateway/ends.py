@@ -1,4 +1,4 @@
-"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: what becomes of received messages."""
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 MOST_INVISIBLE_MS: Final = 12 * 3600 * 1000
-# Whatever the broker finds wrong with a receipt, to the client its handle is not valid any more.
+# Refusals of a receipt that the client gets as INVALID_RECEIPT_HANDLE.
 _OF_A_RECEIPT: Final = frozenset(
     {ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER}
 )
@@ -27,7 +27,7 @@ Ended: TypeAlias = Awaitable[None] | RefusalError | None
 
 
 class Ends:
-    """Ends messages that gRPC clients received."""
+    """Acknowledges received messages, changes their invisible time, makes them dead letters."""
 
     def __init__(self, config: BrokerConfig, settling: Settling) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class Ends:
     async def acknowledge(
         self, _caller: Caller, request: schema.AckMessageRequest
     ) -> schema.AckMessageResponse:
-        """Messages are done; each has a result of its own."""
+        """AckMessage: each receipt handle has a result of its own."""
         topic, group = topic_name(request.topic), group_name(request.group)
         if not request.entries:
             raise RefusalError(Code.BAD_REQUEST, "the request has no entry")
@@ -77,7 +77,7 @@ class Ends:
     async def change(
         self, _caller: Caller, request: schema.ChangeInvisibleDurationRequest
     ) -> schema.ChangeInvisibleDurationResponse:
-        """A message comes again after another time; its handle is another one from now on."""
+        """ChangeInvisibleDuration: the message gets another deadline and a new handle."""
         topic, group = topic_name(request.topic), group_name(request.group)
         asked_ms = milliseconds(request.invisible_duration)
         if not 0 <= asked_ms <= MOST_INVISIBLE_MS:
@@ -102,7 +102,7 @@ class Ends:
     async def give_up(
         self, caller: Caller, request: schema.ForwardMessageToDeadLetterQueueRequest
     ) -> schema.ForwardMessageToDeadLetterQueueResponse:
-        """A message is a dead letter.
+        """ForwardMessageToDeadLetterQueue.
 
         One that is not the client's any more is done, a dead letter, or comes again. That is no error:
         clients repeat this call until it ends with OK, and receive nothing of the queue meanwhile.

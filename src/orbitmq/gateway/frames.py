@@ -47,7 +47,7 @@ class Kind(IntEnum):
 
 
 class Http2Error(Exception):
-    """The client's fault; the connection has to end.
+    """A violation of HTTP/2 by the client; the connection has to end.
 
     Attributes:
         kind: what is wrong, in words that do not come from the client.
@@ -61,7 +61,7 @@ class Http2Error(Exception):
 
 
 class _Allowance:
-    """How many frames may come: so many at once, then so many a second."""
+    """A limit for frames of one kind: a burst, then a rate per second."""
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
 
@@ -75,7 +75,7 @@ class _Allowance:
         self._left = min(self._most, self._left + count)
 
     def spend(self, now: float) -> bool:
-        """Take one; False when none is left."""
+        """Count one frame; False when the limit is reached."""
         self._left = min(self._most, self._left + (now - self._at) * self._per_second)
         self._at = now
         if self._left < 1:
@@ -85,7 +85,7 @@ class _Allowance:
 
 
 class Frames:
-    """Reads the heads and lets the rest pass.
+    """Reads the frame heads and passes the payloads on.
 
     Attributes:
         goaway: the client has sent a GOAWAY. The library does not see it: it would end the connection, and
@@ -104,7 +104,7 @@ class Frames:
         self.goaway = False
 
     def feed(self, data: bytes, now: float) -> bytes:
-        """What of ``data`` the library gets: heads only when they are whole, no GOAWAY.
+        """The bytes of ``data`` for the library: frame heads only when they are whole, no GOAWAY.
 
         Raises:
             Http2Error: a flood, or a frame that is too long.

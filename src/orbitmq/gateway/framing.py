@@ -18,7 +18,7 @@ MAX_TIMEOUT_DIGITS: Final = 8
 
 
 class MessageReader:
-    """Cuts what comes on a stream into messages."""
+    """Cuts the data of a stream into gRPC messages."""
 
     __slots__ = ("_buffer",)
 
@@ -27,7 +27,7 @@ class MessageReader:
 
     @property
     def held_bytes(self) -> int:
-        """What has come of a message that is not whole yet."""
+        """The received bytes of a message that is not whole yet."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[tuple[bool, bytes]]:
@@ -55,7 +55,7 @@ class MessageReader:
         return found
 
     def end(self) -> None:
-        """Nothing more comes.
+        """The client has ended its side of the stream.
 
         Raises:
             CallError: a message has begun and is not whole.
@@ -67,12 +67,12 @@ class MessageReader:
             )
 
     def drop(self) -> None:
-        """Forget what has come."""
+        """Drop the received bytes."""
         self._buffer.clear()
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message as it goes out, uncompressed."""
+    """The gRPC frame of a message, uncompressed."""
     return struct.pack(">BI", 0, len(message)) + message
 
 
@@ -96,7 +96,7 @@ def unpacked(message: bytes) -> bytes:
 
 
 def too_long(length: str) -> CallError:
-    """The refusal of a message that is longer than any can be."""
+    """The refusal of a message above the size limit."""
     most = f"{MAX_MESSAGE_BYTES} ({MAX_MESSAGE_BYTES // _MIB} MiB)"
     text = f"a request message has {length}; at most {most} are taken"
     return CallError(GrpcStatus.RESOURCE_EXHAUSTED, text)

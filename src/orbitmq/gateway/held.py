@@ -15,14 +15,14 @@ log = logging.getLogger("orbitmq.gateway")
 # How long a message is invisible at first, and from each renewal on.
 INVISIBLE_MS: Final = 60_000
 RENEW_BELOW_MS: Final = 40_000
-# A message that its client has for longer than this goes to another one.
+# A message that a client holds for longer than this goes to another client.
 MOST_MS: Final = 3 * 3600 * 1000
-# What a client that is gone had is visible from now on.
+# The invisible time left to the messages of a client that is gone.
 AT_ONCE_MS: Final = 1
 
 
 class HeldMessages:
-    """What push consumers have, by client: not messages, but what each pop took from a queue.
+    """The deliveries that push consumers hold, by client, one for each pop of a queue.
 
     The broker knows which messages of that are not done: when none is left, a pop is forgotten here.
     """
@@ -30,7 +30,7 @@ class HeldMessages:
     def __init__(self, clock: Clock, settling: Settling) -> None:
         self._clock = clock
         self._settling = settling
-        # When the time of each ends that a client has.
+        # When the invisible time of each delivery ends.
         self._held: dict[str, dict[Taken, int]] = {}
         self._log = LogLimiter(log)
 
@@ -42,7 +42,7 @@ class HeldMessages:
         self._held.setdefault(client_id, {})[taken] = taken.pop_time_ms + INVISIBLE_MS
 
     def renew(self) -> None:
-        """Let what clients have stay with them, but not for ever."""
+        """Extend the invisible time of deliveries whose clients live, up to the limit."""
         now = self._clock.now_ms()
         for client_id, held in list(self._held.items()):
             for taken, ends_ms in list(held.items()):
@@ -58,7 +58,7 @@ class HeldMessages:
                 del self._held[client_id]
 
     def give_back(self, client_id: str) -> None:
-        """A client is gone: others get at once what it has not done."""
+        """Make the deliveries of a client that is gone visible at once."""
         for taken in self._held.pop(client_id, {}):
             self._extend(taken, AT_ONCE_MS)
 

@@ -20,7 +20,7 @@ from h2.settings import SettingCodes, Settings
 
 from orbitmq.gateway.frames import FRAME_BYTES, Frames, Http2Error, Kind
 
-# What clients are told: more calls than this wait on their side.
+# SETTINGS_MAX_CONCURRENT_STREAMS: further calls wait at the client.
 MAX_STREAMS: Final = 1000
 # Names, values and 32 bytes for each header, as HTTP/2 counts them.
 MAX_HEADER_LIST_BYTES: Final = 16 * 1024
@@ -30,7 +30,7 @@ HEADER_TABLE_BYTES: Final = 4096
 STREAM_WINDOW_BYTES: Final = 1024 * 1024
 CONNECTION_WINDOW_BYTES: Final = 8 * 1024 * 1024
 _DEFAULT_WINDOW_BYTES = 65535
-# Sent in one turn for one stream; then others have theirs.
+# The most bytes of one stream in a row; then other streams have their turn.
 MAX_TURN_BYTES: Final = 64 * 1024
 
 NO_ERROR: Final = int(ErrorCodes.NO_ERROR)
@@ -72,7 +72,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Writable:
-    """A window grew: what waited may go out."""
+    """A flow-control window grew: waiting data may go out."""
 
 
 Event: TypeAlias = Opened | Arrived | Reset | Writable
@@ -131,7 +131,7 @@ class Http2Connection:
     # -- bytes in ----------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """What these bytes bring.
+        """The events in received bytes.
 
         Args:
             now: seconds of a clock that does not go back, for the floods.
@@ -149,7 +149,7 @@ class Http2Connection:
         except ProtocolError as error:
             raise _as_ours(error) from error
         except (ValueError, AssertionError, LookupError, TypeError) as error:
-            # The library stumbles over what it did not foresee; the client is at fault all the same.
+            # The library raises other errors too for malformed input; the client is at fault all the same.
             self._library.close_connection(ErrorCodes.PROTOCOL_ERROR)
             kind = f"HTTP/2 that cannot be read ({type(error).__name__})"
             raise Http2Error(kind, str(error)) from error
@@ -218,7 +218,7 @@ class Http2Connection:
         self._library.close_connection(ErrorCodes.NO_ERROR)
 
     def take(self) -> bytes:
-        """What is to be sent now."""
+        """The bytes to send now."""
         data = self._library.data_to_send()
         if self._announced:
             data, self._announced = data + self._announced, b""

@@ -45,7 +45,7 @@ def send_request(
     body_limit: int,
     max_delay_ms: int,
 ) -> SendRequest:
-    """What is stored of a message.
+    """The stored form of a message.
 
     Args:
         client: host:port of the sender.
@@ -77,7 +77,7 @@ def send_request(
 
 
 def message_type(system: schema.SystemProperties) -> MessageType:
-    """What kind of message it is: what it has decides, as behind Apache's proxy.
+    """The kind of a message, by the properties that it has, as behind Apache's proxy.
 
     Raises:
         RefusalError: it says that it is of a kind, and lacks what that kind needs, or the kind is not served.

@@ -62,7 +62,7 @@ def _described(form: type[Any]) -> DescriptorProto:
                 described.oneof_decl.add(name=group)
             field.oneof_index = len(known) if group not in known else known.index(group)
         field.proto3_optional = schema.OPTIONAL in more
-    # What an optional field is for protobuf: the only one of a group, behind all true groups.
+    # To protobuf an optional field is the only member of a oneof behind all real ones.
     for field in described.field:
         if field.proto3_optional:
             field.oneof_index = len(described.oneof_decl)
@@ -110,7 +110,7 @@ def new(form: type[T], **fields: object) -> T:
 
 
 def parse(form: type[T], data: bytes) -> T:
-    """The message that these bytes are.
+    """The message decoded from bytes.
 
     Raises:
         CallError: INVALID_ARGUMENT, they are cut, wrongly typed, nested too deep, or a text is not UTF-8.

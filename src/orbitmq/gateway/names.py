@@ -1,4 +1,4 @@
-"""Topics and groups as calls name them: checked, found, and made when the settings allow it."""
+"""Names of topics and groups in calls: checked, found, and created when the settings allow it."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from orbitmq.gateway.unary import ok
 
 
 class Presence:
-    """Notes who is there."""
+    """Registers heartbeats and goodbyes of clients."""
 
     def __init__(self, clients: GrpcClients) -> None:
         self._clients = clients
 
     async def heartbeat(self, caller: Caller, request: schema.HeartbeatRequest) -> schema.HeartbeatResponse:
-        """A client lives. It need not have sent its settings before."""
+        """Heartbeat: the client lives. It need not have sent its settings before."""
         if request.client_type in CONSUMERS:
             self._clients.consumes(caller, request.client_type, group_name(request.group), None)
         elif request.client_type == ClientType.PRODUCER:
@@ -35,6 +35,6 @@ class Presence:
     async def goodbye(
         self, caller: Caller, _request: schema.NotifyClientTerminationRequest
     ) -> schema.NotifyClientTerminationResponse:
-        """A client ends: what it has not acknowledged goes to others at once."""
+        """NotifyClientTermination: messages that the client has not acknowledged go to others at once."""
         self._clients.leave(caller.client_id)
         return new(schema.NotifyClientTerminationResponse, status=ok())

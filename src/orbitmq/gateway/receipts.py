@@ -1,4 +1,4 @@
-"""Receipt handles: what ending a message needs, all of it. They are those of Apache's proxy. Pure."""
+"""Receipt handles, in the form of Apache's proxy: each has all that acknowledging its message needs. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Handle:
         return text if self.log_offset is None else f"{text} {self.log_offset}"
 
     def settled(self, topic: str, group: str) -> Settled:
-        """The message for the broker.
+        """The delivery that the handle names, for the broker.
 
         Args:
             topic: that it was received from: a redelivered message lies in a retry topic.

@@ -38,15 +38,15 @@ from orbitmq.wire import pop_info
 from orbitmq.wire.errors import RemotingError
 
 INVISIBLE_LIMITS_MS: Final = (10_000, 12 * 3600 * 1000)
-# Before a call's deadline its answer goes out; of a short deadline half.
+# An answer goes out so long before its call's deadline; half the time before a short deadline.
 ANSWER_BEFORE_MS: Final = 1500
-# What could not be written is visible from now on.
+# The invisible time left to messages that could not be written to the client.
 AT_ONCE_MS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a call wants.
+    """A ReceiveMessage request in the broker's terms.
 
     Attributes:
         tags: none of the messages has another tag; empty: tags do not matter.
@@ -63,7 +63,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A message that was taken.
+    """A popped message.
 
     Attributes:
         tries: which delivery of it this is, from 1 on.
@@ -140,7 +140,7 @@ class Receives:
             await self._deliver(call, who, asked, popped)
 
     def stop(self) -> None:
-        """Answer what waits, and let nobody wait any more."""
+        """Answer the waiting calls; later calls do not wait."""
         self._stopping = True
         for client, request in list(self._waiting.items()):
             self._leave(client, request)
@@ -180,7 +180,7 @@ class Receives:
     # -- taking ----------------------------------------------------------------------------------------
 
     async def _popped(self, call: Call, asked: _Asked) -> Popped:
-        """What there is, or comes while the client waits; nothing when the client is gone."""
+        """The popped messages, after a wait of at most the poll time; none when the client is gone."""
         client = _Waiting(call)
         popped = self._pops.pop(asked.pop, 0 if self._stopping else asked.wait_ms, client)
         if popped is not None:
@@ -195,13 +195,13 @@ class Receives:
             gone.cancel()
 
     def _leave(self, client: _Waiting, request: PopRequest) -> None:
-        """End the wait of a client that has got nothing so far."""
+        """Drop the held pop of a call that ends before it got messages."""
         if not client.outcome.done():
             self._pops.leave(request, client)
             client.answer(self._pops.nothing(request))
 
     async def _taken(self, who: Caller, asked: _Asked, popped: Popped) -> list[_Taken]:
-        """The messages for the client; those that are not for it are ended."""
+        """The popped messages that match the filter; the others are acknowledged."""
         pop, broker = asked.pop, self._config.broker_name
         found = []
         for record in chain.from_iterable(map(iter_records, popped.body)):
@@ -219,7 +219,7 @@ class Receives:
         return found
 
     async def _content(self, who: Caller, asked: _Asked, taken: _Taken) -> schema.Message | None:
-        """A message as it goes out; None: nobody can read its body, so it is a dead letter."""
+        """The message for the client; None: its body cannot be unpacked, so it becomes a dead letter."""
         try:
             body = delivered.body_of(taken.record)
         except CompressionError as error:
@@ -239,7 +239,7 @@ class Receives:
         await self._end(partial(self._settling.give_up, settled, reason, who.client_id))
 
     async def _end(self, end: Callable[[], Awaitable[object] | object]) -> None:
-        """End a message, or let it go; what fails is left to the message's invisible time."""
+        """Settle a message; if that fails, its invisible time runs out."""
         try:
             outcome = end()
             if isawaitable(outcome):
@@ -250,7 +250,7 @@ class Receives:
     # -- writing ---------------------------------------------------------------------------------------
 
     async def _deliver(self, call: Call, who: Caller, asked: _Asked, popped: Popped) -> None:
-        """Write the messages; what cannot be written comes again at once."""
+        """Write the messages; those that cannot be written become visible at once."""
         messages = await self._taken(who, asked, popped)
         if not messages:
             await self._answer(call, status(Code.MESSAGE_NOT_FOUND, "no new message"))
@@ -271,7 +271,7 @@ class Receives:
                 await self._end(partial(self._settling.change, message.settled, AT_ONCE_MS))
 
     def _keep(self, who: Caller, pop: PopRequest, popped: Popped) -> None:
-        """From now on the messages stay with their client, as long as it is there."""
+        """Renew the invisible time of the messages while their client lives."""
         try:
             self._clients.known(who)
         except RefusalError:

@@ -22,7 +22,7 @@ ANSWER: Final[Headers] = (
 
 
 class NotGrpcError(Exception):
-    """A request of HTTP/2 that is no gRPC.
+    """An HTTP/2 request that is not gRPC.
 
     Attributes:
         status: HTTP's, with which it is answered.
@@ -35,7 +35,7 @@ class NotGrpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the headers of a call say.
+    """The headers of a call, decoded.
 
     Attributes:
         path: as the client sent it.
@@ -91,7 +91,7 @@ def check_encoding(request: Request) -> None:
 
 
 def unimplemented(request: Request) -> CallError:
-    """The answer to a call that is not served, naming it."""
+    """The UNIMPLEMENTED answer, with the name of the method."""
     name = request.method or request.path[:256]
     return CallError(GrpcStatus.UNIMPLEMENTED, f"{name} is not served by OrbitMQ")
 
@@ -103,7 +103,7 @@ def trailers(status: GrpcStatus, message: str) -> Headers:
 
 
 def not_grpc(error: NotGrpcError) -> Headers:
-    """The headers that answer what is no gRPC."""
+    """The response headers for a request that is not gRPC."""
     return (
         (b":status", b"%d" % error.status),
         (b"content-type", b"application/grpc"),

@@ -86,7 +86,7 @@ class Routes:
     async def assignment(
         self, _caller: Caller, request: schema.QueryAssignmentRequest
     ) -> schema.QueryAssignmentResponse:
-        """What a push consumer receives from: all queues at once, or each of them when they are in order.
+        """The assignment of a push consumer: all queues as one, or each queue for a group in order.
 
         Every member of a group gets the same: each pop takes what no other one has.
         """

@@ -39,7 +39,7 @@ INT64: Final = "int64"
 
 
 class Permission(IntEnum):
-    """What may be done with a queue."""
+    """The permission of a queue."""
 
     UNSPECIFIED = 0
     NONE = 1
@@ -49,7 +49,7 @@ class Permission(IntEnum):
 
 
 class FilterType(IntEnum):
-    """How a consumer says which messages it wants."""
+    """The type of a filter expression."""
 
     UNSPECIFIED = 0
     TAG = 1
@@ -57,7 +57,7 @@ class FilterType(IntEnum):
 
 
 class AddressScheme(IntEnum):
-    """What the hosts of an endpoint are."""
+    """The kind of the addresses of an endpoint."""
 
     UNSPECIFIED = 0
     IPV4 = 1
@@ -66,7 +66,7 @@ class AddressScheme(IntEnum):
 
 
 class MessageType(IntEnum):
-    """What kind of message one is."""
+    """The type of a message."""
 
     UNSPECIFIED = 0
     NORMAL = 1
@@ -78,7 +78,7 @@ class MessageType(IntEnum):
 
 
 class DigestType(IntEnum):
-    """How a body's checksum was computed."""
+    """The algorithm of a body's checksum."""
 
     UNSPECIFIED = 0
     CRC32 = 1
@@ -87,7 +87,7 @@ class DigestType(IntEnum):
 
 
 class ClientType(IntEnum):
-    """What a client is."""
+    """The type of a client."""
 
     UNSPECIFIED = 0
     PRODUCER = 1
@@ -99,7 +99,7 @@ class ClientType(IntEnum):
 
 
 class Encoding(IntEnum):
-    """How a body is packed."""
+    """The compression of a body."""
 
     UNSPECIFIED = 0
     IDENTITY = 1
@@ -124,7 +124,7 @@ class Duration(Form):
 
 
 class Status(Form):
-    """How something ended; ``code``: see :class:`orbitmq.gateway.status.Code`."""
+    """The status of a response; ``code``: see :class:`orbitmq.gateway.status.Code`."""
 
     code: Annotated[int, 1]
     message: Annotated[str, 2]
@@ -138,21 +138,21 @@ class Resource(Form):
 
 
 class FilterExpression(Form):
-    """Which messages a consumer wants."""
+    """A filter expression and its type."""
 
     type: Annotated[int, 1]
     expression: Annotated[str, 2]
 
 
 class SubscriptionEntry(Form):
-    """Which messages of a topic a consumer wants."""
+    """A topic and the filter expression of its consumer."""
 
     topic: Annotated[Resource, 1]
     expression: Annotated[FilterExpression, 2]
 
 
 class ExponentialBackoff(Form):
-    """Delays that grow."""
+    """Exponential back-off."""
 
     initial: Annotated[Duration, 1]
     max: Annotated[Duration, 2]
@@ -160,13 +160,13 @@ class ExponentialBackoff(Form):
 
 
 class CustomizedBackoff(Form):
-    """Delays by number of tries."""
+    """A fixed delay for each attempt."""
 
     next: Annotated[Sequence[Duration], 1]
 
 
 class RetryPolicy(Form):
-    """How often something is tried, and when again."""
+    """The number of attempts and the delays between them."""
 
     max_attempts: Annotated[int, 1]
     exponential_backoff: Annotated[ExponentialBackoff, 2, OneOf("strategy")]
@@ -181,7 +181,7 @@ class Address(Form):
 
 
 class Endpoints(Form):
-    """Where somebody can be reached."""
+    """The addresses of a broker or client."""
 
     scheme: Annotated[int, 1]
     addresses: Annotated[Sequence[Address], 2]
@@ -213,14 +213,14 @@ class Digest(Form):
 
 
 class DeadLetterQueue(Form):
-    """What a dead letter was first."""
+    """The topic and message id that a dead letter had before."""
 
     topic: Annotated[str, 1]
     message_id: Annotated[str, 2]
 
 
 class SystemProperties(Form):
-    """What RocketMQ says of a message."""
+    """The system properties of a message."""
 
     tag: Annotated[str, 1, OPTIONAL]
     keys: Annotated[Sequence[str], 2]
@@ -265,7 +265,7 @@ class Assignment(Form):
 
 
 class UserAgent(Form):
-    """Who a client is."""
+    """The language, version and host of a client."""
 
     language: Annotated[int, 1]
     version: Annotated[str, 2]

@@ -47,7 +47,7 @@ class Sends:
         configs: dict[str, TopicConfig | RefusalError] = {}
         for name, topic in topics.items():
             configs[name] = await self._topic(topic)
-        # Nothing is awaited from here to the last one, so that nobody's message comes between.
+        # No await from here to the last message, so that no other sender's message comes between.
         put = [self._put(caller, message, configs[message.topic.name]) for message in messages]
         entries = [await self._entry(message, each) for message, each in zip(messages, put, strict=True)]
         return new(schema.SendMessageResponse, status=_of_all(entries), entries=entries)
@@ -108,7 +108,7 @@ class Sends:
 
 
 def _of_all(entries: Sequence[schema.SendResultEntry]) -> schema.Status:
-    """One message's status is that of the call."""
+    """The status of the call: that of its only message, or of all."""
     code = of_many(entry.status.code for entry in entries)
     return status(code, entries[0].status.message if code != Code.MULTIPLE_RESULTS else "")
 

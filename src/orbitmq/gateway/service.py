@@ -1,4 +1,4 @@
-"""What gRPC clients can ask a broker: the calls of RocketMQ 5, on this broker's ports."""
+"""The gRPC service of a broker: each call of RocketMQ 5 with its handler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orbitmq.gateway.unary import unary
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
 
-# Who is gone is looked for, and messages of who is there are renewed, so often.
+# How often clients that are gone are looked for, and messages of living clients are renewed.
 LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
@@ -61,7 +61,7 @@ class RocketmqService:
         return handle
 
     async def stop(self) -> None:
-        """Answer receives that wait, end the streams, and renew nothing more."""
+        """Answer waiting ReceiveMessage calls, end Telemetry streams, stop renewing messages."""
         self._receives.stop()
         self._clients.stop()
         await self._background.stop()

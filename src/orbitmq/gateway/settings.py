@@ -58,7 +58,7 @@ def _of_producers() -> schema.RetryPolicy:
 
 
 def _of_group(group: SubscriptionGroupConfig) -> schema.RetryPolicy:
-    """When the consumers of a group try a message again."""
+    """The retry delays of a group."""
     attempts = min(max(1, group.retry_max_times + 1), INT32)
     policy = group.group_retry_policy
     if policy.type is GroupRetryPolicyType.EXPONENTIAL:

@@ -1,4 +1,4 @@
-"""How calls end: the codes of ``apache.rocketmq.v2``, and which code of the broker becomes which of them."""
+"""Status codes of ``apache.rocketmq.v2``, and the one for each response code of the broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.wire.errors import RemotingError, WireError
 
 
 class Code(IntEnum):
-    """What the status in a response says. The first three digits are those of HTTP."""
+    """The code of a response's status. Its first three digits are an HTTP status."""
 
     UNSPECIFIED = 0
     OK = 20000
@@ -121,12 +121,12 @@ class RefusalError(OrbitError):
 
 
 def of_remoting(code: int) -> Code:
-    """The code for one of the broker's."""
+    """The status code for a response code of the broker."""
     return OF_REMOTING.get(code, Code.INTERNAL_SERVER_ERROR)
 
 
 def of_grpc(code: Code) -> GrpcStatus:
-    """How a stream ends with this code."""
+    """The gRPC status with which a stream ends for this code."""
     internal = GrpcStatus.INTERNAL if code >= Code.INTERNAL_ERROR else GrpcStatus.INVALID_ARGUMENT
     return _OF_CODE.get(code // 100, internal)
 

@@ -1,4 +1,4 @@
-"""A call on its stream: what :class:`~orbitmq.gateway.call.Call` promises, over one HTTP/2 connection."""
+"""The :class:`~orbitmq.gateway.call.Call` on one stream of an HTTP/2 connection."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MESSAGE_BYTES = 100
 
 
 class Carrier(Protocol):
-    """What a call needs of its connection."""
+    """The connection as its calls see it."""
 
     peer: str
     local: str
 
     def holds(self, more_bytes: int) -> bool:
-        """Count bytes that have come and are not read yet; False when they are too many, and not counted."""
+        """Count received bytes that are not read yet; False, and not counted, if they exceed the limit."""
         ...
 
     def begin_answer(self, call: StreamCall) -> None:
@@ -30,7 +30,7 @@ class Carrier(Protocol):
         ...
 
     def push(self, call: StreamCall) -> None:
-        """Send what goes out now of what the call has to send; the rest when there is room."""
+        """Send as much of the call's data as the windows take; the rest follows when they grow."""
         ...
 
     def queues(self, more_bytes: int) -> bool:
@@ -118,7 +118,7 @@ class StreamCall:
             self._reader.end()
 
     def lost(self) -> None:
-        """The stream is over: nobody reads what is written, nothing more comes."""
+        """The stream has ended: reads and writes of the call fail from now on."""
         self.gone.set()
         self._drop()
         if self.timer is not None:
@@ -144,7 +144,7 @@ class StreamCall:
             self._wake.set_result(None)
 
     def sent(self) -> None:
-        """All of the message is out, or nobody waits for it any more."""
+        """The message is written, or its stream has ended."""
         if self._written is not None and not self._written.done():
             self._written.set_result(None)
 

@@ -1,4 +1,4 @@
-"""What gRPC consumers want, in the broker's terms. Pure."""
+"""Filter expressions of gRPC consumers as subscriptions of the broker. Pure."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
 
 
 class Outbox:
-    """What goes out on one stream. A client that does not read it holds up nobody."""
+    """The commands for one Telemetry stream. A client that does not read them holds up no other client."""
 
     def __init__(self) -> None:
         self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING)
@@ -44,12 +44,12 @@ class Outbox:
         self._changed.set()
 
     def close(self) -> None:
-        """End the stream when what waits is out."""
+        """End the stream when the waiting commands are written."""
         self._closed = True
         self._changed.set()
 
     async def pump(self, call: Call) -> None:
-        """Send what is put, until the outbox is closed or the client is gone."""
+        """Write commands as they are put, until the outbox is closed or the client is gone."""
         while True:
             while self._waiting:
                 await call.write(self._waiting.popleft())
@@ -168,7 +168,7 @@ class Telemetry:
 
 
 def _kind(sent: schema.Settings) -> int:
-    """What the client is; older ones say it by what their settings are about."""
+    """The type of the client; older clients show it by the kind of their settings only."""
     if sent.client_type != ClientType.UNSPECIFIED:
         return sent.client_type
     return ClientType.SIMPLE_CONSUMER if sent.HasField("subscription") else ClientType.PRODUCER

@@ -3,7 +3,7 @@
 The layer is a filter over :class:`ssl.MemoryBIO`, not the event loop's own TLS: that takes a socket
 before anything is read, and a listener that serves clients with and without TLS on one port has read
 the first bytes already. It works over every transport, also one in memory, and gives no way around it: it
-has no socket that somebody could write to.
+offers no socket that could be written to without encryption.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OnFailure = Callable[[str, str], None]
 
 
 def server_context(certificate: bytes, key: bytes, protocols: Sequence[str]) -> ssl.SSLContext:
-    """What a server shows its clients.
+    """The TLS context of a server.
 
     Args:
         certificate, key: PEM; the certificate may be a chain.
@@ -190,27 +190,27 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Say good-bye, and close when all is sent."""
+        """Send close_notify, and close when everything is written."""
         if self._transport is None or self._transport.is_closing():
             return
-        # It waits for the client's good-bye, or the session is broken: ours goes out all the same.
+        # It waits for the client's close_notify, or the session is broken: ours is sent all the same.
         with contextlib.suppress(ssl.SSLError):
             self._session.unwrap()
         self._flush()
         self._transport.close()
 
     def set_inner(self, inner: asyncio.BufferedProtocol) -> None:
-        """Give what comes from now on to another protocol."""
+        """Give later data to another protocol."""
         self._inner = inner
 
     @property
     def inner(self) -> asyncio.BufferedProtocol:
-        """Who gets what comes."""
+        """The protocol that gets the decrypted data."""
         return self._inner
 
 
 class TlsTransport(asyncio.Transport):
-    """What the inner protocol writes to."""
+    """The transport of the inner protocol."""
 
     def __init__(self, layer: TlsLayer) -> None:
         super().__init__()

@@ -151,7 +151,7 @@ def backlog(start: Offsets, end: Offsets) -> dict[MessageQueue, int]:
 
 
 def begin_of(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
-    """The begin of the batch between two places in a queue; 0 when neither place has it."""
+    """The first offset of the batch in a queue; 0 when neither its start nor its end names one."""
     return end.begins.get(queue, start.get(queue, 0))
 
 

@@ -1,4 +1,4 @@
-"""Errors of Spark as one line: the text of our own error in them, or Spark's first line."""
+"""One-line texts for errors of Spark: the OrbitMQ error within, else the first line of Spark's own."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def place() -> Any:
 
 
 def messages(frame: DataFrame, run: str) -> DataFrame:
-    """The rows as new messages with properties of the old ones, in the columns that the format writes."""
+    """Archived rows as messages to send: the sink's columns, with the properties of the original messages."""
     marks = sf.create_map(
         *(sf.lit(RUN), sf.lit(run)),
         *(sf.lit(FROM), place()),

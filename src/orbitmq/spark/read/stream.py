@@ -179,8 +179,8 @@ class Stream:
         return tasks(self._positions, ranges, until.tasks)
 
     def _tells_begin(self, until: Offsets) -> bool:
-        """Whether the end of a first batch has all that is needed to run it again: each topic (or assigned
-        queue) of the query, and the begin of each of its queues."""
+        """Whether the end offsets of a first batch suffice to run it again: they name each topic (or assigned
+        queue) of the query, and the first offset of each of its queues."""
         assigned = self._options.assigned
         known = set(until) if assigned is not None else {queue.topic for queue in until}
         wanted = assigned if assigned is not None else set(self._options.topics)

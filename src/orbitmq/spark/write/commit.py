@@ -64,7 +64,7 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
 
 @dataclass
 class Refused(WriterCommitMessage):  # type: ignore[misc]
-    """An error of every attempt of a task. The driver raises it: Spark would repeat a failed task."""
+    """An error that every attempt of a task would meet. The driver raises it; Spark would repeat the task."""
 
     error: OrbitError
 
