@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self
@@ -69,6 +70,20 @@ class Life:
         self.state = to
         self.running = to is State.RUNNING
         return before
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Start within the block; a client whose shared client cannot be used is closed.
+
+        Raises:
+            ClientStateError: there is no such move, or the block raises it.
+        """
+        self.move(State.RUNNING)
+        try:
+            yield
+        except ClientStateError:
+            self.move(State.CLOSED)
+            raise
 
     async def end(
         self, work: Callable[[], Coroutine[Any, Any, None]], calls: Collection[asyncio.Task[None]] = ()

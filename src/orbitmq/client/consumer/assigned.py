@@ -11,7 +11,7 @@ from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import AssignedOptions
 from orbitmq.client.core.broker_calls import Filter, PullOptions, PullStatus
 from orbitmq.client.keywords import takes
-from orbitmq.client.life import InBlock, Life, State
+from orbitmq.client.life import InBlock, Life
 from orbitmq.client.ranges import check_number
 from orbitmq.client.validation import check_offset, check_queue
 from orbitmq.durations import Duration, datetime, instant_ms, milliseconds
@@ -96,12 +96,8 @@ class AssignedConsumer(InBlock):
         Raises:
             ClientStateError: it was started before, or the client has a consumer of the group already.
         """
-        self._life.move(State.RUNNING)
-        try:
+        with self._life.starting():
             self._client.register_consumer(self.group, _AssignedMember(self._membership, self._wanted))
-        except ClientStateError:
-            self._life.move(State.CLOSED)
-            raise
         await self._client.start()
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ from orbitmq.client.consumer.topic_patterns import LOOK_EVERY_S, TopicPatterns
 from orbitmq.client.core.broker_calls import Filter, PullOptions, QueueOffset
 from orbitmq.client.core.pop_calls import PopOptions
 from orbitmq.client.hooks import ConsumeHooks
-from orbitmq.client.life import InBlock, Life, State
+from orbitmq.client.life import InBlock, Life
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.observe.trace import ConsumeTrace
 from orbitmq.client.producer.inner import InnerSender, make_tracer
@@ -173,12 +173,8 @@ class GroupConsumer(InBlock):
                 group already. In broadcasting: another member keeps its progress in the same file.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
-        self._life.move(State.RUNNING)
-        try:
+        with self._life.starting():
             self._client.register_consumer(self.group, self._member)
-        except ClientStateError:
-            self._life.move(State.CLOSED)
-            raise
         self._member.started_ms = self._now_ms()
         self._delivery.start()
         if self._popped is not None:

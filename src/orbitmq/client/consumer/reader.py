@@ -15,12 +15,11 @@ from orbitmq.client.consumer.options import MemberOptions, ReaderOptions, Start
 from orbitmq.client.consumer.ready import ReadyLine
 from orbitmq.client.core.broker_calls import PullOptions, PullStatus
 from orbitmq.client.keywords import takes
-from orbitmq.client.life import InBlock, Life, State
+from orbitmq.client.life import InBlock, Life
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.durations import since_1970_ms
 from orbitmq.errors import (
     BrokerError,
-    ClientStateError,
     NameServerError,
     NotAllReadError,
     TopicNotFoundError,
@@ -126,12 +125,8 @@ class Reader(InBlock):
         Raises:
             ClientStateError: it was started before, or its client is closed or works in another event loop.
         """
-        self._life.move(State.RUNNING)
-        try:
+        with self._life.starting():
             await self._client.start()
-        except ClientStateError:
-            self._life.move(State.CLOSED)
-            raise
 
     async def close(self) -> None:
         """End all iterations and close the connections."""

@@ -26,7 +26,7 @@ from orbitmq.client.consumer.topic_patterns import LOOK_EVERY_S, TopicPatterns
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
 from orbitmq.client.keywords import takes
-from orbitmq.client.life import InBlock, Life, State
+from orbitmq.client.life import InBlock, Life
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_number
 from orbitmq.client.validation import check_received
@@ -133,12 +133,8 @@ class SimpleConsumer(InBlock):
                 group already.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
-        self._life.move(State.RUNNING)
-        try:
+        with self._life.starting():
             self._client.register_consumer(self.group, PopMember(self._membership, self._filters))
-        except ClientStateError:
-            self._life.move(State.CLOSED)
-            raise
         self._leases.begin()
         await self._client.start()
         try:

@@ -11,7 +11,7 @@ from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import Hooks, SendOne, around_sends
 from orbitmq.client.keywords import takes
-from orbitmq.client.life import InBlock, Life, State
+from orbitmq.client.life import InBlock, Life
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.observe.trace import SendTrace
@@ -40,7 +40,7 @@ from orbitmq.client.validation import (
     check_topic,
 )
 from orbitmq.durations import Duration, milliseconds
-from orbitmq.errors import ClientStateError, ValidationError
+from orbitmq.errors import ValidationError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
@@ -173,12 +173,8 @@ class Producer(InBlock):
         Raises:
             ClientStateError: it was started before, or its client is closed or works in another event loop.
         """
-        self._life.move(State.RUNNING)
-        try:
+        with self._life.starting():
             await self._client.start()
-        except ClientStateError:
-            self._life.move(State.CLOSED)
-            raise
         self._client.register_producer(self.group)
         self._collect = None if self._batches is None else self._batches.add
         if self._tracer is not None:
