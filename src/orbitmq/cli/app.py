@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -100,7 +99,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def confirm(verb: str, what: str, *, yes: bool, plan: View | None = None) -> None:
+async def confirm(verb: str, what: str, *, yes: bool, plan: View | None = None) -> None:
     """Ask at the terminal before a change that is hard to undo; show the plan first.
 
     Both go to standard error: standard output may be JSON for a program.
@@ -114,14 +113,10 @@ def confirm(verb: str, what: str, *, yes: bool, plan: View | None = None) -> Non
         raise UsageError(f"not done: {verb.lower()} {what}; give --yes to do it without being asked")
     if plan is not None:
         plan.print(to_errors=True)
+    from orbitmq.cli import standard_input
+
     print(f"{verb} {what}? [y/N] ", end="", file=sys.stderr, flush=True)
-    # asyncio's handler would not end readline() on Ctrl-C.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        answer = sys.stdin.readline()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if answer.strip().lower() not in ("y", "yes"):
+    if (await standard_input.answer()).lower() not in ("y", "yes"):
         raise UsageError("not done")
 
 

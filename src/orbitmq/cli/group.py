@@ -191,7 +191,7 @@ async def delete(
     facts = {"group": group, "members": len(details.members), "deleted": not dry_run}
     if dry_run:
         return View({**facts, "brokers": []}, lines=[f"would delete {what}"])
-    confirm("Delete", what, yes=yes)
+    await confirm("Delete", what, yes=yes)
     brokers, left_out = await done(admin.groups.delete(group, clean_offsets=offsets, cluster=cluster))
     line = f"deleted group {group} on {', '.join(brokers)}" if left_out else f"deleted {what}"
     return View({**facts, "brokers": brokers}, lines=[line], left_out=left_out)

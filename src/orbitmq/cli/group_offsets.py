@@ -117,7 +117,7 @@ async def clone(
         topic: Only the offsets of this topic. Default: of all topics.
     """
     where = f"of {topic}" if topic else "of all its topics"
-    confirm("Clone", f"the offsets of {source}, {where}, to {target}", yes=yes)
+    await confirm("Clone", f"the offsets of {source}, {where}, to {target}", yes=yes)
     brokers, left_out = await done(admin.groups.clone(source, target, topic=topic))
     return View(
         {"source": source, "target": target, "topic": topic, "brokers": brokers},
@@ -144,7 +144,7 @@ async def _moved(
     if dry_run:
         return plan
     moves = whole(answer)
-    confirm("Move", f"group {group} in {counted(len(moves), 'queue')}", yes=yes, plan=plan)
+    await confirm("Move", f"group {group} in {counted(len(moves), 'queue')}", yes=yes, plan=plan)
     path = save or Path(f"{group}-reset.json")
     # Before anything is moved: a reset that ends halfway can be undone too.
     _write(path, group, moves)

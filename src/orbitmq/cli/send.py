@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from orbitmq import _streams
+from orbitmq.cli import standard_input
 from orbitmq.cli.app import Faults, Flag, Timeout, make_app
 from orbitmq.cli.broker_watch import BrokerWatch, producer_for, watch_of, watched
 from orbitmq.cli.command import Servers, Views, command
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 GROUP = "orbitmq-cli"
 # Most sends in flight while lines are read, and so most lines in memory.
 IN_FLIGHT = 256
-READ_BYTES = 65536
 TELL_EVERY = 1000
 
 app = make_app(
@@ -121,7 +121,7 @@ def _bodies(body: str | None, file: Path | None, count: int) -> AsyncIterator[by
     if body == "-":
         if _streams.without(0):
             raise UsageError("standard input is closed: nothing can be read from '-'")
-        return _lines(sys.stdin.fileno())
+        return standard_input.lines()
     # An argument that is not UTF-8 is sent with its original bytes.
     return _repeated(file.read_bytes() if file is not None else os.fsencode(body or ""), count)
 
@@ -129,35 +129,6 @@ def _bodies(body: str | None, file: Path | None, count: int) -> AsyncIterator[by
 async def _repeated(content: bytes, count: int) -> AsyncIterator[bytes]:
     for _ in range(count):
         yield content
-
-
-async def _lines(fd: int) -> AsyncIterator[bytes]:
-    """The lines as they come, without empty ones: RocketMQ has no empty messages."""
-    begun = b""
-    while chunk := await _read(fd):
-        *lines, begun = (begun + chunk).split(b"\n")
-        for line in lines:
-            if content := line.rstrip(b"\r"):
-                yield content
-    if content := begun.rstrip(b"\r"):
-        yield content
-
-
-async def _read(fd: int) -> bytes:
-    """Read as soon as there is something; sends in flight go on meanwhile."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    try:
-        loop.add_reader(fd, ready.set)
-    except PermissionError:
-        return os.read(fd, READ_BYTES)  # a file, which cannot be waited for and is always ready
-    except NotImplementedError:
-        return await asyncio.to_thread(os.read, fd, READ_BYTES)  # an event loop of Windows
-    try:
-        await ready.wait()
-        return os.read(fd, READ_BYTES)
-    finally:
-        loop.remove_reader(fd)
 
 
 async def _sent(

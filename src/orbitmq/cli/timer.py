@@ -106,6 +106,6 @@ async def cancel(admin: Admin, message_id: str, /, *, yes: Yes = False) -> View:
     Args:
         message_id: The message's unique id (message_id of 'orbitmq send') or its recall handle.
     """
-    confirm("Recall", f"message {message_id}", yes=yes)
+    await confirm("Recall", f"message {message_id}", yes=yes)
     recalled = await admin.timers.cancel(message_id)
     return View({"message_id": recalled, "recalled": True}, lines=[f"recalled {recalled}"])

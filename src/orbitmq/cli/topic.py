@@ -109,7 +109,7 @@ async def delete(
     facts = {"topic": topic, "queues": len(entries), "messages": messages, "deleted": not dry_run}
     if dry_run:
         return View({**facts, "brokers": []}, lines=[f"would delete {what}"])
-    confirm("Delete", what, yes=yes)
+    await confirm("Delete", what, yes=yes)
     brokers, left_out = await done(admin.topics.delete(topic, cluster=cluster))
     line = f"deleted {topic} on {', '.join(brokers)}" if left_out else f"deleted {what}"
     return View({**facts, "brokers": brokers}, lines=[line], left_out=left_out)
