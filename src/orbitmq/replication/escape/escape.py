@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 ANSWER_MARGIN_MS = 1000
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-# A master that takes a message after nobody took one for so long has come back: what rests is tried at once.
+# A master that takes a message after none did for so long has come back: resting messages are tried now.
 AWAY_S = 1.0
 COMPLAIN_EVERY_S = 60.0
 # Bytes and messages on the way at a time; more messages wait where they are stored.
@@ -79,7 +79,7 @@ class Escaping:
             self._sent()
 
     def called_back(self) -> None:
-        """Nobody brings it any more."""
+        """No task brings the message to another master any more."""
         self.status.cancel()
 
 
@@ -121,7 +121,7 @@ class Escape(Component):
         await super().stop()
 
     async def end_work(self) -> None:
-        # Replaced first: a message that is handed over meanwhile belongs to the work that comes after.
+        # Replaced before the wait: a message handed over meanwhile belongs to the next period of work.
         tasks, self._tasks = self._tasks, self._background_of_messages()
         await tasks.stop()
         await super().end_work()
@@ -184,7 +184,7 @@ class Escape(Component):
         escaping.called_back()
 
     def _leaves(self, escaping: Escaping) -> None:
-        # Services that stop side by side call the same messages back; each leaves once.
+        # Services that stop at the same time call back the same messages; each message is removed once.
         if escaping in self._on_the_way:
             del self._on_the_way[escaping]
             self._bytes -= escaping.size_bytes
@@ -212,7 +212,7 @@ class Escape(Component):
         self._note_stored()
 
     async def _rest(self, seconds: float) -> None:
-        """Until the time has passed, or a master is back."""
+        """Wait until the time has passed or a master is back."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._back.wait()

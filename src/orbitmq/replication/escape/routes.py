@@ -38,7 +38,7 @@ class Routes:
         """The masters of other groups that take the topic's messages; when there are none, why.
 
         Args:
-            helped: what is known may be used as it is; else it failed, and is asked for again.
+            helped: the known route worked and may be used again; otherwise the name servers are asked anew.
         """
         known = self._known.get(topic)
         limit_s = GOOD_FOR_S if helped and known is not None and known.targets else ASK_AGAIN_S
@@ -47,7 +47,7 @@ class Routes:
         return known.targets, known.problem
 
     async def _once(self, topic: str) -> _Known:
-        """Ask, together with all who want to know the same now."""
+        """Ask once for all callers that want the same route now."""
         task = self._asking.get(topic)
         if task is None:
             task = self._asking[topic] = asyncio.create_task(self._ask(topic), name=f"route of {topic}")
@@ -70,7 +70,7 @@ class Routes:
         return tuple(found), "" if found else f"no other master takes messages of topic {topic}"
 
     async def close(self) -> None:
-        """End what is asked now."""
+        """Cancel the questions under way."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()

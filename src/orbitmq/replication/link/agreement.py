@@ -1,4 +1,4 @@
-"""Finding the last record that two logs have in common, with few questions. No I/O: who asks gives the ways.
+"""Finds the last record that two logs have in common, with few questions. No I/O: the caller asks and reads.
 
 A log is only appended to, or cut at its end. Two logs that have the same record at the same place have it
 from one broker, which stored it behind all that is before it: up to there they are the same. So the last
@@ -48,14 +48,14 @@ class Answer(NamedTuple):
 
 
 class Records(Protocol):
-    """The log of who searches."""
+    """The log of the broker that searches."""
 
     def first(self, file_start: int) -> Span | None:
         """The record that begins a log file; ``None``: none can be read there."""
         ...
 
     def blank(self, at: int) -> Span | None:
-        """The blank that begins at a place; ``None``: something else does, or nothing."""
+        """The blank that begins at a place; ``None``: no blank begins there."""
         ...
 
     async def last(self, end: int) -> Span | None:
@@ -160,18 +160,18 @@ class Agreement:
         blank = self._records.blank(same.end)
         if blank is None or blank.end > min(self._end, there.end):
             return same.end
-        # Alone a blank tells nothing, behind a common record its size and mark are all there is to it.
+        # A blank alone proves nothing; behind a common record, equal size and mark make it the same.
         answer = await self._ask([(blank.begin, blank.begin + BLANK_BYTES)])
         return blank.end if answer.matched == 0 else same.end
 
 
 def block(span: Span) -> Block:
-    """What is compared of a record: its beginning says all, whatever its size."""
+    """The bytes of a record that are compared: its head, whatever the record's size."""
     return span.begin, min(span.end, span.begin + BLOCK_BYTES)
 
 
 def doubling(files: range) -> list[int]:
-    """The first of many, then at twice the distance each time, and the last one."""
+    """The first of many offsets, then each at twice the distance, and the last one."""
     count = len(files)
     wanted = [files[(1 << power) - 1] for power in range(count.bit_length()) if 1 << power < count]
     return [*wanted, files[-1]]

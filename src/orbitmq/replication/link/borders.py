@@ -35,7 +35,7 @@ class RecordBoundaries:
         return self._one(file_start, table.RECORD)
 
     def blank(self, at: int) -> Span | None:
-        """The blank that begins at a place; ``None``: something else does, or nothing."""
+        """The blank that begins at a place; ``None``: no blank begins there."""
         return self._one(at, table.BLANK)
 
     def _one(self, at: int, kind: int) -> Span | None:

@@ -6,7 +6,7 @@ from orbitmq.errors import OrbitError
 
 
 class LinkError(OrbitError):
-    """The other end of a link sent what it cannot mean, or is none that we may talk to. The link ends."""
+    """The other end of a link sent something impossible, or is no broker of ours. The link is closed."""
 
 
 class RefusedError(LinkError):

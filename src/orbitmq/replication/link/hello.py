@@ -62,7 +62,7 @@ class Hello(msgspec.Struct, frozen=True):
         """The hello of a frame.
 
         Raises:
-            LinkError: it is none.
+            LinkError: the frame is not a hello.
         """
         try:
             hello = _decoder.decode(payload)

@@ -73,7 +73,7 @@ class Peers:
     # -- for the two ends of a link --------------------------------------------------------------------
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
-        """A broker would follow us, whether it can or not."""
+        """A broker wants to follow us; whether it can is not decided yet."""
         tell(self._greetings, broker_id, address, log_end, term)
 
     def longer(self, broker_id: int, address: str) -> None:
@@ -86,7 +86,7 @@ class Peers:
         tell(self._watchers, link, True)
 
     def closed(self, link: PeerLink) -> None:
-        """A link is gone; no error when it never was up."""
+        """A link is gone; a link that never was up is ignored."""
         if link in self._links:
             self._links = tuple(other for other in self._links if other is not link)
             tell(self._watchers, link, False)

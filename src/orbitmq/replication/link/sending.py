@@ -83,7 +83,7 @@ class Rest:
         return self.seconds
 
     def ended(self, now: float) -> None:
-        """The event loop goes on; what is no end of a rest changes nothing."""
+        """The event loop goes on; ignored unless a rest ends with it."""
         due, self._due = self._due, math.inf
         if due == math.inf:
             return
@@ -155,7 +155,7 @@ class LogSender:
         return ""
 
     def pump(self) -> None:
-        """Something may have been written: send it now, or with what comes in the next moment."""
+        """The log may be longer now: send the new bytes at once, or together with the next ones."""
         if self._paused or self._next is not None:
             return
         if self._awaited():
@@ -184,13 +184,13 @@ class LogSender:
         return True
 
     def send_gathered(self) -> None:
-        """What was kept for the next moment goes now: something else is to go behind it."""
+        """Send what was kept for the next step now, because another frame has to follow it."""
         if self._gathers and self._next is not None:
             self._next.cancel()
             self._step()
 
     def _step(self) -> None:
-        """Send what is there, as far as the connection takes it and this iteration of the loop allows."""
+        """Send bytes of the log, as many as the connection and this iteration of the event loop allow."""
         self._next, self._gathers = None, False
         self._rest.ended(self._monotonic())
         if self._paused or self._transport.is_closing():

@@ -26,7 +26,7 @@ NO_HURRY = 1
 _OFFSET_BYTES = 8
 _ACK = Struct(">qq")
 _ACK_FRAME = Struct(">BBxxIqq")
-# The longest frame that is kept until all of it has arrived.
+# The longest frame other than a piece; such frames are kept until all bytes have arrived.
 MAX_FRAME_BYTES = 4 << 20
 # The most bytes that may wait to be sent when a frame is added; a slower link is closed.
 MAX_WAITING_BYTES = 16 << 20

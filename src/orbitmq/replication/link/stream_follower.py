@@ -28,7 +28,7 @@ from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# How long an acknowledgement that nobody waits for is kept, so that one goes for many pieces.
+# How long an acknowledgement that nobody waits for is delayed, so that one serves many pieces.
 ACK_SECONDS = 0.01
 # A returning master that has not taken over the tables and the log's end of the acting master yet.
 _CATCHING_UP = Role.PRE_ONLINE.value
@@ -103,7 +103,9 @@ class StreamFollowerLink(FollowerLink):
         async def ask(blocks: Sequence[Block]) -> Answer:
             nonlocal master, has
             master = await self._exchange(own, [mark(raw.data, *block) for block in blocks])
-            has = master.end if has < 0 else has  # at first: it may be growing by what it copies from us
+            has = (
+                master.end if has < 0 else has
+            )  # at first: the master's log may grow by what it copies from us
             return Answer(master.matched, master.begin, master.end)
 
         common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.borders, ask).find()

@@ -1,4 +1,4 @@
-"""What a master in pre-online was not told: that a member does no background work any more.
+"""Finds out later what a member did not say during pre-online: that it does no background work any more.
 
 RocketMQ's slaves say nothing of it when their master tells them that it is back (906), and go on until they
 see it at a name server. Then their runtime info says that they are idle, and what they delivered is known.
@@ -23,7 +23,7 @@ ASK_TIMEOUT_MS = 1000
 
 
 class LateConsent:
-    """Asks the members that did not agree in pre-online; those of RocketMQ, as ours do agree."""
+    """Asks the members that did not agree in pre-online. They run RocketMQ's code: ours always agree."""
 
     def __init__(self, client: RemotingClient, tables: TableExchange) -> None:
         self._client = client

@@ -33,11 +33,11 @@ class LostLogOwners:
         self._log_end = log_end
         self._record_at = record_at
         self._looks = False
-        # By address, as far as known: whether it has another log than ours.
+        # By address, where known: whether the member has another log than ours.
         self._elder: dict[str, bool] = {}
 
     def went_online(self, *, empty: bool) -> None:
-        """The broker serves; ``empty``: it has no log, and nobody was there to be asked."""
+        """The broker serves now; ``empty``: it has no log, and no member was there to ask."""
         self._looks = empty
         self._elder.clear()
 
@@ -64,7 +64,7 @@ class LostLogOwners:
             first, last = await member.log_range() or (0, 0)
             first = max(first, 0)
             own = self._record_at(first)
-            # Where our log has no record any more its file has expired: it is no longer a new one.
+            # Our log's record there is gone because its file has expired: the log is no longer a new one.
             other = first < last and (own is not None or self._log_end() <= first)
             other = other and await member.record(first) != own
         except (TransportError, WireError, LinkError) as error:

@@ -22,7 +22,7 @@ from orbitmq.replication.members.lease import Leases
 # Kept free at the end of the right: to stop what runs, and for clocks of different speed.
 LONGEST_GUARD_S = 0.5
 GUARD_SHARE = 8
-# Without an answer for so many looks the other brokers are asked, and promise.
+# After this many looks without an answer, the other brokers are asked for a promise.
 STALE_LOOKS = 1.5
 
 
@@ -118,7 +118,7 @@ class Fence:
             known.registered_s = known.shown_s = None
             return
         if known.shown_s is None or sent_s - known.last_s > self._terms.gap_s:
-            known.shown_s = sent_s  # between answers that lie far apart it may have lost us
+            known.shown_s = sent_s  # between answers far apart it may have forgotten this broker
         known.last_s = max(known.last_s, sent_s)
         if known.registered_s is None:
             known.registered_s = sent_s
@@ -141,7 +141,7 @@ class Fence:
         return len(shown) >= to_acquire(len(self._servers))
 
     def grant(self, now_s: float) -> None:
-        """Everybody who could lead agreed just now that this broker does."""
+        """Every broker that could lead has just agreed that this one does."""
         self._granted_s = now_s
 
     def withdraw(self) -> None:

@@ -31,7 +31,7 @@ ANNOUNCE_TIMEOUT_MS = 3000
 # The tries of a step together make RocketMQ's limit of 10 s (PO-07).
 LINK_LIMIT_S = 3.3
 TAKE_LIMIT_S = 5.0
-# A copy goes on as long as it gets something; a log can be any number of bytes.
+# A copy has no time limit while bytes arrive: a log can be of any size.
 COPY_SILENCE_S = 5.0
 LOOK_AGAIN_S = 0.02
 # Without name servers nobody knows who else leads. A slave that knows our address comes by itself: at its
@@ -86,7 +86,7 @@ class PreOnlineService:
         self._terms = terms
         self.took_all = False
         self.locks_from_s: float | None = None
-        self._told_locks: list[float | None] = []  # by whom tables were taken from
+        self._told_locks: list[float | None] = []  # the members that tables were taken from
 
     async def run(self) -> dict[int, str] | None:
         """Return when the broker can serve: the members that did not agree that it leads.

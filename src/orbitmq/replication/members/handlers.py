@@ -20,6 +20,6 @@ class MemberHandlers(Family):
         return {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.changed}
 
     def changed(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Look at the members at once; what they are is asked, not believed."""
+        """Look at the members at once; what the notice says about them is not relied on."""
         self._look_now()
         return command.reply()

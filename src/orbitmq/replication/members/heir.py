@@ -21,7 +21,7 @@ from orbitmq.replication.members.questions import Questions
 # then some, it leads at the latest.
 LOOKS = 4
 TRUSTED_S = TRUSTED_MS / 1000
-# Nobody is promised more than that, whatever he asks for.
+# The longest promise, whatever a slave asks for.
 LONGEST_HOLD_S = 60.0
 
 
@@ -62,7 +62,7 @@ class LockGrantor:
         if broker_id != min(self._asked_s) or (heir is not None and heir.broker_id != broker_id):
             # The previous heir may rely on its promise until that has run out.
             return False
-        # Two clocks do not run alike.
+        # Margin for two clocks that run at different speeds.
         until_s = now_s + hold_s + self._terms.guard_s
         self._heir = Heir(broker_id, address, max(until_s, heir.until_s if heir is not None else 0.0))
         return True

@@ -35,7 +35,7 @@ class Links:
         )
 
     def master_heartbeat_s(self) -> float:
-        """How often the master that is followed shows that it lives."""
+        """How often our master sends a heartbeat, in seconds."""
         return heartbeat_s(self._config, stream=any(link.is_master for link in self._peers.links))
 
     def master_silence_s(self) -> float | None:

@@ -16,13 +16,13 @@ from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger(__name__)
 
-# After the link to the master broke the name servers are asked often: they notice it in the same moment.
+# After the link to the master broke, the name servers are asked often: they notice the loss at the same time.
 HURRY_S = 3.0
 HURRY_PERIOD_S = 0.1
 
 
 class Looking:
-    """What is seen goes to ``fence`` and ``seen``.
+    """Answers of name servers go to ``fence`` and ``seen``.
 
     Args:
         address: where clients reach this broker.
@@ -142,7 +142,7 @@ class Looking:
         if self._role.role is Role.PRE_ONLINE or self._leaving:
             return None  # PO-03
         if self._role.role is Role.FENCED and server in self._unheard:
-            # Only its answers may be lost: heartbeats would keep us in the routes, and nobody would stand in.
+            # Its answers may be lost while heartbeats arrive: it would keep our route, and no slave acted.
             return None
         try:
             return await self._queries.heartbeat(server)

@@ -35,7 +35,7 @@ ASK_PERIOD_S = 1.0
 YIELD_S = 15.0
 HAND_OVER_STEP_S = 0.3
 TOLD_MASTER_S = 1.0
-# A slave that has more of the log and does not give it must not keep a master from serving again and again.
+# How often a slave with a longer log that it does not hand over may send a master back to pre-online.
 COPY_AGAIN_S = 30.0
 
 _ROLE_OF = {
@@ -49,7 +49,7 @@ _ROLE_OF = {
 
 
 class Membership(Component):
-    """A broker among those of its name, with acting masters switched on; else only the guard of its id.
+    """One broker's part in its group when acting masters are on; when they are off, only the check of its id.
 
     Attributes:
         terms: the times that the brokers of one name agree on.
@@ -366,7 +366,7 @@ class Membership(Component):
         return self._role.role is Role.FENCED and self._asked and self._may_lead()
 
     def _next_look_s(self) -> float | None:
-        """Seconds until time alone makes a move: our right ends, or that of the lost master has ended."""
+        """Seconds until a move is due by time alone: our right to lead ends, or the lost master's has."""
         now = self._clock.monotonic()
         if self._waits_for_idle():
             return IDLE_PERIOD_S

@@ -42,11 +42,11 @@ class TellsActed(Protocol):
     """Deliveries of an acting slave, exchanged between slaves."""
 
     def acted(self) -> bytes:
-        """All that the next one to act has to know; empty: nothing that our master was not told."""
+        """All deliveries that the next acting slave has to know; empty: our master knows them all."""
         ...
 
     async def hear_acted(self, address: str, told: bytes) -> None:
-        """Take over what another slave told.
+        """Take over another slave's deliveries.
 
         Raises:
             ExchangeError, LinkError: it is not all, or not of the form.

@@ -163,7 +163,7 @@ class PreOnlinePlan:
         member.tries = 0
         member.announced_s = now_s if member.at is Step.ANNOUNCE else member.announced_s
         if not outcome.done and member.at in (Step.COMPARE, Step.ANNOUNCE):
-            member.finished = True  # it does not answer
+            member.finished = True  # the member does not answer
         else:
             self._advance(member, outcome, log_end)
 
@@ -174,13 +174,13 @@ class PreOnlinePlan:
             member.at = Step.COPY_BACK
         elif member.at is Step.COPY_BACK and outcome.done:
             member.copied_to = outcome.log_end or 0
-            member.at = Step.COMPARE  # it may have got more meanwhile
+            member.at = Step.COMPARE  # the member may have received more messages meanwhile
         elif member.at in (Step.COMPARE, Step.COPY_BACK):
             member.at = Step.ANNOUNCE
         elif member.at is Step.ANNOUNCE:
             member.consents = outcome.consent
             member.at = Step.LINK
-            # If all tries over its link failed, another one fails too.
+            # All tries over its link failed, so another one would fail too.
             member.finished = member.given_up
         elif member.at is Step.LINK:
             member.at = Step.TAKE

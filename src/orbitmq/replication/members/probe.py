@@ -53,11 +53,11 @@ class Probe:
         return self._port if self._has_just_looked() else Port.UNKNOWN
 
     def forget(self) -> None:
-        """A leader was heard of: what was seen, or a look under way sees, says nothing of its next loss."""
+        """A leader lives: results so far, and those of a look under way, say nothing about its next loss."""
         self._looked_s = -math.inf
 
     async def look(self, master: str | None) -> None:
-        """Look at them, unless that was a moment ago."""
+        """Try the ports, unless they were tried a moment ago."""
         if self._has_just_looked():
             return
         self._looked_s = now = self._clock.monotonic()

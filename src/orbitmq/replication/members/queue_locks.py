@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 MEMBER_TIMEOUT_MS = 1000
 TOTAL_S = 2.0
-# A new lock waits so long for the heir to have it: RocketMQ's clients wait 1 s for the answer.
+# How long a new lock waits for the heir's acknowledgement: RocketMQ's clients wait 1 s for the answer.
 SHARE_S = 0.8
 
 
@@ -128,7 +128,7 @@ class ReplicatedLocks(Component):
     async def _complete(self, wait_s: float) -> None:
         await self._clock.sleep(wait_s)
         self._locks.note_complete(True)
-        with contextlib.suppress(OSError):  # it is written with the table's file, or the first lock
+        with contextlib.suppress(OSError):  # the note is written with the table's file or the first lock
             await self._written(LOCKS)
 
     @property
@@ -144,7 +144,7 @@ class ReplicatedLocks(Component):
                 these (LK-10..12).
         """
         if not request.only_this_broker:
-            # Strict or not: who began anew may have an empty table, and another one's was replaced by it.
+            # In strict mode too: a broker that began anew may have an empty table, and others a copy of it.
             self._check_decides()
         held = self._locks.lock(request.consumer_group, request.client_id, request.mq_set)
         if request.only_this_broker or not held:

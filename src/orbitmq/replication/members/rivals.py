@@ -58,7 +58,7 @@ class DuplicateIds:
         await asyncio.gather(*(one(server) for server in servers))
 
     async def gone(self) -> bool:
-        """Whether nobody is there that this broker gave way to."""
+        """Whether the broker that this one gave way to is gone."""
         if self._met is None:
             return True
         if await self._term_of(self._met) is not None:

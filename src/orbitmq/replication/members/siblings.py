@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 # RocketMQ's brokers do not know the fields, and answer without a body.
 ASKS = "orbitmqAsksActed"
 GOES = "orbitmqGoes"
-# A slave that acts late for want of an answer is worse than one that repeats something.
+# Limit of the question: a slave that acts late is worse than one that delivers something again.
 LIMIT_S = 0.3
 
 

@@ -43,7 +43,7 @@ class Move(Enum):
 
 
 class Port(Enum):
-    """What a try to connect to the lost master showed: a refusing port proves that no process is there."""
+    """Result of a try to connect to the lost master: a refused connection proves that it does not run."""
 
     UNKNOWN = "unknown"
     REFUSES = "refuses"
@@ -96,7 +96,7 @@ class MemberViews:
     ) -> None:
         """A name server answered; it shows no member at all while the group has not registered (MB-08).
 
-        The address of a master stays known when it is gone: it is who may still lead.
+        A master's address is kept after it is gone: that master may still lead.
 
         Args:
             silent_s: how long ago the name server last heard a member that it does not show now. The right of
@@ -130,7 +130,7 @@ class MemberViews:
         self.master = master
 
     def refused(self, server: str, now_s: float) -> None:
-        """No process listens at the name server's address: it keeps nobody's registration."""
+        """No process listens at the name server's address, so no broker is registered there."""
         self.shown(server, {}, now_s)
         sight = self._sights.get(server)
         if sight is not None:
@@ -291,7 +291,7 @@ def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s
     members = sightings.members(now_s)
     master = sightings.master
     if min(members, default=MASTER_ID) < situation.broker_id or now_s < situation.yielded_until_s:
-        # Also when only one of several name servers still shows a master.
+        # This holds also when only one of several name servers still shows a master.
         return Decision(Move.STAY, master)
     # A master that handed over keeps its link: it takes messages, but does no more of the background work.
     if situation.link_up and not situation.released:
