@@ -227,7 +227,14 @@ def test_a_reset_that_ends_halfway_says_how_to_go_on(
     """The broker stands still only when the question is answered."""
     cluster.thaw()
     wait_until_it_answers(orbitmq)
-    monkeypatch.setattr(group_offsets, "confirm", lambda *_, **__: cluster.freeze())
+
+    async def freezes(*_: object, **__: object) -> None:
+        cluster.freeze()
+
+    async def agrees(*_: object, **__: object) -> None:
+        pass
+
+    monkeypatch.setattr(group_offsets, "confirm", freezes)
     reset = ["group", "reset", "billing", "orders", "--to", "last"]
     assert "moved billing in 1 queue;" in orbitmq(*reset, code=1, out=True)
     told, how = orbitmq.errors.splitlines(keepends=True)
@@ -235,7 +242,7 @@ def test_a_reset_that_ends_halfway_says_how_to_go_on(
     assert how.startswith("to move the other 1 queue when all answer: orbitmq group reset billing --file ")
     cluster.thaw()
     wait_until_it_answers(orbitmq)
-    monkeypatch.setattr(group_offsets, "confirm", lambda *_, **__: None)
+    monkeypatch.setattr(group_offsets, "confirm", agrees)
     orbitmq(*how.split(": orbitmq ")[1].split())
     assert "0 messages behind in 2 queues" in orbitmq("group", "lag", "billing", "--topic", "orders")
     # The first file undoes both.
