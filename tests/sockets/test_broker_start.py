@@ -57,7 +57,8 @@ def recovering(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     )  # fmt: skip
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "orbitmq", "broker", "--set", f"storePathRootDir={tmp_path}"]
-    for setting in (f"listenPort={port}", "brokerIP1=127.0.0.1", "mappedFileSizeCommitLog=134217728"):
+    ports = (f"listenPort={port}", "haListenPort=0", "grpcServerPort=0")
+    for setting in (*ports, "brokerIP1=127.0.0.1", "mappedFileSizeCommitLog=134217728"):
         command += ["--set", setting]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
