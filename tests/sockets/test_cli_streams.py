@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from orbitmq import Message
+from orbitmq.runtime.ports import free_ports
 from orbitmq.sync import Producer
 from orbitmq.testing import RunningCluster, running_cluster
 
+LIMIT_S = 60
 COMMAND = f"{sys.executable} -m orbitmq.cli.main"
 
 
@@ -100,15 +104,28 @@ def test_letters_that_an_encoding_lacks_are_escaped(
 
 
 @pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-"])
-def test_a_server_starts_without_any(closed: str, tmp_path: object) -> None:
-    line = f"exec {COMMAND} nameserver --port 0 {closed}"
+def test_a_server_starts_without_any(closed: str, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    line = f"exec {COMMAND} nameserver --port {port} --set kvConfigPath={tmp_path}/kv.json {closed}"
     server = subprocess.Popen(["bash", "-c", line])
     try:
-        time.sleep(2)
-        assert server.poll() is None, "it serves"
+        until_it_listens(server, port)
     finally:
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        code = server.wait(LIMIT_S)
+    assert code == 0
+
+
+def until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
+    """Return when the server listens: it has set its handlers of signals before."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert server.poll() is None, "it serves"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_client_of_a_program_without_streams_sends(cluster: RunningCluster) -> None:
