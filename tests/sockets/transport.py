@@ -19,6 +19,8 @@ from orbitmq.wire.frame import FrameDecoder, encode_frame
 
 ECHO, SLOW, FAIL, REFUSE, SILENT, ASK_BACK, NEVER, BAD_FIELD, LATE = range(10, 19)
 
+LIMIT_S = 30.0
+
 World = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
 
 
@@ -59,22 +61,36 @@ async def slow(connection: ServerConnection, command: Command) -> Command | None
     if command.code == NEVER:
         await asyncio.Event().wait()
     if command.code == ASK_BACK:
-        answer = await connection.request(Command(ECHO, body=b"who are you?"), 1000)
+        answer = await connection.request(Command(ECHO, body=b"who are you?"), 30_000)
         return command.reply(body=answer.body)
     await asyncio.sleep(0.3 if command.code == LATE else 0.02)
     return command.reply(remark="slept")
 
 
 class Serving:
-    """A server and a client of it, both closed at the end."""
+    """A server and a client of it, both closed at the end.
+
+    Attributes:
+        asked: the requests that have come to the server.
+    """
 
     def __init__(self, runtime: Runtime, **options: Any) -> None:
         self.runtime = runtime
         self.opened: list[ServerConnection] = []
         self.lost: list[ServerConnection] = []
+        self.asked = 0
+        answer = options.pop("handle", handle)
+
+        def counted(
+            connection: ServerConnection, command: Command
+        ) -> Command | Awaitable[Command | None] | None:
+            self.asked += 1
+            result: Command | Awaitable[Command | None] | None = answer(connection, command)
+            return result
+
         self.server = RemotingServer(
             runtime,
-            options.pop("handle", handle),
+            counted,
             on_open=self.opened.append,
             on_close=self.lost.append,
             **options,
@@ -91,7 +107,7 @@ class Serving:
         await self.client.close()
         await self.server.stop()
 
-    async def ask(self, command: Command, timeout_ms: int = 3000) -> Command:
+    async def ask(self, command: Command, timeout_ms: int = 30_000) -> Command:
         return await self.client.request(self.address, command, timeout_ms)
 
     async def raw(self) -> RawPeer:
@@ -125,11 +141,11 @@ class RawPeer(asyncio.Protocol):
     async def answered(self, count: int) -> list[Command]:
         while len(self.answers) < count:
             self.changed.clear()
-            await asyncio.wait_for(self.changed.wait(), 5)
+            await asyncio.wait_for(self.changed.wait(), LIMIT_S)
         return self.answers
 
     async def disconnected(self) -> None:
-        await asyncio.wait_for(self.ended.wait(), 5)
+        await asyncio.wait_for(self.ended.wait(), LIMIT_S)
 
 
 def echo(opaque: int, body: bytes = b"") -> bytes:
@@ -137,7 +153,7 @@ def echo(opaque: int, body: bytes = b"") -> bytes:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(int(LIMIT_S / 0.01)):
         if condition():
             return
         await asyncio.sleep(0.01)
