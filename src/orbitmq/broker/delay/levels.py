@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orbitmq.broker.messaging.room import fitted
+from orbitmq.broker.messaging.too_large import PropertiesTooLongError
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.tags import tags_code
@@ -78,10 +79,9 @@ class DelayLevels:
         encoded = fitted(changed)
         if encoded is None:
             size = len(encode_properties(changed))
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL,
+            raise PropertiesTooLongError(
                 f"the message is illegal: properties of {size} bytes with the place it is delayed "
-                f"from, limit {MAX_PROPERTIES_BYTES} bytes",
+                f"from, limit {MAX_PROPERTIES_BYTES} bytes"
             )
         return replace(
             message,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orbitmq.broker.durability import Durability
+from orbitmq.broker.messaging.too_large import PropertiesTooLongError
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.store import (
@@ -70,7 +71,7 @@ class MessageAppend:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         except RecordTooLongError as error:
             self._counters.failed += len(messages)
-            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            raise PropertiesTooLongError(str(error)) from error
         except StoreClosedError as error:
             self._counters.failed += len(messages)
             # A store that goes on taking messages refused just these: as records they are too large.

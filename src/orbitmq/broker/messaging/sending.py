@@ -14,6 +14,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, mark_dead, max_reconsume_times
 from orbitmq.broker.messaging.room import fitted
+from orbitmq.broker.messaging.too_large import BodyTooLargeError, PropertiesTooLongError
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.registration import Registration
@@ -175,10 +176,9 @@ class Sending:
         if not size:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
         if size > config.body_limit:
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL,
+            raise BodyTooLargeError(
                 f"the message is illegal: body of {size} bytes, limit maxMessageSize "
-                f"{config.body_limit} bytes",
+                f"{config.body_limit} bytes"
             )
 
     # -- retry and new topics --------------------------------------------------------------------------
@@ -291,9 +291,8 @@ class Sending:
         encoded = fitted(properties) if on_its_way else encode_properties(properties)
         if encoded is None or len(encoded) > MAX_PROPERTIES_BYTES:
             size = len(encode_properties(properties))
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: properties of {size} bytes, limit {MAX_PROPERTIES_BYTES} bytes",
+            raise PropertiesTooLongError(
+                f"the message is illegal: properties of {size} bytes, limit {MAX_PROPERTIES_BYTES} bytes"
             )
         _refuse_zeros(encoded)
         message = NewMessage(

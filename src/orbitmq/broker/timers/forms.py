@@ -15,6 +15,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import delivery_of
 from orbitmq.broker.messaging.room import fitted, fitted_copy
 from orbitmq.broker.messaging.stored import copied
+from orbitmq.broker.messaging.too_large import PropertiesTooLongError
 from orbitmq.broker.timers.units import MAX_AHEAD_SLOTS, latest_ms, roll_ms
 from orbitmq.message import property_names as names
 from orbitmq.message import reserved
@@ -146,10 +147,9 @@ def timed(
     encoded = fitted(changed, MAX_PROPERTIES_BYTES - _ADDED_BYTES)
     if encoded is None:
         size = len(encode_properties(changed))
-        raise RemotingError(
-            ResponseCode.MESSAGE_ILLEGAL,
+        raise PropertiesTooLongError(
             f"the message is illegal: properties of {size} bytes with the place its timer brings it "
-            f"to, limit {MAX_PROPERTIES_BYTES - _ADDED_BYTES} bytes",
+            f"to, limit {MAX_PROPERTIES_BYTES - _ADDED_BYTES} bytes"
         )
     return replace(message, topic=reserved.TIMER_TOPIC, queue_id=0, properties=encoded)
 

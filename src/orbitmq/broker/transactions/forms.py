@@ -8,6 +8,7 @@ from dataclasses import replace
 from orbitmq.broker.delay.levels import level_of
 from orbitmq.broker.messaging.room import fitted
 from orbitmq.broker.messaging.stored import copied
+from orbitmq.broker.messaging.too_large import PropertiesTooLongError
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
@@ -37,7 +38,7 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
     """What is stored in place of a prepared message (TransactionalMessageBridge.parseHalfMessageInner).
 
     Raises:
-        RemotingError: MESSAGE_ILLEGAL, the properties are too long with the names of topic and queue.
+        PropertiesTooLongError: the properties are too long with the names of topic and queue.
     """
     # A stale place would name another half message, and a stale count would end the checks early. A half
     # message handed on by another broker keeps its count of checks, but not its place.
@@ -236,8 +237,5 @@ def _encoded(properties: Mapping[str, str]) -> bytes:
     return encoded
 
 
-def _too_long(size: int, limit: int) -> RemotingError:
-    return RemotingError(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"the message is illegal: properties of {size} bytes, limit {limit} bytes",
-    )
+def _too_long(size: int, limit: int) -> PropertiesTooLongError:
+    return PropertiesTooLongError(f"the message is illegal: properties of {size} bytes, limit {limit} bytes")
