@@ -34,4 +34,5 @@ def attach(host: Host) -> Attachment:
         components=[timers, TimerFollower(clock, s.config, timers.pending, timers.written)],
         families=[TimerHandlers(s.config, recall, inspection)],
         status=inspection.state,
+        offers=[recall],
     )

@@ -6,6 +6,7 @@ from orbitmq.broker.events import CutAhead, LogCut
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.transactions import TransactionHandlers
 from orbitmq.broker.transactions.acting import HalfEscape
+from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.broker.transactions.reading import HalfQueue
 from orbitmq.broker.transactions.service import Transactions
@@ -27,6 +28,7 @@ def attach(host: Host) -> Attachment:
         s.store.config.store_host,
         s.role,
     )
+    ending = EndingTransactions(s.role, s.append, transactions, s.counters)
     s.append.hooks.append(transactions.prepare)
 
     def log_cut(_event: LogCut) -> None:
@@ -38,5 +40,6 @@ def attach(host: Host) -> Attachment:
     s.events.subscribe(LogCut, log_cut)
     return Attachment(
         components=[transactions, HalfEscape(s.runtime.clock, s.config, queue, s.outlet, escaped)],
-        families=[TransactionHandlers(s.role, host.ports.lookup, s.append, transactions, s.counters)],
+        families=[TransactionHandlers(host.ports.lookup, s.append, transactions, ending)],
+        offers=[ending],
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.component import Component
@@ -30,6 +31,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage, PutResult
+from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers.transaction import CheckTransactionStateRequest, EndTransactionRequest
@@ -59,6 +61,23 @@ class _Summary:
             more = f" and {count - 1} more" if count > 1 else ""
             log.warning("transaction %s%s: %s", unique_id, more, text)
         self._counts.clear()
+
+
+def _check_message(request: EndTransactionRequest, properties: Mapping[str, str]) -> None:
+    """Refuse the end of another message than the one that the request describes."""
+    for what, asked, name in (
+        ("topic", request.topic, property_names.REAL_TOPIC),
+        ("message id", request.msg_id, property_names.UNIQ_KEY),
+    ):
+        if properties.get(name) != asked:
+            raise NoTransactionError(f"the half message is not that of {what} {str(asked)[:128]!r}")
+
+
+class NoTransactionError(RemotingError):
+    """A request names no transaction that can be ended."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, remark)
 
 
 class Transactions(Component):
@@ -105,7 +124,6 @@ class Transactions(Component):
         # Where the next marks were put, or why they were not; answers to commits and roll-backs wait for it.
         self._marked: asyncio.Future[PutResult | RemotingError] | None = None
         self._loading = False
-        self._next = 0
         self._tell = _Summary()
 
     # -- starting ----------------------------------------------------------------------------------------
@@ -170,15 +188,20 @@ class Transactions(Component):
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def end(self, request: EndTransactionRequest) -> bool:
+    def end(self, request: EndTransactionRequest, *, exact: bool = False) -> bool:
         """Commit or roll back; :meth:`marked` returns when that is on the disk.
+
+        Args:
+            exact: topic and message id of the request have to be those of the half message, too.
 
         Returns:
             Whether the transaction has ended; not when its producer does not know yet.
 
         Raises:
-            RemotingError: the request does not fit the half message, or the final message cannot be stored;
-                the transaction stays unfinished then.
+            NoTransactionError: the request names no half message, another one than it describes, or one that
+                has ended.
+            RemotingError: it ends too late, or the final message cannot be stored; the transaction stays
+                unfinished then.
         """
         state = request.commit_or_rollback
         if state not in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
@@ -191,12 +214,13 @@ class Transactions(Component):
         record = self._half_record(request)
         properties = decode_properties(record.properties)
         self._check_end(request, record, properties)
+        if exact:
+            _check_message(request, properties)
         origin = messages.origin(record.queue_offset, properties)
         offset = self._table.current(record.queue_offset, origin)
         if offset is None:
-            raise RemotingError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the transaction of half message {record.queue_offset} ({request.msg_id}) has ended already",
+            raise NoTransactionError(
+                f"the transaction of half message {record.queue_offset} ({request.msg_id}) has ended already"
             )
         # Marks are scheduled first: as a rule they get into the message's write batch, behind it.
         self._schedule_marks()
@@ -221,10 +245,9 @@ class Transactions(Component):
         stored = self._store.record_at(request.commit_log_offset)
         record = decode_record(stored) if stored is not None else None
         if record is None or record.topic != _HALF:
-            raise RemotingError(
-                ResponseCode.SYSTEM_ERROR,
+            raise NoTransactionError(
                 "Find prepared transaction message failed: "
-                f"none at commitLogOffset {request.commit_log_offset}",
+                f"none at commitLogOffset {request.commit_log_offset}"
             )
         return record
 
@@ -234,15 +257,13 @@ class Transactions(Component):
         """EndTransactionProcessor.checkPrepareMessage and rejectCommitOrRollback."""
         group = properties.get(property_names.PRODUCER_GROUP)
         if group != request.producer_group:
-            raise RemotingError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The producer group wrong: {request.producer_group}, the message is of {group}",
+            raise NoTransactionError(
+                f"The producer group wrong: {request.producer_group}, the message is of {group}"
             )
         if record.queue_offset != request.tran_state_table_offset:
-            raise RemotingError(
-                ResponseCode.SYSTEM_ERROR,
+            raise NoTransactionError(
                 f"The transaction state table offset wrong: {request.tran_state_table_offset}, "
-                f"the message is at {record.queue_offset}",
+                f"the message is at {record.queue_offset}"
             )
         if request.from_transaction_check or not messages.has_immunity(properties):
             return
@@ -425,11 +446,6 @@ class Transactions(Component):
 
     def _ask(self, half: Half, record: Record, properties: Mapping[str, str]) -> None:
         group = properties.get(property_names.PRODUCER_GROUP, "")
-        producers = self._clients.producers(group)
-        if not producers:
-            self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
-            return
-        self._next += 1
         header = CheckTransactionStateRequest(
             topic=_HALF,
             tran_state_table_offset=half.offset,
@@ -440,7 +456,15 @@ class Transactions(Component):
             bname=self._config.broker_name,
         )
         body = messages.question(record, properties, half.offset, half.physical_offset)
-        producers[self._next % len(producers)].peer.oneway(header.command(body))
+        producers = self._clients.producers(group)
+        # Each check of a transaction asks another one.
+        first = half.origin + messages.checks_so_far(properties)
+        for at in range(len(producers)):
+            # One whose connection has just ended cannot be asked: the next one is.
+            with suppress(TransportError):
+                producers[(first + at) % len(producers)].peer.oneway(header.command(body))
+                return
+        self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
 
     def _note_progress(self) -> None:
         """Commit the progress; once its marks are durable, forget the half messages that a slave escaped."""
