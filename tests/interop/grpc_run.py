@@ -2,8 +2,10 @@
 
 Producers in Python (plaintext) and Java (TLS); what each sends is received by a push and a simple consumer of
 both languages and by OrbitMQ's own client, each in a group of its own: every message once, keys and bodies
-equal. The two programs of docs/grpc.md run first. The Python client is installed into a virtual environment
-of its own in ``build/``; Java's comes from Maven Central. A client that cannot be had is left out with one
+equal. Then each client chooses messages by SQL92, fails until they are dead letters, begins transactions, and
+takes back a delayed message. The two programs of docs/grpc.md run first. The Python client is installed into
+a virtual environment of its own in ``build/``; Java's comes from Maven Central. A client that cannot be had
+is left out with one
 line; where ``ORBITMQ_CI`` is set, that fails.
 """
 
@@ -29,6 +31,7 @@ from benchmarks.servers import PeerUnavailableError, classpath
 from tests.interop.world import compile_java
 
 from orbitmq import ConsumeFrom, Consumer
+from orbitmq.admin import Admin, GroupSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent / "grpc"
@@ -148,6 +151,15 @@ def cluster(folder: Path) -> Iterator[dict[str, Any]]:
             process.wait(30)
 
 
+async def prepare(name_server: str, failing: Sequence[str]) -> None:
+    """Let brokers allow recalls, and give up messages of these groups after one redelivery."""
+    async with Admin(name_server) as admin:
+        for broker in await admin.brokers.list():
+            await admin.brokers.change_settings(broker.address, {"recallMessageEnable": "true"})
+        for group in failing:
+            await admin.groups.create(group, GroupSettings(max_retries=1))
+
+
 async def ours(name_server: str, topic: str, group: str, count: int) -> list[Line]:
     """What OrbitMQ's own consumer, over remoting, receives."""
     lines: list[Line] = []
@@ -197,7 +209,7 @@ def cells(
     for client in clients:
         yield f"docs/grpc.md, {client.name}", partial(page_fault, client, told["grpc"])
     for sender in clients:
-        topic = "from-" + sender.name.replace(" ", "-").replace(".", "_")
+        topic = f"from-{slug(sender.name)}"
 
         def sent(sender: Client = sender, topic: str = topic) -> str:
             lines = sender.run("send", told["grpc"], topic, "-", count)
@@ -206,7 +218,7 @@ def cells(
         yield f"{sender.name} sends", sent
         for receiver in clients:
             for role in ("push", "simple"):
-                group = f"{role}-{receiver.name}-{topic}".replace(" ", "-").replace(".", "_")
+                group = slug(f"{role}-{receiver.name}-{topic}")
 
                 def received(
                     receiver: Client = receiver, role: str = role, topic: str = topic, group: str = group
@@ -219,6 +231,70 @@ def cells(
             return fault(asyncio.run(ours(told["name_server"], topic, f"ours-{topic}", count)), count)
 
         yield f"{sender.name} to ours", by_ours
+        yield from more_cells(sender, topic, told, count)
+
+
+def slug(text: str) -> str:
+    """A text as a part of names of topics and groups."""
+    return text.replace(" ", "-").replace(".", "_")
+
+
+def failing_group(client: Client) -> str:
+    return f"fail-{slug(client.name)}"
+
+
+def difference(lines: Sequence[Line], expected: set[str]) -> str:
+    """What is wrong with the bodies of what a consumer received; empty when nothing is."""
+    found = sorted(line["body"] for line in lines)
+    return (
+        ""
+        if found == sorted(expected)
+        else f"received {found[:5]} of {len(found)}, not {sorted(expected)[:5]}"
+    )
+
+
+def more_cells(
+    client: Client, topic: str, told: dict[str, Any], count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """What one client can do beside sending and receiving.
+
+    Args:
+        topic: to which ``count`` messages were sent.
+    """
+    name, endpoint = slug(client.name), told["grpc"]
+
+    def sql() -> str:
+        lines = client.run("sql", endpoint, topic, f"sql-{name}", count - 10)
+        return difference(lines, {f"body-{number}" for number in range(10, count)})
+
+    def dead_letters() -> str:
+        group = failing_group(client)
+        lines = client.run("fail", endpoint, topic, group, count)
+        times = Counter(line["body"] for line in lines)
+        if set(times.values()) != {2}:
+            return f"{sum(times.values())} deliveries of {len(times)} messages, not {2 * count} of {count}"
+        return fault(asyncio.run(ours(told["name_server"], f"%DLQ%{group}", f"dead-{name}", count)), count)
+
+    def transactions() -> str:
+        of_transactions = f"transactions-{name}"
+        lines = client.run("transact", endpoint, of_transactions, "-", 4)
+        if [line["asked"] for line in lines if "asked" in line] != ["asked about"]:
+            return f"asked about others: {lines}"
+        received = client.run("simple", endpoint, of_transactions, f"simple-transactions-{name}", 2)
+        return difference(received, {"committed", "asked about"})
+
+    def recall() -> str:
+        delayed = f"delayed-{name}"
+        lines = client.run("recall", endpoint, delayed, "-", 2)
+        said = {key: value for line in lines for key, value in line.items()}
+        if not said.get("recalled") or "recalled already" not in said.get("refused", ""):
+            return f"the second recall is not refused: {lines}"
+        return difference(client.run("simple", endpoint, delayed, f"simple-delayed-{name}", 1), {"kept"})
+
+    yield f"{client.name}: SQL92", sql
+    yield f"{client.name}: dead letters", dead_letters
+    yield f"{client.name}: transactions", transactions
+    yield f"{client.name}: recall", recall
 
 
 def available(folder: Path, versions: Sequence[str]) -> list[Client]:
@@ -247,6 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(clients) < 1 + len(versions) and os.environ.get("ORBITMQ_CI"):
             return 1
         with cluster(folder / "data") as told:
+            asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients]))
             for cell, run in cells(clients, told, count):
                 try:
                     wrong = run()

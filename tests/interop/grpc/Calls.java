@@ -7,15 +7,22 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
-/** The official Java client as it comes, TLS on: send|simple|push ENDPOINT TOPIC GROUP COUNT; a JSON object a line. */
+/**
+ * The official Java client as it comes, TLS on: send|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT;
+ * a JSON object a line. What each role does: see python_client.py.
+ */
 public final class Calls {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final long LIMIT_S = 90;
@@ -34,8 +41,17 @@ public final class Calls {
             send(configuration, topic, count);
         } else if (args[0].equals("simple")) {
             simple(configuration, group, all, count);
+        } else if (args[0].equals("sql")) {
+            simple(configuration, group, Collections.singletonMap(topic,
+                new FilterExpression("number >= 10", FilterExpressionType.SQL92)), count);
+        } else if (args[0].equals("transact")) {
+            transact(configuration, topic);
+        } else if (args[0].equals("recall")) {
+            recall(configuration, topic);
+        } else if (args[0].equals("fail")) {
+            push(configuration, group, all, count, ConsumeResult.FAILURE, 15_000);
         } else {
-            push(configuration, group, all, count);
+            push(configuration, group, all, count, ConsumeResult.SUCCESS, 1000);
         }
         System.exit(0);
     }
@@ -45,7 +61,7 @@ public final class Calls {
                 .build()) {
             for (int i = 0; i < count; i++) {
                 String id = producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setTag("tag").setKeys("key-" + i)
-                    .setBody(("body-" + i).getBytes(StandardCharsets.UTF_8)).build()).getMessageId().toString();
+                    .addProperty("number", "" + i).setBody(("body-" + i).getBytes(StandardCharsets.UTF_8)).build()).getMessageId().toString();
                 say("{\"id\": \"" + id + "\"}");
             }
         }
@@ -68,25 +84,73 @@ public final class Calls {
         }
     }
 
-    private static void push(ClientConfiguration configuration, String group, Map<String, FilterExpression> all, int count)
-            throws Exception {
+    private static void transact(ClientConfiguration configuration, String topic) throws Exception {
+        CountDownLatch asked = new CountDownLatch(1);
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+                .setTransactionChecker(message -> {
+                    say("{\"asked\": \"" + text(message) + "\"}");
+                    asked.countDown();
+                    return TransactionResolution.COMMIT;
+                }).build()) {
+            begin(producer, topic, "committed").commit();
+            begin(producer, topic, "rolled back").rollback();
+            begin(producer, topic, "asked about");
+            asked.await(LIMIT_S, TimeUnit.SECONDS);
+            Thread.sleep(1000);
+        }
+    }
+
+    private static Transaction begin(Producer producer, String topic, String body) throws Exception {
+        Transaction transaction = producer.beginTransaction();
+        String id = producer.send(PROVIDER.newMessageBuilder().setTopic(topic)
+            .setBody(body.getBytes(StandardCharsets.UTF_8)).build(), transaction).getMessageId().toString();
+        say("{\"id\": \"" + id + "\"}");
+        return transaction;
+    }
+
+    private static void recall(ClientConfiguration configuration, String topic) throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+                .build()) {
+            String handle = delayed(producer, topic, "recalled");
+            delayed(producer, topic, "kept");
+            say("{\"recalled\": \"" + producer.recallMessage(topic, handle).getMessageId() + "\"}");
+            try {
+                producer.recallMessage(topic, handle);
+            } catch (ClientException error) {
+                say("{\"refused\": \"" + error.getMessage().replace("\"", "'").replace("\n", " ") + "\"}");
+            }
+        }
+    }
+
+    private static String delayed(Producer producer, String topic, String body) throws Exception {
+        return producer.send(PROVIDER.newMessageBuilder().setTopic(topic)
+            .setDeliveryTimestamp(System.currentTimeMillis() + 8000)
+            .setBody(body.getBytes(StandardCharsets.UTF_8)).build()).getRecallHandle();
+    }
+
+    private static void push(ClientConfiguration configuration, String group, Map<String, FilterExpression> all, int count,
+            ConsumeResult result, long restMs) throws Exception {
         CountDownLatch left = new CountDownLatch(count);
         try (PushConsumer consumer = PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
                 .setConsumerGroup(group).setSubscriptionExpressions(all).setMessageListener(message -> {
                     told(message);
                     left.countDown();
-                    return ConsumeResult.SUCCESS;
+                    return result;
                 }).build()) {
             left.await(LIMIT_S, TimeUnit.SECONDS);
-            Thread.sleep(1000);
+            Thread.sleep(restMs);
         }
     }
 
-    private static void told(MessageView message) {
+    private static String text(MessageView message) {
         ByteBuffer body = message.getBody();
         byte[] bytes = new byte[body.remaining()];
         body.get(bytes);
-        say("{\"body\": \"" + new String(bytes, StandardCharsets.UTF_8) + "\", \"keys\": \""
+        return new String(bytes, StandardCharsets.UTF_8);
+    }
+
+    private static void told(MessageView message) {
+        say("{\"body\": \"" + text(message) + "\", \"keys\": \""
             + String.join(" ", message.getKeys()) + "\", \"tag\": \"" + message.getTag().orElse("") + "\", \"attempt\": "
             + message.getDeliveryAttempt() + "}");
     }

@@ -1,8 +1,11 @@
 """The official Python client at work, in a virtual environment of its own: one JSON object a line.
 
-    python python_client.py send|simple|push ENDPOINT TOPIC GROUP COUNT
+    python python_client.py send|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT
 
-What is sent: bodies ``body-<n>`` with key ``key-<n>`` and tag ``tag``. What is received is acknowledged.
+What is sent: bodies ``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``. What is received
+is acknowledged; ``fail`` fails to handle it; ``sql`` takes numbers from 10 on. ``transact`` commits one
+message, rolls one back, and leaves one to the question of the broker. ``recall`` takes back one of two
+delayed messages.
 """
 
 import json
@@ -20,7 +23,10 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
+from rocketmq.grpc_protocol import FilterType
 
 LIMIT_S = 90.0
 
@@ -50,12 +56,13 @@ def send(configuration, topic, _group, count):
         message.body = f"body-{number}".encode()
         message.keys = f"key-{number}"
         message.tag = "tag"
+        message.add_property("number", str(number))
         say(id=producer.send(message).message_id)
     producer.shutdown()
 
 
-def simple(configuration, topic, group, count):
-    consumer = SimpleConsumer(configuration, group, {topic: FilterExpression()}, 3)
+def simple(configuration, topic, group, count, wanted=None):
+    consumer = SimpleConsumer(configuration, group, {topic: wanted or FilterExpression()}, 3)
     consumer.startup()
     end = time.monotonic() + LIMIT_S
     seen = 0
@@ -67,7 +74,60 @@ def simple(configuration, topic, group, count):
     consumer.shutdown()
 
 
-def push(configuration, topic, group, count):
+def sql(configuration, topic, group, count):
+    simple(configuration, topic, group, count, FilterExpression("number >= 10", FilterType.SQL))
+
+
+def fail(configuration, topic, group, count):
+    push(configuration, topic, group, count, ConsumeResult.FAILURE, 15)
+
+
+def message_of(topic, body):
+    message = Message()
+    message.topic = topic
+    message.body = body.encode()
+    return message
+
+
+def transact(configuration, topic, _group, _count):
+    asked = threading.Event()
+
+    class Checker(TransactionChecker):
+        def check(self, message):
+            say(asked=message.body.decode())
+            asked.set()
+            return TransactionResolution.COMMIT
+
+    producer = Producer(configuration, (topic,), checker=Checker())
+    producer.startup()
+    for body, end in (("committed", "commit"), ("rolled back", "rollback"), ("asked about", "")):
+        transaction = producer.begin_transaction()
+        say(id=producer.send(message_of(topic, body), transaction).message_id)
+        if end:
+            getattr(transaction, end)()
+    asked.wait(LIMIT_S)
+    # The answer is on its way.
+    time.sleep(1)
+    producer.shutdown()
+
+
+def recall(configuration, topic, _group, _count):
+    producer = Producer(configuration, (topic,))
+    producer.startup()
+    handles = []
+    for body in ("recalled", "kept"):
+        message = message_of(topic, body)
+        message.delivery_timestamp = int(time.time()) + 8
+        handles.append(producer.send(message).recall_handle)
+    say(recalled=producer.recall_message(topic, handles[0]))
+    try:
+        producer.recall_message(topic, handles[0])
+    except Exception as error:
+        say(refused=str(error))
+    producer.shutdown()
+
+
+def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_s=1):
     done = threading.Event()
     seen = []
 
@@ -77,19 +137,20 @@ def push(configuration, topic, group, count):
             seen.append(message)
             if len(seen) >= count:
                 done.set()
-            return ConsumeResult.SUCCESS
+            return result
 
     consumer = PushConsumer(configuration, group, Listener(), {topic: FilterExpression()})
     consumer.startup()
     done.wait(LIMIT_S)
-    # The last acknowledgements are on their way.
-    time.sleep(1)
+    # The last acknowledgements are on their way, and what failed is to come once more.
+    time.sleep(rest_s)
     consumer.shutdown()
 
 
 def main(role, endpoint, topic, group, count):
     configuration = ClientConfiguration(endpoint, Credentials())
-    {"send": send, "simple": simple, "push": push}[role](configuration, topic, group, int(count))
+    roles = (send, simple, push, sql, fail, transact, recall)
+    {each.__name__: each for each in roles}[role](configuration, topic, group, int(count))
 
 
 if __name__ == "__main__":
