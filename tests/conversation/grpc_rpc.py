@@ -11,7 +11,7 @@ from tests.conversation.grpc_client import GrpcClient, prefixed
 
 from orbitmq.gateway import schema
 from orbitmq.gateway.messages import duration, new, parse
-from orbitmq.gateway.schema import ClientType, FilterType, MessageType
+from orbitmq.gateway.schema import ClientType, FilterType, MessageType, TransactionResolution
 from orbitmq.gateway.status import Code
 from orbitmq.runtime.seam import Runtime
 
@@ -102,6 +102,7 @@ class RpcClient:
         self.grpc = GrpcClient(runtime, "127.0.0.1", port, **options)
         self.client_id = client_id
         self.group = group
+        self.more_headers: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         await self.grpc.__aenter__()
@@ -118,6 +119,7 @@ class RpcClient:
             ("x-mq-client-id", self.client_id),
             ("x-mq-language", "PYTHON"),
             ("x-mq-client-version", "5.1.2"),
+            *self.more_headers.items(),
         ]
 
     async def ask(self, method: str, request: schema.Form, form: type[A], *, timeout: str = "") -> A:
@@ -179,6 +181,41 @@ class RpcClient:
         """Send messages that the broker must take."""
         answer = await self.send(*(message(body, **values) for body in bodies))
         assert answer.status.code == Code.OK, answer
+
+    async def begin(
+        self, body: bytes = b"paid", *, topic: str = "T", recovery_ms: int | None = None, **system: Any
+    ) -> schema.SendResultEntry:
+        """Send a half message that the broker must take."""
+        half = message(body, topic=topic, message_type=MessageType.TRANSACTION, **system)
+        if recovery_ms is not None:
+            recovery = half.system_properties.orphaned_transaction_recovery_duration
+            recovery.CopyFrom(duration(recovery_ms))
+        answer = await self.send(half)
+        assert answer.status.code == Code.OK, answer
+        assert answer.entries[0].transaction_id
+        return answer.entries[0]
+
+    async def end(
+        self,
+        half: schema.SendResultEntry,
+        resolution: int = TransactionResolution.COMMIT,
+        *,
+        topic: str = "T",
+        transaction_id: str | None = None,
+        message_id: str | None = None,
+    ) -> schema.EndTransactionResponse:
+        request = new(
+            schema.EndTransactionRequest,
+            topic=resource(topic),
+            message_id=half.message_id if message_id is None else message_id,
+            transaction_id=half.transaction_id if transaction_id is None else transaction_id,
+            resolution=resolution,
+        )
+        return await self.ask("EndTransaction", request, schema.EndTransactionResponse)
+
+    async def recall(self, handle: str, topic: str = "T") -> schema.RecallMessageResponse:
+        request = new(schema.RecallMessageRequest, topic=resource(topic), recall_handle=handle)
+        return await self.ask("RecallMessage", request, schema.RecallMessageResponse)
 
     def receive_request(
         self,

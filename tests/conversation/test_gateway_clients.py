@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.grpc_client import prefixed
 from tests.conversation.grpc_rpc import RpcClient, kinds, message, resource
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.extension import Attachment, Host
 from orbitmq.gateway import schema
+from orbitmq.gateway.attach import attach as gateway
+from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.messages import milliseconds, new
+from orbitmq.gateway.outbox import MAX_ANSWERS
 from orbitmq.gateway.schema import AddressScheme, ClientType, MessageType, Permission
-from orbitmq.gateway.status import Code
-from orbitmq.gateway.telemetry import MAX_WAITING
+from orbitmq.gateway.service import service
+from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.wire.bodies.client import ConsumerConnection, ProducerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
@@ -188,14 +194,131 @@ async def test_settings_of_an_unknown_group_are_the_defaults(grpc_broker: Broker
 
 
 @pytest.mark.behaviour("GW-13")
-async def test_a_kind_of_client_that_is_not_served_is_told_so(grpc_broker: Broker, rpc: RpcClient) -> None:
+@pytest.mark.behaviour("GW-36")
+async def test_a_kind_of_client_that_is_not_served_is_told_so(
+    grpc_broker: Broker, rpc: RpcClient, caplog: pytest.LogCaptureFixture
+) -> None:
     stream = rpc.telemetry()
     await stream.send(rpc.settings(ClientType.LITE_PUSH_CONSUMER))
     assert (await stream.next()).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
     await asyncio.wait_for(stream.answer.done.wait(), 5)
-    assert (stream.answer.status, "client_type 5" in stream.answer.message) == (3, True)
+    text = "client_type 5 (LITE_PUSH_CONSUMER) is not served"
+    assert (stream.answer.status, text in stream.answer.message) == (3, True)
+    assert [record.levelname for record in caplog.records if text in record.getMessage()] == ["WARNING"]
     answer = await rpc.heartbeat(ClientType.PULL_CONSUMER)
     assert answer.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def group_with(broker: Broker, **changes: object) -> None:
+    """Change group cg, as an administrator does."""
+    body = json.dumps({"groupName": "cg", **changes}).encode()
+    async with BrokerPeer(broker.runtime, client_id="admin") as peer:
+        await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+
+@pytest.mark.behaviour("GW-35")
+async def test_settings_go_out_again_when_their_group_has_changed(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    stream = await rpc.start()
+    async with (
+        RpcClient(grpc_broker.runtime, client_id="other", group="other") as other,
+        RpcClient(grpc_broker.runtime, client_id="producer") as producer,
+    ):
+        quiet = [await other.start(), await producer.start(ClientType.PRODUCER)]
+        policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1500, "max": 9000}}
+        await group_with(grpc_broker, retryMaxTimes=4, groupRetryPolicy=policy)
+        command = await stream.next(1.5)
+        assert command.status.code == Code.OK
+        assert command.settings.backoff_policy.max_attempts == 5
+        growing = command.settings.backoff_policy.exponential_backoff
+        assert (milliseconds(growing.initial), milliseconds(growing.max)) == (1500, 9000)
+        assert command.settings.subscription.subscriptions[0].topic.name == "T"
+        await group_with(grpc_broker, retryMaxTimes=4, groupRetryPolicy=policy, consumeMessageOrderly=True)
+        assert (await stream.next(1.5)).settings.subscription.fifo is True
+        # What is no news to clients is not sent: the same again, and what only the broker knows.
+        await group_with(
+            grpc_broker,
+            retryMaxTimes=4,
+            groupRetryPolicy=policy,
+            consumeMessageOrderly=True,
+            consumeTimeoutMinute=7,
+        )
+        for each in (stream, *quiet):
+            with pytest.raises(TimeoutError):
+                await each.next(3)
+
+
+@pytest.mark.behaviour("GW-35")
+async def test_a_stream_that_has_ended_gets_no_settings(grpc_broker: Broker, rpc: RpcClient) -> None:
+    old = await rpc.start()
+    old.reset()
+    await asyncio.sleep(0.1)
+    stream = await rpc.start()
+    await group_with(grpc_broker, retryMaxTimes=4)
+    assert (await stream.next(1.5)).settings.backoff_policy.max_attempts == 5
+
+
+# -- authorization -------------------------------------------------------------------------------------
+
+SIGNED = "MQv2-HMAC-SHA1 Credential=%s, SignedHeaders=x-mq-date-time, Signature=" + "0f" * 20
+DATE_TIME = {"x-mq-date-time": "20261129T061500Z"}
+
+
+@pytest.mark.behaviour("GW-34")
+@pytest.mark.parametrize("key", ["", "alice", "alice//RocketMQ"])
+async def test_all_are_let_in_whatever_their_key(grpc_broker: Broker, rpc: RpcClient, key: str) -> None:
+    rpc.more_headers = {"authorization": SIGNED % key, **DATE_TIME}
+    assert (await rpc.route()).status.code == Code.OK
+    assert (await rpc.receive()).code == Code.MESSAGE_NOT_FOUND
+    await rpc.start()
+
+
+@pytest.mark.behaviour("GW-34")
+async def test_a_broken_authorization_is_refused_by_every_kind_of_call(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    rpc.more_headers = {"authorization": "Basic YTpi", **DATE_TIME}
+    answer = await rpc.route()
+    assert answer.status.code == Code.UNAUTHORIZED
+    assert "header authorization" in answer.status.message
+    assert (await rpc.receive()).code == Code.UNAUTHORIZED
+    stream = rpc.telemetry()
+    assert (await stream.next()).status.code == Code.UNAUTHORIZED
+    await asyncio.wait_for(stream.answer.done.wait(), 5)
+    assert stream.answer.status == 16
+
+
+@pytest.mark.behaviour("GW-34")
+async def test_who_is_let_in_is_decided_by_a_hook(
+    orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def admit(caller: Caller, method: str) -> None:
+        key = caller.authorization.access_key if caller.authorization else ""
+        seen.append((key, method))
+        if key != "alice":
+            raise RefusalError(Code.UNAUTHORIZED, f"access key {key!r} is not known")
+
+    def attached(host: Host) -> Attachment:
+        return gateway(host, lambda host: service(host, admit))
+
+    async with (
+        Broker(orbitmq_runtime, broker_config(), extensions=[attached]) as broker,
+        RpcClient(broker.runtime) as rpc,
+    ):
+        assert (await rpc.route()).status.code == Code.UNAUTHORIZED
+        assert (await rpc.receive()).code == Code.UNAUTHORIZED
+        rpc.more_headers = {"authorization": SIGNED % "alice", **DATE_TIME}
+        assert (await rpc.route()).status.code == Code.OK
+        await rpc.start()
+    assert seen == [
+        ("", "QueryRoute"),
+        ("", "ReceiveMessage"),
+        ("alice", "QueryRoute"),
+        ("alice", "Telemetry"),
+    ]
 
 
 @pytest.mark.behaviour("GW-14")
@@ -204,7 +327,7 @@ async def test_a_client_that_never_reads_its_stream_holds_up_nothing(
 ) -> None:
     async with RpcClient(grpc_broker.runtime, reads=False) as deaf:
         stream = deaf.telemetry()
-        for _ in range(20 * MAX_WAITING):
+        for _ in range(20 * MAX_ANSWERS):
             # Big enough to fill every window.
             await stream.send(deaf.settings(topics=[f"topic-{number}" for number in range(200)]))
         await asyncio.sleep(1)
@@ -323,8 +446,6 @@ NOT_SERVED = [
     "UpdateOffset",
     "GetOffset",
     "QueryOffset",
-    "EndTransaction",
-    "RecallMessage",
     "SyncLiteSubscription",
 ]
 

@@ -177,6 +177,26 @@ async def test_an_unknown_group_is_not_found(grpc_broker: Broker, rpc: RpcClient
     assert (await rpc.assignment()).status.code == Code.CONSUMER_GROUP_NOT_FOUND
 
 
+@pytest.mark.behaviour("GW-37")
+async def test_a_group_that_reads_a_fifo_topic_out_of_order_is_warned_of_once(
+    grpc_broker: Broker, rpc: RpcClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerPeer(grpc_broker.runtime) as peer:
+        await peer.create("orders", attributes="+message.type=FIFO")
+    await ordered_group(grpc_broker, "in-order")
+    for _ in range(3):
+        for group in ("cg", "in-order", "other"):
+            rpc.group = group
+            await rpc.receive("orders")
+            await rpc.receive("T")
+    lines = [record.getMessage() for record in caplog.records if "(FIFO)" in record.getMessage()]
+    assert [line.partition(",")[0] for line in lines] == [
+        "group cg reads topic orders",
+        "group other reads topic orders",
+    ]
+    assert lines[0].endswith("orbitmq group create cg --orderly")
+
+
 # -- what could not be written -------------------------------------------------------------------------
 
 

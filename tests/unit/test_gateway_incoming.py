@@ -13,7 +13,7 @@ from tests.conversation.grpc_rpc import message
 from orbitmq.broker.messaging.sending import SendRequest
 from orbitmq.gateway import schema
 from orbitmq.gateway.incoming import MAX_USER_BYTES, send_request
-from orbitmq.gateway.messages import timestamp
+from orbitmq.gateway.messages import duration, timestamp
 from orbitmq.gateway.schema import Encoding, MessageType
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.message import sysflag
@@ -75,6 +75,25 @@ def test_properties_are_those_of_apaches_proxy() -> None:
         "BORN_TIMESTAMP": str(NOW_MS),
     }
     assert plain.queue_id == -1
+
+
+@pytest.mark.behaviour("GW-31")
+def test_a_half_message_is_marked_as_one() -> None:
+    half = stored(message(id="1", message_type=MessageType.TRANSACTION)).properties
+    assert (half["TRAN_MSG"], half["PGROUP"], "CHECK_IMMUNITY_TIME_IN_SECONDS" in half) == (
+        "true",
+        "T",
+        False,
+    )
+    for asked_ms, seconds in ((0, "0"), (1, "1"), (20_000, "20"), (20_001, "21"), (3_600_000, "3600")):
+        recovery = duration(asked_ms)
+        half = stored(
+            message(message_type=MessageType.TRANSACTION, orphaned_transaction_recovery_duration=recovery)
+        ).properties
+        assert half["CHECK_IMMUNITY_TIME_IN_SECONDS"] == seconds
+    # Of other messages it is nothing.
+    plain = stored(message(orphaned_transaction_recovery_duration=duration(20_000))).properties
+    assert not {"TRAN_MSG", "CHECK_IMMUNITY_TIME_IN_SECONDS"} & plain.keys()
 
 
 @pytest.mark.behaviour("GW-17")
@@ -149,7 +168,14 @@ BAD: list[tuple[dict[str, Any], Code, str]] = [
     ({"message_type": MessageType.PRIORITY}, Code.UNSUPPORTED, "PRIORITY"),
     ({"message_type": MessageType.LITE}, Code.UNSUPPORTED, "LITE"),
     ({"lite_topic": "x"}, Code.UNSUPPORTED, "lite"),
-    ({"message_type": MessageType.TRANSACTION}, Code.NOT_IMPLEMENTED, "TRANSACTION"),
+    (
+        {
+            "message_type": MessageType.TRANSACTION,
+            "orphaned_transaction_recovery_duration": duration(3_601_000),
+        },
+        Code.BAD_REQUEST,
+        "orphaned_transaction_recovery_duration 3601000 ms, limits 0 to 3600000 ms",
+    ),
 ]
 
 
@@ -177,6 +203,7 @@ def test_what_is_just_within_its_limit_is_stored() -> None:
         ("NORMAL", {}),
         ("FIFO", {"message_group": "g"}),
         ("DELAY", {"delivery_timestamp": timestamp(NOW_MS + 1000)}),
+        ("TRANSACTION", {"message_type": MessageType.TRANSACTION}),
     ],
 )
 def test_a_topic_takes_messages_of_its_type(kind: str, fields: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orbitmq.broker.messaging.too_large import BodyTooLargeError, PropertiesTooLongError
 from orbitmq.gateway.call import GrpcStatus
 from orbitmq.gateway.status import OF_REMOTING, Code, of_grpc, of_many, of_remoting, refusal
 from orbitmq.store import StoreClosedError
@@ -54,6 +55,17 @@ def test_every_row_is_tested_and_the_rest_is_an_error_of_the_server() -> None:
 def test_what_ports_raise_besides_has_a_code() -> None:
     assert refusal(HeaderError("queueId is no number")).code is Code.BAD_REQUEST
     assert refusal(StoreClosedError("the disk is full")).code is Code.INTERNAL_SERVER_ERROR
+
+
+@pytest.mark.behaviour("GW-10")
+def test_what_is_too_large_has_a_code_by_its_cause() -> None:
+    body = refusal(BodyTooLargeError("body of 5000000 bytes"))
+    assert (body.code, body.message) == (Code.MESSAGE_BODY_TOO_LARGE, "body of 5000000 bytes")
+    properties = refusal(PropertiesTooLongError("properties of 40000 bytes"))
+    assert (properties.code, properties.message) == (
+        Code.MESSAGE_PROPERTIES_TOO_LARGE,
+        "properties of 40000 bytes",
+    )
 
 
 def test_several_results_are_one_code_when_they_are_equal() -> None:

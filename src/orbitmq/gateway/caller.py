@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
+from orbitmq.gateway.authorization import Authorization, authorization
 from orbitmq.gateway.call import Call
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.wire.command import Language
@@ -36,6 +37,7 @@ class Caller:
         version: of the client's library, as it says.
         address: host:port of its side of the connection.
         timeout_ms: how long it waits for the answer; None: as long as it takes.
+        authorization: as the client sent it, unchecked; None: it sent none.
     """
 
     client_id: str
@@ -43,14 +45,39 @@ class Caller:
     version: str
     address: str
     timeout_ms: int | None
+    authorization: Authorization | None
 
 
-def caller(call: Call) -> Caller:
-    """The client that makes this call.
+# Judges a client by what it sent with a call of this method; raises RefusalError.
+Admit: TypeAlias = Callable[[Caller, str], None]
 
-    Raises:
-        RefusalError: it does not say who it is.
+
+def everybody(_caller: Caller, _method: str) -> None:
+    """Let all clients in."""
+
+
+class Callers:
+    """Who makes calls.
+
+    Args:
+        admit: whom to let in.
     """
+
+    def __init__(self, admit: Admit = everybody) -> None:
+        self._admit = admit
+
+    def of(self, call: Call) -> Caller:
+        """Who makes this call.
+
+        Raises:
+            RefusalError: it does not say who it is, its authorization cannot be read, or it is not let in.
+        """
+        found = _caller(call)
+        self._admit(found, call.method)
+        return found
+
+
+def _caller(call: Call) -> Caller:
     client_id = call.metadata.get(CLIENT_ID, "").strip()
     if not client_id:
         raise RefusalError(Code.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing or empty")
@@ -66,4 +93,5 @@ def caller(call: Call) -> Caller:
         call.metadata.get("x-mq-client-version", "")[:MAX_VERSION],
         call.peer,
         call.timeout_ms,
+        authorization(call.metadata),
     )

@@ -9,7 +9,9 @@ from typing import Final, Protocol
 from orbitmq.broker.clients.registry import Client, ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.check_backs import question
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.runtime.seam import Clock
@@ -30,6 +32,8 @@ log = logging.getLogger("orbitmq.gateway")
 SILENT_MS: Final = 40_000
 WITHOUT_STREAM_MS: Final = 10_000
 MAX_CLIENTS: Final = 100_000
+# Of a producer's topics so many are noted.
+MAX_TOPICS: Final = 1000
 CONSUMERS: Final = {
     ClientType.PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
     ClientType.SIMPLE_CONSUMER: ConsumeType.CONSUME_ACTIVELY,
@@ -38,6 +42,10 @@ CONSUMERS: Final = {
 
 class Stream(Protocol):
     """A Telemetry stream, as far as its client is concerned."""
+
+    def ask(self, command: schema.TelemetryCommand) -> bool:
+        """Put a question; False when the stream does not take it."""
+        ...
 
     def close(self) -> None:
         """End it."""
@@ -50,13 +58,14 @@ class GrpcPeer:
     Attributes:
         kind: a ``ClientType``; unspecified until the client has said it.
         group: of a consumer.
-        topics: that a producer sends to.
+        topics: that a producer sends to, in the order in which it named them.
         subscriptions: of a consumer; None until it has said them.
         streams: its Telemetry streams; lost_ms: since when there is none, None: it never had one, or has one.
         seen_ms: when it called last.
     """
 
     __slots__ = (
+        "_broker",
         "client_id",
         "group",
         "kind",
@@ -70,13 +79,16 @@ class GrpcPeer:
         "topics",
     )
 
-    def __init__(self, caller: Caller, now_ms: int, on_close: Callable[[GrpcPeer], None]) -> None:
+    def __init__(
+        self, caller: Caller, now_ms: int, on_close: Callable[[GrpcPeer], None], broker: str
+    ) -> None:
+        self._broker = broker
         self.client_id = caller.client_id
         self.remote_address = caller.address
         self.language = caller.language
         self.kind: int = ClientType.UNSPECIFIED
         self.group = ""
-        self.topics: tuple[str, ...] = ()
+        self.topics: dict[str, None] = {}
         self.subscriptions: list[SubscriptionData] | None = None
         self.streams: dict[Stream, None] = {}
         self.lost_ms: int | None = None
@@ -84,19 +96,35 @@ class GrpcPeer:
         self.on_close = on_close
 
     def oneway(self, command: Command) -> None:
-        """A notice: gRPC clients ask for their queues every few seconds, and need none."""
+        """A question about a transaction, or a notice: of these gRPC clients need none.
+
+        Raises:
+            TransportError: the client has no Telemetry stream that takes the question.
+        """
+        asked = question(command, self._broker)
+        # The newest stream is that of a client which came back.
+        if asked is not None and not any(stream.ask(asked) for stream in reversed(self.streams)):
+            raise TransportError(
+                f"gRPC client {self.client_id} has no Telemetry stream for a question", self.remote_address
+            )
 
     async def request(self, command: Command, timeout_ms: int) -> Command:
         """Refuse a request of the remoting protocol.
 
         Raises:
-            TransportError: always: gRPC clients are sent no such requests yet.
+            TransportError: always: no such question can be put to gRPC clients yet.
         """
         raise TransportError(f"request {command.code} cannot be put to a gRPC client", self.remote_address)
 
     def close(self) -> None:
         """Forget the client."""
         self.on_close(self)
+
+    def sends_to(self, topic: str) -> None:
+        """A producer sends to a topic; of too many the first one is forgotten."""
+        self.topics[topic] = None
+        if len(self.topics) > MAX_TOPICS:
+            del self.topics[next(iter(self.topics))]
 
     def is_gone(self, now_ms: int) -> bool:
         """Whether the client counts as gone: its stream ended, or it has sent nothing, for too long."""
@@ -154,7 +182,9 @@ class GrpcClients:
                 raise RefusalError(
                     Code.TOO_MANY_REQUESTS, f"this broker has {len(self._clients)} gRPC clients, its limit"
                 )
-            peer = self._clients[caller.client_id] = GrpcPeer(caller, now, self._closed)
+            peer = self._clients[caller.client_id] = GrpcPeer(
+                caller, now, self._closed, self._config.broker_name
+            )
         peer.seen_ms = now
         peer.remote_address = caller.address
         return peer
@@ -163,8 +193,16 @@ class GrpcClients:
         """A producer says which topics it sends to. Its group is each of them, as behind Apache's proxy."""
         peer = self.known(caller)
         peer.kind = ClientType.PRODUCER
-        peer.topics = tuple(dict.fromkeys(topics))
+        for topic in topics:
+            peer.sends_to(topic)
         self._register_producer(peer)
+
+    def transacts(self, caller: Caller, topic: str) -> None:
+        """A producer began a transaction: it is one of those that can be asked how it ends."""
+        peer = self._clients.get(caller.client_id)
+        if peer is not None and peer.kind == ClientType.PRODUCER and topic not in peer.topics:
+            peer.sends_to(topic)
+            self._register_producer(peer)
 
     def consumes(
         self, caller: Caller, kind: int, group: str, subscriptions: Sequence[SubscriptionData] | None
@@ -202,6 +240,9 @@ class GrpcClients:
         del peer.streams[stream]
         if not peer.streams:
             peer.lost_ms = self._clock.now_ms()
+            if peer.kind == ClientType.PRODUCER:
+                # Nobody can ask it about its transactions until it is back.
+                self._manager.connection_closed(peer)
 
     def leave(self, client_id: str) -> None:
         """A client says goodbye, or is gone."""
@@ -235,7 +276,8 @@ class GrpcClients:
         return Client(peer, peer.client_id, peer.language, V5_0_0)
 
     def _register_producer(self, peer: GrpcPeer) -> None:
-        for topic in peer.topics:
+        """Only of a producer with a stream, which can be asked about transactions."""
+        for topic in peer.topics if peer.streams else ():
             self._manager.register_producer(topic, self._client(peer))
 
     def _register_consumer(self, peer: GrpcPeer) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from orbitmq.gateway import schema
 from orbitmq.gateway.incoming import RESERVED
-from orbitmq.gateway.messages import new, timestamp
+from orbitmq.gateway.messages import duration, new, timestamp
 from orbitmq.gateway.schema import DigestType, Encoding, MessageType
 from orbitmq.message import property_names as names
 from orbitmq.message import sysflag
@@ -44,7 +44,7 @@ def message_of(
 
     Args:
         topic: as the client named it.
-        handle: with which it ends the message.
+        handle: with which it ends the message; empty: it cannot.
         attempt: 1 for the first delivery.
     """
     own = {name: value for name, value in properties.items() if name not in RESERVED}
@@ -82,11 +82,12 @@ def _system(
         born_host=properties.get(names.BORN_HOST) or joined(*record.born_host),
         store_timestamp=_instant(record.store_timestamp),
         store_host=joined(*record.store_host),
-        receipt_handle=handle,
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
         delivery_attempt=min(attempt, INT32),
     )
+    if handle:
+        system.receipt_handle = handle
     if tag := properties.get(names.TAGS):
         system.tag = tag
     if group := properties.get(names.SHARDING_KEY):
@@ -96,6 +97,9 @@ def _system(
     deliver_ms = whole_number(properties.get(names.TIMER_DELIVER_MS, ""))
     if deliver_ms is not None:
         system.delivery_timestamp.CopyFrom(_instant(deliver_ms))
+    recovery_s = whole_number(properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS, ""), INT32)
+    if recovery_s is not None:
+        system.orphaned_transaction_recovery_duration.CopyFrom(duration(recovery_s * 1000))
     origin, first_id = properties.get(names.DLQ_ORIGIN_TOPIC), properties.get(names.DLQ_ORIGIN_MESSAGE_ID)
     if origin and first_id:
         system.dead_letter_queue.CopyFrom(new(schema.DeadLetterQueue, topic=origin, message_id=first_id))

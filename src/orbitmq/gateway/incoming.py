@@ -24,6 +24,7 @@ from orbitmq.wire.bodies.topic import TopicConfig
 MAX_PROPERTIES: Final = 128
 MAX_USER_BYTES: Final = 16 * 1024
 MAX_GROUP_BYTES: Final = 63
+MAX_RECOVERY_MS: Final = 3600 * 1000
 # For what the broker adds: its region, its cluster, the place where a timer brings the message.
 _ADDED_BYTES = 1024
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -83,15 +84,13 @@ def message_type(system: schema.SystemProperties) -> MessageType:
         RefusalError: it says that it is of a kind, and lacks what that kind needs, or the kind is not served.
     """
     said = system.message_type
-    if said == MessageType.TRANSACTION:
-        raise RefusalError(
-            Code.NOT_IMPLEMENTED, "message_type TRANSACTION: transactions are not served by gRPC yet"
-        )
     if said in (MessageType.LITE, MessageType.PRIORITY) or system.HasField("lite_topic"):
         name = MessageType(said).name if said in MessageType.__members__.values() else str(said)
         raise RefusalError(
             Code.UNSUPPORTED, f"message_type {name}: lite topics and priorities are not served"
         )
+    if said == MessageType.TRANSACTION:
+        return MessageType.TRANSACTION
     if system.HasField("delivery_timestamp"):
         return MessageType.DELAY
     if said == MessageType.DELAY:
@@ -205,6 +204,9 @@ def _properties(
         names.BORN_HOST: system.born_host.strip() or client,
         names.BORN_TIMESTAMP: str(born_ms),
     }
+    if system.message_type == MessageType.TRANSACTION:
+        known[names.TRANSACTION_PREPARED] = "true"
+        known[names.CHECK_IMMUNITY_TIME_IN_SECONDS] = _recovery(system)
     properties.update((name, value) for name, value in known.items() if value)
     size = len(encode_properties(properties))
     if size > MAX_PROPERTIES_BYTES - _ADDED_BYTES:
@@ -272,6 +274,19 @@ def _no_controls(code: Code, what: str, text: str) -> None:
     """Control characters separate properties in the log."""
     if any(char < " " or "\x7f" <= char <= "\x9f" for char in text):
         raise RefusalError(code, f"{what}: {text[:64]!r} has a control character")
+
+
+def _recovery(system: schema.SystemProperties) -> str:
+    """The property for the time after which a transaction that is still open is asked about first."""
+    if not system.HasField("orphaned_transaction_recovery_duration"):
+        return ""
+    asked_ms = milliseconds(system.orphaned_transaction_recovery_duration)
+    if not 0 <= asked_ms <= MAX_RECOVERY_MS:
+        raise RefusalError(
+            Code.BAD_REQUEST,
+            f"orphaned_transaction_recovery_duration {asked_ms} ms, limits 0 to {MAX_RECOVERY_MS} ms",
+        )
+    return str(-(-asked_ms // 1000))
 
 
 def _deliver_at(system: schema.SystemProperties, now_ms: int, max_delay_ms: int) -> str:

@@ -18,9 +18,10 @@ from orbitmq.message import reserved
 from orbitmq.wire.bodies.topic import TopicConfig
 
 TYPE_ATTRIBUTE: Final = "message.type"
+FIFO: Final = "FIFO"
 MIXED: Final = "MIXED"
 _ACCEPTED: Final[Mapping[str, tuple[MessageType, ...]]] = {
-    "FIFO": (MessageType.FIFO,),
+    FIFO: (MessageType.FIFO,),
     "DELAY": (MessageType.DELAY,),
     "TRANSACTION": (MessageType.TRANSACTION,),
     MIXED: (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),

@@ -12,6 +12,15 @@ from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.gateway.unary import ok
 
 
+def not_served(kind: int) -> RefusalError:
+    """The answer to a client of a kind that is not served here."""
+    name = ClientType(kind).name if kind in ClientType.__members__.values() else "unknown"
+    return RefusalError(
+        Code.UNRECOGNIZED_CLIENT_TYPE,
+        f"client_type {kind} ({name}) is not served: producers, push consumers and simple consumers are",
+    )
+
+
 class Presence:
     """Registers heartbeats and goodbyes of clients."""
 
@@ -25,11 +34,7 @@ class Presence:
         elif request.client_type == ClientType.PRODUCER:
             self._clients.beats(caller)
         else:
-            raise RefusalError(
-                Code.UNRECOGNIZED_CLIENT_TYPE,
-                f"client_type {request.client_type} is not served: producers, push consumers and simple "
-                "consumers are",
-            )
+            raise not_served(request.client_type)
         return new(schema.HeartbeatResponse, status=ok())
 
     async def goodbye(

@@ -18,11 +18,12 @@ from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.broker.pop.settling import Settled, Settling, Taken
 from orbitmq.gateway import delivered, receipts, schema
 from orbitmq.gateway.call import Call, CallError
-from orbitmq.gateway.caller import Caller, caller
+from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.held import INVISIBLE_MS, HeldMessages
 from orbitmq.gateway.messages import milliseconds, new, timestamp
 from orbitmq.gateway.names import group_name, topic_name
+from orbitmq.gateway.order import OrderWarnings
 from orbitmq.gateway.settings import POLL_MS
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, refusal
 from orbitmq.gateway.subscriptions import expression_of, tags_of
@@ -107,10 +108,14 @@ class Receives:
         clients: GrpcClients,
         held: HeldMessages,
         background: Background,
+        callers: Callers,
+        order: OrderWarnings,
     ) -> None:
         self._config = config
         self._clock = clock
         self._metadata = metadata
+        self._callers = callers
+        self._order = order
         self._pops = pops
         self._settling = settling
         self._clients = clients
@@ -124,7 +129,7 @@ class Receives:
         """A status, the messages, and the time of their delivery."""
         request = await request_of(call, schema.ReceiveMessageRequest)
         try:
-            who = caller(call)
+            who = self._callers.of(call)
             asked = self._asked(who, request)
             if asked.renews:
                 self._clients.known(who)
@@ -155,6 +160,7 @@ class Receives:
                 Code.BAD_REQUEST, f"batch_size {request.batch_size}, limits 1 to {MAX_MESSAGES}"
             )
         config = self._metadata.group(group)
+        self._order.look(config, name)
         expression, kind = expression_of(request.filter_expression)
         pop = PopRequest(
             group,

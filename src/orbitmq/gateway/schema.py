@@ -86,6 +86,14 @@ class DigestType(IntEnum):
     SHA1 = 3
 
 
+class TransactionResolution(IntEnum):
+    """How a transaction ends."""
+
+    UNSPECIFIED = 0
+    COMMIT = 1
+    ROLLBACK = 2
+
+
 class ClientType(IntEnum):
     """The type of a client."""
 
@@ -439,6 +447,29 @@ class ForwardMessageToDeadLetterQueueRequest(Form):
 
 class ForwardMessageToDeadLetterQueueResponse(Form):
     status: Annotated[Status, 1]
+
+
+class EndTransactionRequest(Form):
+    topic: Annotated[Resource, 1]
+    message_id: Annotated[str, 2]
+    transaction_id: Annotated[str, 3]
+    resolution: Annotated[int, 4]
+    source: Annotated[int, 5]
+    trace_context: Annotated[str, 6]
+
+
+class EndTransactionResponse(Form):
+    status: Annotated[Status, 1]
+
+
+class RecallMessageRequest(Form):
+    topic: Annotated[Resource, 1]
+    recall_handle: Annotated[str, 2]
+
+
+class RecallMessageResponse(Form):
+    status: Annotated[Status, 1]
+    message_id: Annotated[str, 2]
 
 
 class PrintThreadStackTraceCommand(Form):

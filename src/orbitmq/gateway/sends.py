@@ -11,12 +11,16 @@ from orbitmq.broker.durability import REMARKS, RESPONSE_CODES
 from orbitmq.broker.messaging.sending import Origin, Sending, Stored
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.incoming import send_request
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.names import Topics
+from orbitmq.gateway.schema import MessageType
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, of_many, of_remoting, refusal
+from orbitmq.gateway.transaction_id import TransactionId
 from orbitmq.gateway.unary import ok, refused, status
 from orbitmq.message import reserved
+from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import PutStatus
 from orbitmq.wire.addresses import AddressError, split
@@ -32,11 +36,14 @@ Put: TypeAlias = Stored | Awaitable[Stored] | RefusalError
 class Sends:
     """Stores messages of gRPC clients."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics, sending: Sending) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, topics: Topics, sending: Sending, clients: GrpcClients
+    ) -> None:
         self._config = config
         self._clock = clock
         self._topics = topics
         self._sending = sending
+        self._clients = clients
 
     async def send(self, caller: Caller, request: schema.SendMessageRequest) -> schema.SendMessageResponse:
         """Store messages one by one, in their order; each has a result of its own."""
@@ -44,6 +51,12 @@ class Sends:
         if not messages:
             raise RefusalError(Code.MESSAGE_CORRUPTED, "the request has no message")
         topics = {message.topic.name: message.topic for message in messages}
+        if len(topics) > 1 and any(map(_is_half, messages)):
+            shown = ", ".join(name[:128] for name in list(topics)[:2])
+            raise RefusalError(
+                Code.MESSAGE_CORRUPTED,
+                f"a request with transactional messages has {len(topics)} topics, limit 1: {shown}",
+            )
         configs: dict[str, TopicConfig | RefusalError] = {}
         for name, topic in topics.items():
             configs[name] = await self._topic(topic)
@@ -76,11 +89,14 @@ class Sends:
                 body_limit=config.body_limit,
                 max_delay_ms=config.timer_max_delay_s * 1000,
             )
-            return self._sending.send(Origin(_host(caller.address), PROTOCOL_VERSION), request)
+            put = self._sending.send(Origin(host_of(caller.address), PROTOCOL_VERSION), request)
         except RefusalError as error:
             return error
         except PORT_ERRORS as error:
             return refusal(error)
+        if _is_half(message):
+            self._clients.transacts(caller, topic.topic_name)
+        return put
 
     async def _entry(self, message: schema.Message, put: Put) -> schema.SendResultEntry:
         try:
@@ -98,13 +114,25 @@ class Sends:
                 or f"the message is in the log, and not safe: {stored.status.value}"
             )
             return new(schema.SendResultEntry, status=status(code, text))
-        return new(
+        entry = new(
             schema.SendResultEntry,
             status=ok(),
             message_id=message.system_properties.message_id,
             offset=stored.queue_offset,
             recall_handle=stored.recall_handle or "",
         )
+        if _is_half(message):
+            entry.transaction_id = self._transaction(message.topic.name, stored).encode()
+        return entry
+
+    def _transaction(self, topic: str, stored: Stored) -> TransactionId:
+        """The transaction that a half message begins; the group of its producers is its topic."""
+        _, _, log_offset = parse_offset_message_id(stored.message_id)
+        return TransactionId(self._config.broker_name, topic, stored.queue_offset, log_offset)
+
+
+def _is_half(message: schema.Message) -> bool:
+    return message.system_properties.message_type == MessageType.TRANSACTION
 
 
 def _of_all(entries: Sequence[schema.SendResultEntry]) -> schema.Status:
@@ -113,7 +141,7 @@ def _of_all(entries: Sequence[schema.SendResultEntry]) -> schema.Status:
     return status(code, entries[0].status.message if code != Code.MULTIPLE_RESULTS else "")
 
 
-def _host(address: str) -> tuple[str, int]:
+def host_of(address: str) -> tuple[str, int]:
     """A numeric address and its port, for the record."""
     try:
         return split(address)

@@ -8,23 +8,28 @@ from typing import Final
 from orbitmq.broker.extension import Host
 from orbitmq.broker.pop.service import Pops
 from orbitmq.broker.pop.settling import Settling
+from orbitmq.broker.timers.recall import Recall
+from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.gateway import schema
 from orbitmq.gateway.call import Call, Handler, Service
-from orbitmq.gateway.caller import CLIENT_ID
+from orbitmq.gateway.caller import CLIENT_ID, Admit, Callers, everybody
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.ends import Ends
 from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.names import Topics
+from orbitmq.gateway.order import OrderWarnings
 from orbitmq.gateway.presence import Presence
+from orbitmq.gateway.recalls import Recalls
 from orbitmq.gateway.receives import Receives
 from orbitmq.gateway.routes import Routes
 from orbitmq.gateway.sends import Sends
 from orbitmq.gateway.telemetry import Telemetry
+from orbitmq.gateway.transactions import TransactionEnds
 from orbitmq.gateway.unary import unary
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
 
-# How often clients that are gone are looked for, and messages of living clients are renewed.
+# How often gone clients are removed and changed settings sent; how often messages of clients are renewed.
 LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
@@ -39,6 +44,7 @@ class RocketmqService:
         background: Background,
         clients: GrpcClients,
         held: HeldMessages,
+        telemetry: Telemetry,
         receives: Receives,
         handlers: Mapping[str, Handler],
     ) -> None:
@@ -49,6 +55,7 @@ class RocketmqService:
             name: self._noted(handler) for name, handler in handlers.items()
         }
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
+        background.spawn(every(clock, LOOK_SECONDS, telemetry.tell_changes), "settings")
         background.spawn(every(clock, RENEW_SECONDS, held.renew), "renewal")
 
     def _noted(self, handler: Handler) -> Handler:
@@ -67,40 +74,61 @@ class RocketmqService:
         await self._background.stop()
 
 
-def service(host: Host) -> Service:
-    """The calls of RocketMQ 5, on this broker's ports."""
+def service(host: Host, admit: Admit = everybody) -> Service:
+    """The calls of RocketMQ 5, on this broker's ports.
+
+    Args:
+        admit: whom to let in.
+    """
     s, config, clock = host.services, host.services.config, host.services.runtime.clock
     pops, settling = host.offered(Pops), host.offered(Settling)
+    callers = Callers(admit)
     background = Background("gRPC calls", max_tasks=MAX_TASKS)
     held = HeldMessages(clock, settling)
     clients = GrpcClients(config, clock, s.clients, s.groups, held.give_back)
     topics = Topics(config, s.role, s.topics, s.metadata, s.registration)
     routes = Routes(config, s.role, s.metadata, topics, host.port)
     presence = Presence(clients)
-    telemetry = Telemetry(config, clock, s.groups, clients, background)
-    sends = Sends(config, clock, topics, host.ports.sending)
-    receives = Receives(config, clock, s.metadata, pops, settling, clients, held, background)
+    telemetry = Telemetry(config, clock, s.events, s.groups, clients, background, callers)
+    sends = Sends(config, clock, topics, host.ports.sending, clients)
+    order = OrderWarnings(s.topics)
+    receives = Receives(config, clock, s.metadata, pops, settling, clients, held, background, callers, order)
     ends = Ends(config, settling)
+    transactions = TransactionEnds(config, host.offered(EndingTransactions))
+    recalls = Recalls(host.offered(Recall))
     handlers: dict[str, Handler] = {
-        "QueryRoute": unary(schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),
+        "QueryRoute": unary(callers, schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),
         "QueryAssignment": unary(
-            schema.QueryAssignmentRequest, schema.QueryAssignmentResponse, routes.assignment
+            callers, schema.QueryAssignmentRequest, schema.QueryAssignmentResponse, routes.assignment
         ),
-        "Heartbeat": unary(schema.HeartbeatRequest, schema.HeartbeatResponse, presence.heartbeat),
+        "Heartbeat": unary(callers, schema.HeartbeatRequest, schema.HeartbeatResponse, presence.heartbeat),
         "NotifyClientTermination": unary(
-            schema.NotifyClientTerminationRequest, schema.NotifyClientTerminationResponse, presence.goodbye
+            callers,
+            schema.NotifyClientTerminationRequest,
+            schema.NotifyClientTerminationResponse,
+            presence.goodbye,
         ),
         "Telemetry": telemetry.serve,
-        "SendMessage": unary(schema.SendMessageRequest, schema.SendMessageResponse, sends.send),
+        "SendMessage": unary(callers, schema.SendMessageRequest, schema.SendMessageResponse, sends.send),
         "ReceiveMessage": receives.receive,
-        "AckMessage": unary(schema.AckMessageRequest, schema.AckMessageResponse, ends.acknowledge),
+        "AckMessage": unary(callers, schema.AckMessageRequest, schema.AckMessageResponse, ends.acknowledge),
         "ChangeInvisibleDuration": unary(
-            schema.ChangeInvisibleDurationRequest, schema.ChangeInvisibleDurationResponse, ends.change
+            callers,
+            schema.ChangeInvisibleDurationRequest,
+            schema.ChangeInvisibleDurationResponse,
+            ends.change,
         ),
         "ForwardMessageToDeadLetterQueue": unary(
+            callers,
             schema.ForwardMessageToDeadLetterQueueRequest,
             schema.ForwardMessageToDeadLetterQueueResponse,
             ends.give_up,
         ),
+        "EndTransaction": unary(
+            callers, schema.EndTransactionRequest, schema.EndTransactionResponse, transactions.end
+        ),
+        "RecallMessage": unary(
+            callers, schema.RecallMessageRequest, schema.RecallMessageResponse, recalls.recall
+        ),
     }
-    return RocketmqService(clock, background, clients, held, receives, handlers)
+    return RocketmqService(clock, background, clients, held, telemetry, receives, handlers)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from orbitmq.broker.messaging.too_large import BodyTooLargeError, PropertiesTooLongError
 from orbitmq.errors import OrbitError
 from orbitmq.gateway.call import GrpcStatus
 from orbitmq.store import StoreClosedError
@@ -74,7 +75,7 @@ OF_REMOTING: Final[Mapping[int, Code]] = {
     ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
-    # Bodies and properties that are too large are refused by their own codes, before the broker sees them.
+    # Bodies and properties that are too large have codes of their own: see refusal().
     ResponseCode.MESSAGE_ILLEGAL: Code.MESSAGE_CORRUPTED,
     ResponseCode.SERVICE_NOT_AVAILABLE: Code.INTERNAL_SERVER_ERROR,
     ResponseCode.VERSION_NOT_SUPPORTED: Code.VERSION_UNSUPPORTED,
@@ -137,6 +138,10 @@ PORT_ERRORS: Final = (RemotingError, WireError, StoreClosedError)
 
 def refusal(error: RemotingError | WireError | StoreClosedError) -> RefusalError:
     """The answer to a call that one of the broker's ports refuses."""
+    if isinstance(error, BodyTooLargeError):
+        return RefusalError(Code.MESSAGE_BODY_TOO_LARGE, error.remark)
+    if isinstance(error, PropertiesTooLongError):
+        return RefusalError(Code.MESSAGE_PROPERTIES_TOO_LARGE, error.remark)
     if isinstance(error, RemotingError):
         return RefusalError(of_remoting(error.code), error.remark)
     if isinstance(error, WireError):

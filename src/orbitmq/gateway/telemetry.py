@@ -4,59 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, GroupChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.gateway import schema, settings, subscriptions
 from orbitmq.gateway.call import Call, CallError
-from orbitmq.gateway.caller import Caller, caller
-from orbitmq.gateway.clients import CONSUMERS, GrpcClients, log
+from orbitmq.gateway.caller import Caller, Callers
+from orbitmq.gateway.clients import CONSUMERS, MAX_TOPICS, GrpcClients, log
 from orbitmq.gateway.messages import new, parse
+from orbitmq.gateway.outbox import Outbox, Room
+from orbitmq.gateway.presence import not_served
 from orbitmq.gateway.schema import ClientType
-from orbitmq.gateway.status import Code, RefusalError, of_grpc
+from orbitmq.gateway.status import RefusalError, of_grpc
 from orbitmq.gateway.unary import ok, refused
 from orbitmq.message import reserved
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, outcome
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
 
-# What waits for a client that does not read; of more the oldest is dropped.
-MAX_WAITING: Final = 32
-# Of a producer's topics so many are noted.
-MAX_TOPICS: Final = 1000
 SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
+# So many clients of a group get their new settings in one turn of the event loop.
+_SLICE: Final = 100
 
 
-class Outbox:
-    """The commands for one Telemetry stream. A client that does not read them holds up no other client."""
+class _Told:
+    """What the client of a stream said of itself, and was told.
 
-    def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING)
-        self._changed = asyncio.Event()
-        self._closed = False
+    Attributes:
+        sent: its own settings; None until it has sent them.
+        answer: the settings that it got last.
+        group: of a consumer; empty: it has none.
+    """
 
-    def put(self, command: schema.TelemetryCommand) -> None:
-        """Send a command behind those that wait."""
-        self._waiting.append(command.SerializeToString())
-        self._changed.set()
+    def __init__(self, who: Caller, outbox: Outbox) -> None:
+        self.who = who
+        self.outbox = outbox
+        self.sent: schema.Settings | None = None
+        self.answer: schema.Settings | None = None
+        self.group = ""
 
-    def close(self) -> None:
-        """End the stream when the waiting commands are written."""
-        self._closed = True
-        self._changed.set()
-
-    async def pump(self, call: Call) -> None:
-        """Write commands as they are put, until the outbox is closed or the client is gone."""
-        while True:
-            while self._waiting:
-                await call.write(self._waiting.popleft())
-            if self._closed:
-                return
-            self._changed.clear()
-            await self._changed.wait()
+    def tell(self, answer: schema.Settings) -> None:
+        """Send settings to the client."""
+        self.answer = answer
+        self.outbox.answer(new(schema.TelemetryCommand, status=ok(), settings=answer))
 
 
 class Telemetry:
@@ -70,44 +64,69 @@ class Telemetry:
         self,
         config: BrokerConfig,
         clock: Clock,
+        events: Events,
         groups: SubscriptionGroups,
         clients: GrpcClients,
         background: Background,
+        callers: Callers,
     ) -> None:
         self._config = config
         self._clock = clock
         self._groups = groups
         self._clients = clients
         self._background = background
+        self._callers = callers
         self._log = LogLimiter(log)
+        self._room = Room()
+        # The streams of consumers, by group.
+        self._consumers: dict[str, dict[_Told, None]] = {}
+        self._changed: dict[str, None] = {}
+        events.subscribe(GroupChanged, self._group_changed)
 
     async def serve(self, call: Call) -> None:
         """One stream, until either side ends it."""
-        outbox = Outbox()
         try:
-            who = caller(call)
+            who = self._callers.of(call)
         except RefusalError as error:
             await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
             raise CallError(of_grpc(error.code), error.message) from error
-        reading = self._background.spawn(self._read(call, who, outbox), "telemetry")
+        told = _Told(who, Outbox(self._room))
+        reading = self._background.spawn(self._read(call, told), "telemetry")
         try:
-            await outbox.pump(call)
+            await told.outbox.pump(call)
         finally:
-            self._clients.ended(who.client_id, outbox)
+            self._clients.ended(who.client_id, told.outbox)
+            self._join(told, "")
             reading.cancel()
         refusal = outcome(reading)
         if refusal is not None:
             raise refusal
 
-    async def _read(self, call: Call, who: Caller, outbox: Outbox) -> CallError | None:
+    async def tell_changes(self) -> None:
+        """Send their settings again to the consumers of groups that changed."""
+        changed, self._changed = self._changed, {}
+        for group in changed:
+            for number, told in enumerate(list(self._consumers.get(group, ()))):
+                if number % _SLICE == _SLICE - 1:
+                    await asyncio.sleep(0)
+                if told.sent is None or told not in self._consumers.get(group, ()):
+                    continue
+                answer = self._answer(told.sent)
+                if answer != told.answer:
+                    told.tell(answer)
+
+    # -- what clients send -----------------------------------------------------------------------------
+
+    async def _read(self, call: Call, told: _Told) -> CallError | None:
         """Take the client's commands; returns how the stream ends, None: with OK."""
+        who, outbox = told.who, told.outbox
         try:
             while (data := await call.read()) is not None:
-                self._take(who, parse(schema.TelemetryCommand, data), outbox)
+                self._take(told, parse(schema.TelemetryCommand, data))
         except RefusalError as error:
-            outbox.put(new(schema.TelemetryCommand, status=refused(error)))
+            outbox.answer(new(schema.TelemetryCommand, status=refused(error)))
             self._log.write(
-                logging.INFO,
+                logging.WARNING,
                 "telemetry refused",
                 "gRPC client %s at %s: %s",
                 who.client_id,
@@ -121,12 +140,12 @@ class Telemetry:
             outbox.close()
         return None
 
-    def _take(self, who: Caller, command: schema.TelemetryCommand, outbox: Outbox) -> None:
-        self._clients.seen(who.client_id)
+    def _take(self, told: _Told, command: schema.TelemetryCommand) -> None:
+        self._clients.seen(told.who.client_id)
         if command.HasField("settings"):
-            self._settings(who, command.settings, outbox)
+            self._settings(told, command.settings)
 
-    def _settings(self, who: Caller, sent: schema.Settings, outbox: Outbox) -> None:
+    def _settings(self, told: _Told, sent: schema.Settings) -> None:
         """Answer at once, whatever is wrong with topics and groups: clients wait for it, some for ever.
 
         Raises:
@@ -134,21 +153,23 @@ class Telemetry:
         """
         kind = _kind(sent)
         if kind not in SERVED:
-            raise RefusalError(
-                Code.UNRECOGNIZED_CLIENT_TYPE,
-                f"client_type {kind} is not served: producers, push consumers and simple consumers are",
-            )
-        group = None
-        if sent.HasField("subscription"):
-            name = sent.subscription.group.name
-            group = self._groups.find(name) if reserved.group_fault(name) is None else None
+            raise not_served(kind)
+        who = told.who
         try:
-            self._note(who, kind, sent, outbox)
+            self._note(who, kind, sent, told.outbox)
         except RemotingError as error:
             text = "gRPC client %s at %s: %s"
             self._log.write(logging.WARNING, "settings", text, who.client_id, who.address, error)
-        answer = settings.answered(sent, group, self._config.body_limit)
-        outbox.put(new(schema.TelemetryCommand, status=ok(), settings=answer))
+        told.sent = sent
+        self._join(told, sent.subscription.group.name if sent.HasField("subscription") else "")
+        told.tell(self._answer(sent))
+
+    def _answer(self, sent: schema.Settings) -> schema.Settings:
+        group = self._group(sent.subscription.group.name) if sent.HasField("subscription") else None
+        return settings.answered(sent, group, self._config.body_limit)
+
+    def _group(self, name: str) -> SubscriptionGroupConfig | None:
+        return self._groups.find(name) if reserved.group_fault(name) is None else None
 
     def _note(self, who: Caller, kind: int, sent: schema.Settings, outbox: Outbox) -> None:
         self._clients.opened(who, outbox)
@@ -165,6 +186,24 @@ class Telemetry:
         group = sent.subscription.group.name
         if reserved.group_fault(group) is None:
             self._clients.consumes(who, kind, group, wanted)
+
+    # -- groups ----------------------------------------------------------------------------------------
+
+    def _join(self, told: _Told, group: str) -> None:
+        """The stream is of a consumer of this group now; empty: of none."""
+        if told.group == group:
+            return
+        members = self._consumers.get(told.group, {})
+        members.pop(told, None)
+        if not members:
+            self._consumers.pop(told.group, None)
+        told.group = group
+        if group:
+            self._consumers.setdefault(group, {})[told] = None
+
+    def _group_changed(self, event: GroupChanged) -> None:
+        if event.group in self._consumers:
+            self._changed[event.group] = None
 
 
 def _kind(sent: schema.Settings) -> int:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from orbitmq.gateway import schema
 from orbitmq.gateway.call import Call, CallError, GrpcStatus, Handler
-from orbitmq.gateway.caller import Caller, caller
+from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.messages import new, parse
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, refusal
 
@@ -41,7 +41,9 @@ async def request_of(call: Call, form: type[Q]) -> Q:
     return parse(form, data)
 
 
-def unary(question: type[Q], answer: type[A], work: Callable[[Caller, Q], Awaitable[A]]) -> Handler:
+def unary(
+    callers: Callers, question: type[Q], answer: type[A], work: Callable[[Caller, Q], Awaitable[A]]
+) -> Handler:
     """The handler of a call: what ``work`` refuses is the status of its answer.
 
     Args:
@@ -51,7 +53,7 @@ def unary(question: type[Q], answer: type[A], work: Callable[[Caller, Q], Awaita
     async def handle(call: Call) -> None:
         request = await request_of(call, question)
         try:
-            response = await work(caller(call), request)
+            response = await work(callers.of(call), request)
         except RefusalError as error:
             response = new(answer, status=refused(error))
         except PORT_ERRORS as error:

@@ -1,0 +1,36 @@
+"""Groups that read messages in order, and are not in order themselves: one line in the log for each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.gateway.clients import log
+from orbitmq.gateway.names import FIFO, TYPE_ATTRIBUTE
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+
+# Of more groups and topics nothing is said.
+MAX_WARNED: Final = 10_000
+
+
+class OrderWarnings:
+    """Warns once of each group that reads a FIFO topic out of order."""
+
+    def __init__(self, topics: TopicConfigs) -> None:
+        self._topics = topics
+        self._warned: set[tuple[str, str]] = set()
+
+    def look(self, group: SubscriptionGroupConfig, topic: str) -> None:
+        """A group receives from a topic."""
+        config = self._topics.get(topic)
+        if group.consume_message_orderly or config is None or config.attributes.get(TYPE_ATTRIBUTE) != FIFO:
+            return
+        pair = (group.group_name, topic)
+        if pair in self._warned or len(self._warned) >= MAX_WARNED:
+            return
+        self._warned.add(pair)
+        log.warning(
+            "group %s reads topic %s, whose messages are in order (FIFO), and gets them out of order: "
+            "orbitmq group create %s --orderly",
+            *pair, group.group_name,
+        )  # fmt: skip

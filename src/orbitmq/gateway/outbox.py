@@ -1,0 +1,99 @@
+"""What goes out on Telemetry streams. A client that does not read its stream holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from orbitmq.gateway import schema
+from orbitmq.gateway.call import Call
+
+# Answers that wait on one stream; of more the oldest is dropped.
+MAX_ANSWERS: Final = 32
+# Questions that wait on one stream, and their bytes; and the bytes on all streams of this broker.
+MAX_QUESTIONS: Final = 1000
+MAX_BYTES: Final = 8 * 1024 * 1024
+MAX_ALL_BYTES: Final = 64 * 1024 * 1024
+
+
+class Room:
+    """How many bytes of questions may wait."""
+
+    def __init__(self, limit_bytes: int = MAX_ALL_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    def take(self, size: int) -> bool:
+        """Take room; False when there is not enough."""
+        if self.used_bytes + size > self._limit_bytes:
+            return False
+        self.used_bytes += size
+        return True
+
+    def give(self, size: int) -> None:
+        """Give back room that was taken."""
+        self.used_bytes -= size
+
+
+class Outbox:
+    """What goes out on one stream.
+
+    Args:
+        room: what all streams share.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._answers: deque[bytes] = deque(maxlen=MAX_ANSWERS)
+        self._questions: deque[bytes] = deque()
+        self._bytes = 0
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def answer(self, command: schema.TelemetryCommand) -> None:
+        """Send a command behind the answers that wait, before the questions."""
+        self._answers.append(command.SerializeToString())
+        self._changed.set()
+
+    def ask(self, command: schema.TelemetryCommand) -> bool:
+        """Send a question behind those that wait; False when there is no room, or the stream is over."""
+        data = command.SerializeToString()
+        full = len(self._questions) >= MAX_QUESTIONS or self._bytes + len(data) > MAX_BYTES
+        if self._closed or full or not self._room.take(len(data)):
+            return False
+        self._bytes += len(data)
+        self._questions.append(data)
+        self._changed.set()
+        return True
+
+    def close(self) -> None:
+        """End the stream when the answers that wait are out."""
+        self._closed = True
+        self._changed.set()
+
+    async def pump(self, call: Call) -> None:
+        """Send what is put, until the outbox is closed or the client is gone."""
+        try:
+            while True:
+                while self._answers or self._questions:
+                    if self._answers:
+                        await call.write(self._answers.popleft())
+                    elif self._closed:
+                        return
+                    else:
+                        await call.write(self._next_question())
+                if self._closed:
+                    return
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            self._closed = True
+            while self._questions:
+                self._next_question()
+
+    def _next_question(self) -> bytes:
+        data = self._questions.popleft()
+        self._bytes -= len(data)
+        self._room.give(len(data))
+        return data
