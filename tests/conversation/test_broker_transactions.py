@@ -491,6 +491,22 @@ async def test_a_long_immunity_does_not_hold_up_the_progress(broker: Broker, pee
     assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 2
 
 
+async def test_each_check_asks_another_producer(broker: Broker, peer: TransactionPeer) -> None:
+    """Also when a round number of transactions is open, and the connection of one producer ends."""
+    async with TransactionPeer(broker) as other:
+        for number in range(2):
+            await peer.prepare(b"%d" % number)
+        await asyncio.sleep(8)
+        first = [message.body for _, _, message in peer.checks]
+        await asyncio.sleep(30)
+        again = [message.body for _, _, message in peer.checks[len(first) :]]
+        assert (len(first), len(again), set(first) & set(again)) == (1, 1, set())
+        assert len(other.checks) == 2
+        await other.client.close()
+    await asyncio.sleep(30)
+    assert len(peer.checks) == 4
+
+
 # -- starting again ----------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
@@ -370,7 +371,7 @@ async def test_a_transaction_that_was_given_up_cannot_be_ended(grpc_broker: Brok
 RECALL = pytest.mark.broker(recall_message_enable=True)
 
 
-def later(broker: Broker, delay_ms: int = 30_000) -> dict[str, schema.Timestamp]:
+def later(broker: Broker, delay_ms: int = 30_000) -> dict[str, Any]:
     return {"delivery_timestamp": timestamp(broker.runtime.clock.now_ms() + delay_ms)}
 
 
