@@ -7,7 +7,7 @@ from tests.conversation.grpc_rpc import resource
 
 from orbitmq.broker.pop.settling import Changed
 from orbitmq.gateway import receipts, schema
-from orbitmq.gateway.endpoints import endpoints, of_client
+from orbitmq.gateway.endpoints import check, endpoints, of_client
 from orbitmq.gateway.messages import milliseconds, new
 from orbitmq.gateway.schema import AddressScheme, ClientType
 from orbitmq.gateway.settings import answered
@@ -115,7 +115,7 @@ def test_of_several_addresses_or_none_the_brokers_own_is_given() -> None:
 @pytest.mark.parametrize("address", [("", 1), ("a b", 1), ("x" * 254, 1), ("a", 0), ("a", 70_000), ("a", -1)])
 def test_an_address_that_is_none_is_refused(address: tuple[str, int]) -> None:
     with pytest.raises(RefusalError) as caught:
-        of_client(used(address), "10.0.0.1", 10911)
+        check(used(address))
     assert caught.value.code is Code.ILLEGAL_ACCESS_POINT
 
 

@@ -26,18 +26,23 @@ def of_client(asked: schema.Endpoints, host: str, port: int) -> schema.Endpoints
 
     Args:
         host, port: where this broker says that it is.
-
-    Raises:
-        RefusalError: ILLEGAL_ACCESS_POINT, an address is none.
     """
-    for each in asked.addresses:
-        _check(each)
     if len(asked.addresses) != 1:
         return endpoints(host, port)
     if asked.scheme != AddressScheme.UNSPECIFIED:
         return asked
     used = asked.addresses[0]
     return endpoints(used.host, used.port)
+
+
+def check(asked: schema.Endpoints) -> None:
+    """Look at the addresses that a client gives.
+
+    Raises:
+        RefusalError: ILLEGAL_ACCESS_POINT, one is none.
+    """
+    for each in asked.addresses:
+        _check(each)
 
 
 def _check(address: schema.Address) -> None:

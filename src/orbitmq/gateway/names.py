@@ -20,11 +20,12 @@ from orbitmq.wire.bodies.topic import TopicConfig
 TYPE_ATTRIBUTE: Final = "message.type"
 FIFO: Final = "FIFO"
 MIXED: Final = "MIXED"
+ALL_TYPES: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 _ACCEPTED: Final[Mapping[str, tuple[MessageType, ...]]] = {
     FIFO: (MessageType.FIFO,),
     "DELAY": (MessageType.DELAY,),
     "TRANSACTION": (MessageType.TRANSACTION,),
-    MIXED: (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),
+    MIXED: ALL_TYPES,
 }
 # Also of a topic whose type says nothing here: with none at all Java's client does not start.
 _NORMAL_ONLY: Final = (MessageType.NORMAL,)
@@ -82,6 +83,19 @@ class Topics:
         self._metadata = metadata
         self._registration = registration
 
+    async def find(self, topic: schema.Resource) -> TopicConfig | None:
+        """The config of a topic, on disk; None: this broker has none.
+
+        Raises:
+            RefusalError: ILLEGAL_TOPIC.
+            RemotingError: the disk refuses the topic.
+        """
+        name = topic_name(topic)
+        config = self._topics.get(name)
+        if config is not None and not self._metadata.saved(name):
+            await self._metadata.save(TOPICS)
+        return config
+
     async def existing(self, topic: schema.Resource) -> TopicConfig:
         """The config of a topic, on disk. An unknown one is made with ``autoCreateTopicEnable``.
 
@@ -91,14 +105,11 @@ class Topics:
             RefusalError: ILLEGAL_TOPIC, TOPIC_NOT_FOUND.
             RemotingError: the disk refuses a topic that is made.
         """
-        name = topic_name(topic)
-        config = self._topics.get(name)
+        config = await self.find(topic)
         if config is None:
-            config = self._made(name)
+            config = self._made(topic.name)
             await self._metadata.save(TOPICS)
-            await self._registration.announced([name])
-        elif not self._metadata.saved(name):
-            await self._metadata.save(TOPICS)
+            await self._registration.announced([topic.name])
         return config
 
     def _made(self, name: str) -> TopicConfig:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import RoleState
 from orbitmq.gateway import endpoints, schema
 from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.cluster import Member, OtherBrokers, Others
 from orbitmq.gateway.messages import new
-from orbitmq.gateway.names import Topics, accepted_types, group_name
-from orbitmq.gateway.schema import Permission
+from orbitmq.gateway.names import ALL_TYPES, Topics, accepted_types, group_name
+from orbitmq.gateway.schema import MessageType, Permission
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.gateway.unary import ok
 from orbitmq.message import reserved
-from orbitmq.wire.bodies.topic import TopicConfig
 
 # A queue that stands for all of a topic's queues on a broker.
 ANY_QUEUE = -1
@@ -32,22 +34,44 @@ def permission(perm: int) -> Permission:
     return Permission.NONE
 
 
-def queues_of(config: TopicConfig, perm: int) -> Iterator[tuple[int, Permission]]:
-    """The queues of a topic, each with what may be done with it; one that may be neither is shown too."""
-    readable = config.read_queue_nums if perm & reserved.PERM_READ else 0
-    writable = config.write_queue_nums if perm & reserved.PERM_WRITE else 0
-    for queue_id in range(max(readable, writable)):
-        bits = (queue_id < readable) * reserved.PERM_READ | (queue_id < writable) * reserved.PERM_WRITE
-        yield queue_id, permission(bits)
-    if not perm & (reserved.PERM_READ | reserved.PERM_WRITE):
-        for queue_id in range(max(1, config.read_queue_nums, config.write_queue_nums)):
-            yield queue_id, Permission.NONE
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one broker has of a topic.
+
+    Attributes:
+        reads, writes: how many queues are there for it.
+    """
+
+    broker: schema.Broker
+    reads: int
+    writes: int
+    perm: int
+
+    def queues(self) -> Iterator[tuple[int, Permission]]:
+        """The queues, each with what may be done with it; one that may be neither is shown too."""
+        readable = self.reads if self.perm & reserved.PERM_READ else 0
+        writable = self.writes if self.perm & reserved.PERM_WRITE else 0
+        for queue_id in range(max(readable, writable)):
+            bits = (queue_id < readable) * reserved.PERM_READ | (queue_id < writable) * reserved.PERM_WRITE
+            yield queue_id, permission(bits)
+        if not self.perm & (reserved.PERM_READ | reserved.PERM_WRITE):
+            for queue_id in range(max(1, self.reads, self.writes)):
+                yield queue_id, Permission.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """A topic's brokers, and the messages that it takes."""
+
+    shares: Sequence[Share]
+    accepted: Sequence[MessageType]
 
 
 class Routes:
-    """Answers with the queues of this broker.
+    """Answers with the queues of a topic on this broker, and on others that serve gRPC clients.
 
     Args:
+        others: finds those.
         port: of the broker.
     """
 
@@ -57,50 +81,55 @@ class Routes:
         role: RoleState,
         metadata: MetadataAccess,
         topics: Topics,
+        others: OtherBrokers,
         port: int,
     ) -> None:
         self._config = config
         self._role = role
         self._metadata = metadata
         self._topics = topics
+        self._others = others
         self._port = port
 
     async def route(self, _caller: Caller, request: schema.QueryRouteRequest) -> schema.QueryRouteResponse:
-        """Every queue of a topic."""
-        broker = self._broker(request.endpoints)
-        config = await self._topics.existing(request.topic)
-        accepted = accepted_types(config)
-        queues = [
-            new(
-                schema.MessageQueue,
-                topic=request.topic,
-                id=queue_id,
-                permission=allowed,
-                broker=broker,
-                accept_message_types=accepted,
-            )
-            for queue_id, allowed in queues_of(config, self._perm(config))
+        """Every queue of a topic. Those of several brokers alternate.
+
+        A simple consumer asks queue after queue, and may wait a whole poll at each that is empty.
+        """
+        route = await self._route(request.topic, request.endpoints)
+        by_broker = [
+            [
+                new(
+                    schema.MessageQueue,
+                    topic=request.topic,
+                    id=queue_id,
+                    permission=allowed,
+                    broker=share.broker,
+                    accept_message_types=route.accepted,
+                )
+                for queue_id, allowed in share.queues()
+            ]
+            for share in route.shares
         ]
+        in_turn = chain.from_iterable(zip_longest(*by_broker))
+        queues = [queue for queue in in_turn if queue is not None]
         return new(schema.QueryRouteResponse, status=ok(), message_queues=queues)
 
     async def assignment(
         self, _caller: Caller, request: schema.QueryAssignmentRequest
     ) -> schema.QueryAssignmentResponse:
-        """The assignment of a push consumer: all queues as one, or each queue for a group in order.
+        """The assignment of a push consumer: all queues of a broker as one, or each for a group in order.
 
         Every member of a group gets the same: each pop takes what no other one has.
         """
-        broker = self._broker(request.endpoints)
         group = self._metadata.group(group_name(request.group))
-        config = await self._topics.existing(request.topic)
-        perm = self._perm(config)
-        if not (perm & reserved.PERM_READ and config.read_queue_nums):
+        route = await self._route(request.topic, request.endpoints)
+        readable = [share for share in route.shares if share.perm & reserved.PERM_READ and share.reads]
+        if not readable:
             raise RefusalError(
                 Code.FORBIDDEN,
-                f"topic {config.topic_name} has no queue to read from on broker {self._config.broker_name}",
+                f"topic {request.topic.name} has no queue to read from on broker {self._config.broker_name}",
             )
-        in_order = group.consume_message_orderly
-        queues = range(config.read_queue_nums) if in_order else (ANY_QUEUE,)
         assignments = [
             new(
                 schema.Assignment,
@@ -108,24 +137,71 @@ class Routes:
                     schema.MessageQueue,
                     topic=request.topic,
                     id=queue_id,
-                    permission=permission(perm),
-                    broker=broker,
-                    accept_message_types=accepted_types(config),
+                    permission=permission(share.perm),
+                    broker=share.broker,
+                    accept_message_types=route.accepted,
                 ),
             )
-            for queue_id in queues
+            for share in readable
+            for queue_id in (range(share.reads) if group.consume_message_orderly else (ANY_QUEUE,))
         ]
         return new(schema.QueryAssignmentResponse, status=ok(), assignments=assignments)
 
-    def _perm(self, config: TopicConfig) -> int:
-        return config.perm & self._config.broker_permission
+    async def _route(self, topic: schema.Resource, used: schema.Endpoints) -> _Route:
+        """The brokers of a topic. One that no broker has is made here, when the settings allow it."""
+        endpoints.check(used)
+        config = await self._topics.find(topic)
+        others = await self._others.of(topic.name)
+        if config is None and not others.members:
+            _check_nobody_has(topic.name, others)
+            config = await self._topics.existing(topic)
+        shares = [_share_of(member) for member in others.members]
+        if config is None:
+            told = await self._others.topic_of(topic.name, others.members[0])
+            return _Route(shares, ALL_TYPES if told is None else accepted_types(told))
+        # A slave whose master takes messages is not in the route: clients use brokers with id 0 only.
+        if self._serves or not any(each.name == self._config.broker_name for each in others.members):
+            broker = self._broker(used, alone=not others.members)
+            perm = config.perm & self._config.broker_permission
+            shares.append(Share(broker, config.read_queue_nums, config.write_queue_nums, perm))
+            shares.sort(key=lambda share: share.broker.name)
+        return _Route(shares, accepted_types(config))
 
-    def _broker(self, used: schema.Endpoints) -> schema.Broker:
-        config = self._config
-        serves = self._role.takes_messages or self._role.leads
+    @property
+    def _serves(self) -> bool:
+        return self._role.takes_messages or self._role.leads
+
+    def _broker(self, used: schema.Endpoints, *, alone: bool) -> schema.Broker:
+        """This broker; the address that the client used is surely its own when no other one has the topic."""
+        host, port = self._config.broker_ip1, self._port
         return new(
             schema.Broker,
-            name=config.broker_name,
-            id=reserved.MASTER_ID if serves else _SLAVE_ID,
-            endpoints=endpoints.of_client(used, config.broker_ip1, self._port),
+            name=self._config.broker_name,
+            id=reserved.MASTER_ID if self._serves else _SLAVE_ID,
+            endpoints=endpoints.of_client(used, host, port) if alone else endpoints.endpoints(host, port),
         )
+
+
+def _check_nobody_has(topic: str, others: Others) -> None:
+    """Look whether a topic may be made here.
+
+    Raises:
+        RefusalError: brokers have it that gRPC clients cannot use now, or that is not known.
+    """
+    if others.missing:
+        text = f"topic {topic} is on no broker that gRPC clients can use: {'; '.join(others.missing[:3])}"
+        raise RefusalError(Code.INTERNAL_SERVER_ERROR, text)
+    if not others.known:
+        text = f"no name server answers, so it is not known which brokers have topic {topic}; try again"
+        raise RefusalError(Code.INTERNAL_SERVER_ERROR, text)
+
+
+def _share_of(member: Member) -> Share:
+    broker = new(
+        schema.Broker,
+        name=member.name,
+        id=reserved.MASTER_ID,
+        endpoints=endpoints.endpoints(member.host, member.port),
+    )
+    queues = member.queues
+    return Share(broker, queues.read_queue_nums, queues.write_queue_nums, queues.perm)

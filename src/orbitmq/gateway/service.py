@@ -14,6 +14,7 @@ from orbitmq.gateway import schema
 from orbitmq.gateway.call import Call, Handler, Service
 from orbitmq.gateway.caller import CLIENT_ID, Admit, Callers, everybody
 from orbitmq.gateway.clients import GrpcClients
+from orbitmq.gateway.cluster import OtherBrokers
 from orbitmq.gateway.ends import Ends
 from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.names import Topics
@@ -28,6 +29,7 @@ from orbitmq.gateway.transactions import TransactionEnds
 from orbitmq.gateway.unary import unary
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.wire.addresses import joined
 
 # How often gone clients are removed and changed settings sent; how often messages of clients are renewed.
 LOOK_SECONDS: Final = 1.0
@@ -46,10 +48,12 @@ class RocketmqService:
         held: HeldMessages,
         telemetry: Telemetry,
         receives: Receives,
+        others: OtherBrokers,
         handlers: Mapping[str, Handler],
     ) -> None:
         self._clients = clients
         self._receives = receives
+        self._others = others
         self._background = background
         self.handlers: Mapping[str, Handler] = {
             name: self._noted(handler) for name, handler in handlers.items()
@@ -72,6 +76,7 @@ class RocketmqService:
         self._receives.stop()
         self._clients.stop()
         await self._background.stop()
+        await self._others.stop()
 
 
 def service(host: Host, admit: Admit = everybody) -> Service:
@@ -87,7 +92,8 @@ def service(host: Host, admit: Admit = everybody) -> Service:
     held = HeldMessages(clock, settling)
     clients = GrpcClients(config, clock, s.clients, s.groups, held.give_back)
     topics = Topics(config, s.role, s.topics, s.metadata, s.registration)
-    routes = Routes(config, s.role, s.metadata, topics, host.port)
+    others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))
+    routes = Routes(config, s.role, s.metadata, topics, others, host.port)
     presence = Presence(clients)
     telemetry = Telemetry(config, clock, s.events, s.groups, clients, background, callers)
     sends = Sends(config, clock, topics, host.ports.sending, clients)
@@ -131,4 +137,4 @@ def service(host: Host, admit: Admit = everybody) -> Service:
             callers, schema.RecallMessageRequest, schema.RecallMessageResponse, recalls.recall
         ),
     }
-    return RocketmqService(clock, background, clients, held, telemetry, receives, handlers)
+    return RocketmqService(clock, background, clients, held, telemetry, receives, others, handlers)

@@ -1,0 +1,234 @@
+"""The brokers of a topic as the name servers know them, without those that gRPC clients cannot use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.gateway.clients import log
+from orbitmq.gateway.probe import Found, probe
+from orbitmq.gateway.remembered import Answer, Remembered
+from orbitmq.message import reserved
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import Background
+from orbitmq.transport.address import parse_address
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.addresses import joined
+from orbitmq.wire.bodies.route import QueueData, TopicRouteData
+from orbitmq.wire.bodies.topic import TopicConfig, TopicConfigAndQueueMapping
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+# Of one server, and of all name servers together: the clients of RocketMQ 5 wait 3 s for a route.
+ANSWER_MS: Final = 1000
+NAME_SERVERS_SECONDS: Final = 1.5
+# A route counts so long: each push consumer asks every 5 s, and for all of them a name server is asked once.
+ROUTE_SECONDS: Final = 2.0
+# What was found at an address counts so long; so does it that no name server answers.
+FOUND_SECONDS: Final = 5.0
+# A broker that speaks another protocol seldom changes.
+OTHER_SECONDS: Final = 60.0
+# Routes, types of topics, and addresses that are remembered, each.
+MAX_KEPT: Final = 10_000
+MAX_TASKS: Final = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A broker that has a topic, and takes messages or gives them out in its master's place.
+
+    Attributes:
+        queues: as many and as readable as the name server says.
+    """
+
+    name: str
+    host: str
+    port: int
+    queues: QueueData
+
+    @property
+    def address(self) -> str:
+        return joined(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """A topic's brokers.
+
+    Attributes:
+        data: None: no broker has the topic, or that is not known.
+        known: a name server said so, now or some time ago.
+    """
+
+    data: TopicRouteData | None
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The brokers beside this one that have a topic.
+
+    Attributes:
+        members: those that gRPC clients can use, by name.
+        missing: a text for each of the others: who it is, and what is wrong with it.
+        known: False: no name server answers, and none has told the topic's brokers before.
+    """
+
+    members: Sequence[Member] = ()
+    missing: Sequence[str] = ()
+    known: bool = True
+
+
+class OtherBrokers:
+    """Looks up the brokers of topics.
+
+    Args:
+        address: of this broker, which is never asked.
+    """
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, address: str) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._address = address
+        self._background = Background("routes for gRPC clients", max_tasks=MAX_TASKS)
+        self._client: RemotingClient | None = None
+        self._log = LogLimiter(log)
+        # When each name server failed last; those that did not come first.
+        self._failed: dict[str, float] = {}
+        self._silent_until = 0.0
+        clock = runtime.clock
+        self._routes: Remembered[_Route] = Remembered(clock, self._background, MAX_KEPT)
+        self._found: Remembered[Found] = Remembered(clock, self._background, MAX_KEPT)
+        self._types: Remembered[TopicConfig | None] = Remembered(clock, self._background, MAX_KEPT)
+
+    async def of(self, topic: str) -> Others:
+        """The brokers beside this one that have the topic.
+
+        Those without a master or a slave in its place are not among them.
+        """
+        if not self._config.name_servers:
+            return Others()
+        route = await self._routes.get(topic, partial(self._route, topic))
+        members = self._members(route.data) if route.data is not None else []
+        found = await asyncio.gather(*(self._look(each) for each in members))
+        pairs = list(zip(members, found, strict=True))
+        return Others(
+            [member for member, what in pairs if what is Found.HTTP2],
+            [_missing(member, what) for member, what in pairs if what is not Found.HTTP2],
+            route.known,
+        )
+
+    async def topic_of(self, topic: str, member: Member) -> TopicConfig | None:
+        """The topic's config at that broker: a route does not carry its type. None: it does not tell."""
+        return await self._types.get(topic, partial(self._topic_config, topic, member))
+
+    async def ask(self, address: str, command: Command) -> Command:
+        """The answer of another server.
+
+        Raises:
+            TransportError: there is none in time.
+        """
+        if self._client is None:
+            self._client = RemotingClient(self._runtime)
+        return await self._client.request(address, command, ANSWER_MS)
+
+    async def stop(self) -> None:
+        """End all questions, and close the connections."""
+        await self._background.stop()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    # -- routes ------------------------------------------------------------------------------------------
+
+    def _members(self, route: TopicRouteData) -> list[Member]:
+        queues = {each.broker_name: each for each in route.queue_datas}
+        members = []
+        for broker in sorted(route.broker_datas, key=lambda each: each.broker_name):
+            address = broker.broker_addrs.get(reserved.MASTER_ID)
+            if not address or address == self._address or broker.broker_name not in queues:
+                continue
+            try:
+                host, port = parse_address(address)
+            except TransportError:
+                continue
+            members.append(Member(broker.broker_name, host, port, queues[broker.broker_name]))
+        return members
+
+    async def _route(self, topic: str) -> Answer[_Route]:
+        """What a name server says; when none answers, what one said last."""
+        clock, problem = self._runtime.clock, ""
+        end = clock.monotonic() + NAME_SERVERS_SECONDS
+        servers = self._config.name_servers
+        self._failed = {server: when for server, when in self._failed.items() if server in servers}
+        if clock.monotonic() < self._silent_until:
+            servers = []
+        for server in sorted(servers, key=lambda server: self._failed.get(server, -1.0)):
+            if clock.monotonic() >= end:
+                break
+            try:
+                data = await self._route_at(server, topic)
+            except (TransportError, WireError) as error:
+                problem = f"{server}: {error}"
+                self._failed[server] = clock.monotonic()
+                continue
+            self._failed.pop(server, None)
+            # A topic that no broker has may be made in a moment.
+            return Answer(_Route(data), ROUTE_SECONDS if data is not None else 0.0)
+        if servers:
+            self._silent_until = clock.monotonic() + FOUND_SECONDS
+            text = "no name server answers for the routes of gRPC clients: %s"
+            self._log.write(logging.WARNING, "no name server", text, problem)
+        last = self._routes.last(topic)
+        if last is None:
+            return Answer(_Route(None, known=False), 0.0)
+        return Answer(last, max(0.0, self._silent_until - clock.monotonic()))
+
+    async def _route_at(self, server: str, topic: str) -> TopicRouteData | None:
+        """What one name server says; None: it knows no broker with the topic."""
+        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        response = await self.ask(server, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ext))
+        if response.code == ResponseCode.SUCCESS:
+            return TopicRouteData.decode(response.body)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        raise WireError(f"response code {response.code}: {response.remark}")
+
+    async def _topic_config(self, topic: str, member: Member) -> Answer[TopicConfig | None]:
+        config = None
+        try:
+            response = await self.ask(
+                member.address, Command(RequestCode.GET_TOPIC_CONFIG, ext={"topic": topic})
+            )
+            if response.code == ResponseCode.SUCCESS:
+                config = TopicConfigAndQueueMapping.decode(response.body)
+        except (TransportError, WireError) as error:
+            self._log.write(logging.INFO, "topic of another broker", "broker %s: %s", member.name, error)
+        return Answer(config, FOUND_SECONDS)
+
+    # -- addresses ---------------------------------------------------------------------------------------
+
+    async def _look(self, member: Member) -> Found:
+        """What is at a broker's address."""
+        return await self._found.get(member.address, partial(self._probed, member))
+
+    async def _probed(self, member: Member) -> Answer[Found]:
+        found = await probe(self._runtime.network, member.host, member.port)
+        if found is Found.OTHER and self._found.last(member.address) is not found:
+            log.warning("%s: gRPC clients of this broker are not led to it", _missing(member, found))
+        return Answer(found, OTHER_SECONDS if found is Found.OTHER else FOUND_SECONDS)
+
+
+def _missing(member: Member, found: Found) -> str:
+    where = f"broker {member.name} at {member.address}"
+    if found is Found.OTHER:
+        return f"{where} does not speak gRPC (Apache's need their proxy)"
+    return f"{where} does not answer"

@@ -1,0 +1,90 @@
+"""Whether a server speaks HTTP/2: asked with the preface and a PING, which only HTTP/2 answers."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from enum import Enum
+from typing import Final, cast
+
+from orbitmq.gateway.frames import PREFACE
+from orbitmq.runtime.seam import Network
+
+PROBE_SECONDS: Final = 1.0
+# An answer is a few dozen bytes; of one that is longer no more is kept.
+_MAX_ANSWER_BYTES = 16 * 1024
+_SETTINGS, _PING, _GOAWAY = 4, 6, 7
+_ACK = 1
+_HEAD_BYTES = 9
+_ASKED = b"orbitmq?"
+QUESTION: Final = (
+    PREFACE + struct.pack(">HBBBI", 0, 0, _SETTINGS, 0, 0) + struct.pack(">HBBBI", 0, 8, _PING, 0, 0) + _ASKED
+)
+
+
+class Found(Enum):
+    """What is at an address."""
+
+    HTTP2 = "HTTP/2"
+    OTHER = "another protocol"
+    NOTHING = "nothing"
+
+
+def found_in(received: bytes) -> Found | None:
+    """What the first bytes of an answer show; None: more of them are needed."""
+    at = 0
+    while len(received) - at >= _HEAD_BYTES:
+        high, low, kind, flags, _ = struct.unpack_from(">HBBBI", received, at)
+        if (at == 0 and kind != _SETTINGS) or kind == _GOAWAY:
+            # One that cannot load its libraries says GOAWAY behind its settings.
+            return Found.OTHER
+        end = at + _HEAD_BYTES + (high << 8 | low)
+        if end > len(received):
+            break
+        if kind == _PING and flags & _ACK and received[at + _HEAD_BYTES : end] == _ASKED:
+            return Found.HTTP2
+        at = end
+    return Found.OTHER if len(received) > _MAX_ANSWER_BYTES else None
+
+
+class _Asking(asyncio.Protocol):
+    """One connection that asks."""
+
+    def __init__(self) -> None:
+        self.found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio.Transport by shape only.
+        cast("asyncio.Transport", transport).write(QUESTION)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        found = found_in(self._received)
+        if found is not None:
+            self._end(found)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(Found.OTHER)
+
+    def _end(self, found: Found) -> None:
+        if not self.found.done():
+            self.found.set_result(found)
+
+
+async def probe(network: Network, host: str, port: int) -> Found:
+    """Ask the server at this address; one that says nothing in time is as good as none."""
+    transport: asyncio.Transport | None = None
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            asking = _Asking()
+            transport, _ = await network.connect(lambda: asking, host, port)
+            return await asking.found
+    except (OSError, TimeoutError):
+        return Found.NOTHING
+    finally:
+        if transport is not None:
+            transport.abort()
