@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -14,6 +13,7 @@ from orbitmq.errors import StartError
 from orbitmq.gateway.call import Service
 from orbitmq.gateway.certificate import Certificate
 from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.transport.farewell import Farewell
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
 
@@ -31,7 +31,6 @@ STOP_SECONDS: Final = 2.0
 CLOSE_SECONDS: Final = 1.0
 # A connection to the gRPC port that sends nothing within this time is closed.
 FIRST_SECONDS: Final = 10.0
-_INTERNAL_ERROR = 2
 
 
 class GrpcDoor(Component):
@@ -178,16 +177,10 @@ class GrpcDoor(Component):
         """The libraries are not installed: one line here, and a GOAWAY with the reason for the client."""
         text = f"gRPC needs {error.name or 'a library'}, which is not installed here: {INSTALL}"
         self._note("gRPC is not installed", transport, text)
-        if not tls:
-            transport.write(_farewell(text.encode()))
-        transport.close()
-
-
-def _farewell(text: bytes) -> bytes:
-    """The frames of a refusal: the empty SETTINGS of a server, and a GOAWAY with the reason."""
-    settings = struct.pack(">HBBBI", 0, 0, 4, 0, 0)
-    goaway = struct.pack(">II", 0, _INTERNAL_ERROR) + text
-    return settings + struct.pack(">HBBBI", *divmod(len(goaway), 256), 7, 0, 0) + goaway
+        if tls:
+            transport.close()
+        else:
+            Farewell(text).begin(transport)
 
 
 class _FirstBytes(asyncio.BufferedProtocol):

@@ -11,12 +11,14 @@ from orbitmq.nameserver.brokers import MinBrokerIdChange
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
+from orbitmq.nameserver.misled import MisledClients
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.server import RemotingServer, ServerConnection
+from orbitmq.wire.connection import HTTP2, TLS
 from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest
 
 log = logging.getLogger("orbitmq.nameserver")
@@ -47,7 +49,13 @@ class NameServer:
             on_register=self._registered.set,
         )
         self._sweeping = False
-        self._server = RemotingServer(runtime, self.handlers.handle, on_close=self._closed)
+        misled = MisledClients(runtime, self.routes)
+        self._server = RemotingServer(
+            runtime,
+            self.handlers.handle,
+            on_close=self._closed,
+            takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
+        )
         self._client = RemotingClient(runtime)
         self._background = Background("nameserver")
         self._port = 0

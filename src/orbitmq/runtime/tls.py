@@ -204,6 +204,11 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._inner = inner
 
     @property
+    def session(self) -> ssl.SSLObject:
+        """The TLS session: what was agreed on in the handshake."""
+        return self._session
+
+    @property
     def inner(self) -> asyncio.BufferedProtocol:
         """The protocol that gets the decrypted data."""
         return self._inner
@@ -217,6 +222,8 @@ class TlsTransport(asyncio.Transport):
         self._layer = layer
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "ssl_object":
+            return self._layer.session
         # What is written to the socket itself would not be encrypted.
         if name == "socket" or self._layer.transport is None:
             return default

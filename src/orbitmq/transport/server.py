@@ -60,8 +60,9 @@ class ServerConnection(Connection):
         taker, transport = self._server.takers.get(first), self._transport
         if taker is None or transport is None:
             return False
-        # For the server this connection is gone; the transport is open.
+        # For the server this connection is gone; the transport is open, and its end is not told here again.
         self.connection_lost(None)
+        transport.set_protocol(asyncio.Protocol())
         taker(transport, received)
         return True
 
