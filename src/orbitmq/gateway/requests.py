@@ -11,6 +11,8 @@ from orbitmq.gateway.framing import percent_encoded, timeout_ms
 from orbitmq.gateway.http2 import Headers
 
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
+# Its calls are known by these names: Health.Check.
+HEALTH: Final = "/grpc.health.v1.Health/"
 _CONTENT_TYPE = "application/grpc"
 _ENCODINGS = frozenset({"identity", "gzip"})
 
@@ -65,6 +67,8 @@ def read(headers: list[tuple[str, str]]) -> Request:
     path = metadata.get(":path", "")
     authority = metadata.get(":authority") or metadata.get("host", "")
     method = path.removeprefix(SERVICE) if path.startswith(SERVICE) else ""
+    if path.startswith(HEALTH):
+        method = f"Health.{path.removeprefix(HEALTH)}"
     return Request(path, method, authority, metadata)
 
 

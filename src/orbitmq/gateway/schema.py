@@ -508,3 +508,26 @@ class TelemetryCommand(Form):
     print_thread_stack_trace_command: Annotated[PrintThreadStackTraceCommand, 6, OneOf("command")]
     verify_message_command: Annotated[VerifyMessageCommand, 7, OneOf("command")]
     reconnect_endpoints_command: Annotated[ReconnectEndpointsCommand, 8, OneOf("command")]
+
+
+# -- grpc.health.v1 ------------------------------------------------------------------------------------
+
+
+class ServingStatus(IntEnum):
+    """What a probe reads."""
+
+    UNKNOWN = 0
+    SERVING = 1
+    NOT_SERVING = 2
+
+
+class HealthCheckRequest(Form):
+    """Asks for one service; empty: for the server."""
+
+    service: Annotated[str, 1]
+
+
+class HealthCheckResponse(Form):
+    """``status``: a :class:`ServingStatus`."""
+
+    status: Annotated[int, 1]

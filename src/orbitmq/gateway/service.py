@@ -16,6 +16,7 @@ from orbitmq.gateway.caller import CLIENT_ID, Admit, Callers, everybody
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.cluster import OtherBrokers
 from orbitmq.gateway.ends import Ends
+from orbitmq.gateway.health import Health
 from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.names import Topics
 from orbitmq.gateway.order import OrderWarnings
@@ -114,6 +115,7 @@ def service(host: Host, admit: Admit = everybody) -> Service:
             schema.NotifyClientTerminationResponse,
             presence.goodbye,
         ),
+        "Health.Check": Health(s.role).check,
         "Telemetry": telemetry.serve,
         "SendMessage": unary(callers, schema.SendMessageRequest, schema.SendMessageResponse, sends.send),
         "ReceiveMessage": receives.receive,
