@@ -7,11 +7,12 @@ import logging
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config
-from tests.conversation.grpc_rpc import RpcClient, kinds
+from tests.conversation.grpc_rpc import RpcClient, kinds, message
 
 from orbitmq.broker.broker import Broker
 from orbitmq.gateway.attach import attach as gateway
 from orbitmq.gateway.cluster import FOUND_SECONDS, ROUTE_SECONDS
+from orbitmq.gateway.messages import timestamp
 from orbitmq.gateway.schema import MessageType, QueryRouteResponse
 from orbitmq.gateway.status import Code
 from orbitmq.nameserver.config import NameServerConfig
@@ -42,6 +43,7 @@ class Cluster:
             store_path_root_dir=f"/{name}",
             namesrv_addr=f"127.0.0.1:{NAME_SERVER}",
             grpc_server_port=0,
+            recall_message_enable=True,
         )
         return Broker(self.runtime, config, extensions=[gateway] if serves else [])
 
@@ -272,3 +274,23 @@ async def test_many_who_ask_at_once_wait_for_one_look(cluster: Cluster, client: 
     await cluster.create("T", 10911, SECOND)
     answers = await asyncio.gather(*(client.route("T") for _ in range(50)))
     assert all(places(answer) == BOTH for answer in answers)
+
+
+@pytest.mark.behaviour("GW-44")
+async def test_a_recall_reaches_the_broker_that_has_the_message(cluster: Cluster, client: RpcClient) -> None:
+    await cluster.create("T", SECOND, attributes="+message.type=DELAY")
+    at = timestamp(cluster.runtime.clock.now_ms() + 60_000)
+    delayed = message(message_type=MessageType.DELAY, delivery_timestamp=at, id="id-1")
+    async with RpcClient(cluster.runtime, port=SECOND) as sender:
+        sent = await sender.send(delayed)
+    # Clients ask the endpoint that they were given.
+    handle = sent.entries[0].recall_handle
+    recalled = await client.recall(handle)
+    assert (recalled.status.code, recalled.message_id) == (Code.OK, "id-1")
+    again = await client.recall(handle)
+    assert again.status.code == Code.BAD_REQUEST
+    assert "recalled already" in again.status.message
+    await cluster.second.stop()
+    lost = await client.recall(handle)
+    assert lost.status.code == Code.INTERNAL_SERVER_ERROR
+    assert "the message of this handle is at broker broker-b" in lost.status.message

@@ -130,7 +130,7 @@ class OtherBrokers:
         """The topic's config at that broker: a route does not carry its type. None: it does not tell."""
         return await self._types.get(topic, partial(self._topic_config, topic, member))
 
-    async def ask(self, address: str, command: Command) -> Command:
+    async def ask(self, address: str, command: Command, timeout_ms: int = ANSWER_MS) -> Command:
         """The answer of another server.
 
         Raises:
@@ -138,7 +138,7 @@ class OtherBrokers:
         """
         if self._client is None:
             self._client = RemotingClient(self._runtime)
-        return await self._client.request(address, command, ANSWER_MS)
+        return await self._client.request(address, command, timeout_ms)
 
     async def stop(self) -> None:
         """End all questions, and close the connections."""

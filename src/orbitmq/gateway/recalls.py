@@ -7,22 +7,29 @@ from typing import Final
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.cluster import Member, OtherBrokers
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.names import topic_name
 from orbitmq.gateway.sends import host_of
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.gateway.unary import ok
+from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.errors import HeaderError, RemotingError
+from orbitmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
+from orbitmq.wire.recall_handle import RecallHandle
 
 MAX_HANDLE: Final = 64 * 1024  # characters
+# Of another broker, which stores the recall; the clients of RocketMQ 5 wait 3 s.
+PASSED_ON_MS: Final = 2500
 
 
 class Recalls:
     """Takes back messages of gRPC clients."""
 
-    def __init__(self, recall: Recall) -> None:
+    def __init__(self, recall: Recall, others: OtherBrokers) -> None:
         self._recall = recall
+        self._others = others
 
     async def recall(
         self, caller: Caller, request: schema.RecallMessageRequest
@@ -36,10 +43,38 @@ class Recalls:
                 Code.BAD_REQUEST, f"recall_handle has {len(handle)} characters, limit {MAX_HANDLE}"
             )
         try:
-            # The group of a producer is its topic, as in what it sends.
-            message_id = await self._recall.recall(topic, handle, topic, host_of(caller.address))
+            member = await self._member(topic, handle)
+            if member is not None:
+                message_id = await self._passed_on(topic, handle, member)
+            else:
+                # The group of a producer is its topic, as in what it sends.
+                message_id = await self._recall.recall(topic, handle, topic, host_of(caller.address))
         except RemotingError as error:
             if error.code != ResponseCode.SLAVE_NOT_AVAILABLE:
                 raise
             raise RefusalError(Code.INTERNAL_SERVER_ERROR, error.remark) from error
         return new(schema.RecallMessageResponse, status=ok(), message_id=message_id)
+
+    async def _member(self, topic: str, handle: str) -> Member | None:
+        """The other broker that has the message, such as this slave's master; None: no other is known."""
+        try:
+            name = RecallHandle.decode(handle).broker_name
+        except HeaderError:
+            return None
+        members = (await self._others.of(topic)).members
+        return next((member for member in members if member.name == name), None)
+
+    async def _passed_on(self, topic: str, handle: str, member: Member) -> str:
+        """Take the message back at another broker; returns its id.
+
+        Clients ask the endpoint that they were given, wherever the message is.
+        """
+        header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=topic)
+        try:
+            response = await self._others.ask(member.address, header.command(), PASSED_ON_MS)
+        except TransportError as error:
+            text = f"the message of this handle is at broker {member.name}: {error}"
+            raise RefusalError(Code.INTERNAL_SERVER_ERROR, text) from error
+        if response.code != ResponseCode.SUCCESS:
+            raise RemotingError(response.code, response.remark or "")
+        return RecallMessageResponse.from_ext(response.ext).msg_id

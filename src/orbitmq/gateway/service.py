@@ -102,7 +102,7 @@ def service(host: Host, admit: Admit = everybody) -> Service:
     receives = Receives(config, clock, s.metadata, pops, settling, clients, held, background, callers, order)
     ends = Ends(config, settling)
     transactions = TransactionEnds(config, host.offered(EndingTransactions))
-    recalls = Recalls(host.offered(Recall))
+    recalls = Recalls(host.offered(Recall), others)
     handlers: dict[str, Handler] = {
         "QueryRoute": unary(callers, schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),
         "QueryAssignment": unary(
