@@ -63,7 +63,7 @@ def test_the_driver_waits_for_a_few_seconds_only(
     else:
         with pytest.raises(UnreachableError, match="no name server gave an answer"):
             looked_up(options(cluster, column=column))
-    assert time.monotonic() - begin < 20, "not for retryTimeout"
+    assert time.monotonic() - begin < 50, "not for retryTimeout, which is a minute"
 
 
 @pytest.mark.behaviour("SP-12")
