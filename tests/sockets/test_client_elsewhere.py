@@ -105,11 +105,12 @@ with orbitmq.sync.PullConsumer("pulling", name_servers=where, consume_from=Consu
 print("polled", len(bodies))
 
 async def until_signal():
-    async with Consumer("signalled", name_servers=where) as consumer:
+    async with Consumer("signalled", name_servers=where, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe("far")
-        asyncio.get_running_loop().call_later(0.2, signal.raise_signal, signal.SIGINT)
+        signalled = []
         async def handler(message):
-            pass
+            if not signalled:
+                signalled.append(signal.raise_signal(signal.SIGINT))
         await consumer.run(handler, stop_on_signals=True)
     print("stopped by a signal")
 
@@ -155,7 +156,7 @@ def elsewhere(script: str, *arguments: str, before: str = "") -> subprocess.Comp
         [sys.executable, "-c", before + HIDE + script, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=environment,
         check=False,
     )
@@ -202,7 +203,7 @@ def test_servers_refuse_to_start_without_linux_in_one_line(tmp_path: Path) -> No
 
 
 COMMANDS = """
-import threading
+import io
 from orbitmq.cli.main import main
 
 def run(*words):
@@ -210,11 +211,22 @@ def run(*words):
     sys.stdout.flush()
     print("exit code", code, file=sys.stderr)
 
+class Screen(io.BytesIO):
+    # Ctrl-C is pressed when the last message is printed.
+    def write(self, data):
+        if b"goodbye" in data:
+            signal.raise_signal(signal.SIGINT)
+        return super().write(data)
+
 run("send", "spoken", "hello", "--quiet")
 run("receive", "spoken")
 run("receive", "spoken", "--group", "listeners", "--count", "1")
-threading.Timer(2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+run("send", "spoken", "goodbye", "--quiet")
+screen, terminal = Screen(), sys.stdout
+sys.stdout = io.TextIOWrapper(screen, "utf-8")
 run("receive", "spoken", "--group", "listeners")
+terminal.write(screen.getvalue().decode())
+sys.stdout = terminal
 run("group", "lag", "listeners", "--topic", "spoken", "--json")
 """
 
@@ -224,7 +236,7 @@ def test_commands_of_clients_work_without_linux(orbitmq_cluster: RunningCluster)
     """Receiving with a group ended with an unexpected NotImplementedError."""
     before = "import cyclopts.core, cyclopts.bind, rich.console, rich.table\n"
     done = elsewhere(COMMANDS, orbitmq_cluster.name_server, before=before)
-    assert done.stderr.splitlines() == ["exit code 0"] * 5
+    assert done.stderr.splitlines() == ["exit code 0"] * 6
     lines = done.stdout.splitlines()
-    assert lines[:2] == ["hello"] * 2
-    assert json.loads("\n".join(lines[2:]))["lag"] == 0
+    assert lines[:3] == ["hello", "hello", "goodbye"]
+    assert json.loads("\n".join(lines[3:]))["lag"] == 0
