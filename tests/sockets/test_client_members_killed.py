@@ -219,6 +219,7 @@ class Load:
         self.changes: list[Change] = []
         self.sent = 0
         self.stalls: list[tuple[float, float]] = []
+        self._members_work = asyncio.Event()
 
     async def run(self) -> None:
         async with Admin(self.name_server) as admin:
@@ -231,7 +232,8 @@ class Load:
         try:
             async with Producer("pg", name_servers=self.name_server, timeout=60) as producer:
                 sending = asyncio.create_task(self._send(producer))
-                await _until(lambda: len(handled(self.path)) > 100, 30)
+                await _until(lambda: len(handled(self.path)) > 100, 120)
+                self._members_work.set()
                 await self._kill(members, sending)
                 await sending
             await _until(self._all_handled, DRAIN_S)
@@ -259,9 +261,12 @@ class Load:
                 members.append(member(self.name_server, self.way, self.path))
 
     async def _send(self, producer: Producer) -> None:
-        begun = time.monotonic()
-        while (passed := time.monotonic() - begun) < SECONDS:
-            due = min(RATE // 4, int(passed * RATE) - self.sent)
+        """Send until the members have worked for ``SECONDS``: a busy machine starts them slowly."""
+        begun, works_since = time.monotonic(), float("inf")
+        while (now := time.monotonic()) - works_since < SECONDS:
+            if self._members_work.is_set():
+                works_since = min(now, works_since)
+            due = min(RATE // 4, int((now - begun) * RATE) - self.sent)
             numbers = range(self.sent, self.sent + due)
             await asyncio.gather(*(producer.send(Message("killed", str(number))) for number in numbers))
             self.sent += due

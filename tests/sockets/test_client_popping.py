@@ -37,7 +37,7 @@ def test_two_members_pop_what_was_sent(orbitmq_cluster: RunningCluster) -> None:
             name_servers=orbitmq_cluster.name_server,
             allocate=ByBroker(),
             consume_from=ConsumeFrom.FIRST,
-            pop_invisible_for=5,
+            pop_invisible_for=10,
         )
         consumer.subscribe("orders")
         return consumer
@@ -46,15 +46,15 @@ def test_two_members_pop_what_was_sent(orbitmq_cluster: RunningCluster) -> None:
         producer.send_batch([Message("orders", b"%d" % number) for number in range(MESSAGES)])
     with ThreadPoolExecutor(2) as threads, member() as one, member() as other:
         running = [threads.submit(consumer.run, keep) for consumer in (one, other)]
-        assert complete.wait(20)
+        assert complete.wait(60)
         one.close()
         other.close()
         for work in running:
-            work.result(10)
+            work.result(60)
     with member() as late, ThreadPoolExecutor(1) as threads:
         work = threads.submit(late.run, keep)
         # Longer than the invisible time: what was not acknowledged would come again.
-        assert not threading.Event().wait(7)
+        assert not threading.Event().wait(12)
         late.close()
-        work.result(10)
+        work.result(60)
     assert got == Counter({b"%d" % number: 1 for number in range(MESSAGES)})
