@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("high-availability.md", "ha-operations.md")
 TEXT = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
 LARGEST = 12 * 1024
-LIMIT_S = 30
+LIMIT_S = 120
 # Small files and quick looks; everything else is of the pages.
 SMALL = "mappedFileSizeCommitLog=4194304\n"
 NAME_SERVER = "127.0.0.9"

@@ -24,9 +24,9 @@ from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.message.model import MessageQueue
 from orbitmq.sync import Producer
 
-READY_LIMIT_S = 30
-TIMEOUT_MS = 800
-GONE = "no answer in 0.8 s"
+READY_LIMIT_S = 60
+TIMEOUT_MS = 2000
+GONE = "no answer in 2 s"
 WITHOUT, QUEUES = ", without those of broker-b", "its queues are"
 
 

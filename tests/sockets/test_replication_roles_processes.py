@@ -17,7 +17,7 @@ from orbitmq.wire.command import Command
 
 MASTER, SLAVE = "broker-a", "broker-a-1"
 SETTINGS = {"enableSlaveActingMaster": "true", "brokerNotActiveTimeoutMillis": "3000"}
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Look:
@@ -40,14 +40,19 @@ class Look:
         return KVTable.decode(answer.body).table["brokerActive"] == "true"
 
     async def until(self, wanted: tuple[dict[int, str], bool], leader: str) -> None:
-        """Wait until the route is as wanted and ``leader`` leads."""
+        """Wait until the route is as wanted, ``leader`` leads, and of two brokers the other one does not."""
+        others = [name for name in wanted[0].values() if name != leader]
         seen: object = None
         for _ in range(int(PATIENCE_S / 0.05)):
             try:
-                seen = await self.route(), await self.leads(leader)
+                seen = (
+                    await self.route(),
+                    await self.leads(leader),
+                    [await self.leads(name) for name in others],
+                )
             except OrbitError as error:
                 seen = error
-            if seen == (wanted, True):
+            if seen == (wanted, True, [False] * len(others)):
                 return
             await asyncio.sleep(0.05)
         raise AssertionError(f"{wanted} with {leader} wanted, seen {seen}")
@@ -70,12 +75,10 @@ def test_kill_freeze_and_return(tmp_path: Path) -> None:
             await look.until(SLAVE_ONLY, SLAVE)
             await cluster.start_broker(MASTER)
             await look.until(BOTH, MASTER)
-            assert not await look.leads(SLAVE)
             cluster.processes[MASTER].signal(signal.SIGSTOP)
             await look.until(SLAVE_ONLY, SLAVE)
             cluster.processes[MASTER].signal(signal.SIGCONT)
             await look.until(BOTH, MASTER)
-            assert not await look.leads(SLAVE)
             assert any("pre-online" in line for line in cluster.processes[MASTER].last_lines)
             await client.close()
 
@@ -84,13 +87,13 @@ def test_kill_freeze_and_return(tmp_path: Path) -> None:
 
 def test_a_name_server_that_stood_still_itself_loses_nobody(tmp_path: Path) -> None:
     async def main() -> None:
-        settings = {**SETTINGS, "brokerNotActiveTimeoutMillis": "2000"}
+        settings = {**SETTINGS, "brokerNotActiveTimeoutMillis": "5000"}
         cluster = ProcessCluster(brokers=1, root=str(tmp_path), settings=settings)
         async with cluster:
             name_server = cluster.processes["nameserver"]
             await asyncio.sleep(1)
             name_server.signal(signal.SIGSTOP)
-            await asyncio.sleep(4)
+            await asyncio.sleep(7)
             name_server.signal(signal.SIGCONT)
             await asyncio.sleep(1)
             assert not [line for line in name_server.last_lines if "broker expired" in line]
