@@ -24,7 +24,7 @@ from benchmarks.measure import table
 from benchmarks.ports import free_ports
 from benchmarks.servers import Ours, PeerUnavailableError, Server, apache_classpath
 
-from orbitmq import AssignedConsumer, ConsumeFrom, Message, Producer, SendError
+from orbitmq import ConsumeFrom, Message, Producer, PullConsumer, SendError
 
 TOPIC = "fault_tolerance"
 SLOW, KILLED = "broker-b", "broker-c"
@@ -217,7 +217,7 @@ async def follow(place: Place, plan: Plan) -> None:
 async def stored_ids(place: Place) -> set[str]:
     """The unique ids of all messages of the topic."""
     found: set[str] = set()
-    consumer = AssignedConsumer(
+    consumer = PullConsumer(
         "faults_audit", name_servers=place.name_server.address, consume_from=ConsumeFrom.FIRST
     )
     async with consumer:

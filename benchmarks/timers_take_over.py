@@ -18,7 +18,7 @@ from benchmarks.remoting import Client
 from benchmarks.replicas import followers
 from benchmarks.timers import BODY, SHORT_WAITING, WAITING
 
-from orbitmq import AssignedConsumer, Message, MessageQueue, Producer
+from orbitmq import Message, MessageQueue, Producer, PullConsumer
 from orbitmq.admin import Admin
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.durations import instant
@@ -80,7 +80,7 @@ async def _delivered(name_server: str, wanted: set[int]) -> dict[int, int]:
     """When each probe was stored under its topic, by number (ms since the epoch)."""
     found: dict[int, int] = {}
     deadline = time.monotonic() + PROBES * EVERY_S + 60
-    async with AssignedConsumer("bench_reader", name_servers=name_server) as reader:
+    async with PullConsumer("bench_reader", name_servers=name_server) as reader:
         queue = MessageQueue(PROBE, "broker-b", 0)
         reader.assign([queue])
         await reader.seek_to_begin(queue)

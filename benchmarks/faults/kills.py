@@ -39,7 +39,7 @@ from benchmarks.faults.record import commit
 from benchmarks.measure import keep, machine, record, table
 from benchmarks.servers import ROOT
 
-from orbitmq import AssignedConsumer, ConsumeFrom, Message, MessageQueue, Producer, SendStatus
+from orbitmq import ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, SendStatus
 from orbitmq.admin import Admin
 from orbitmq.errors import OrbitError
 from orbitmq.wire.codes import RequestCode
@@ -324,7 +324,7 @@ class Run:
     async def _read(self, places: Mapping[MessageQueue, int]) -> dict[int, int]:
         """How often each message is stored behind these places."""
         found: dict[int, int] = {}
-        consumer = AssignedConsumer(
+        consumer = PullConsumer(
             "kills_audit", name_servers=self._place.name_server, consume_from=ConsumeFrom.FIRST
         )
         async with consumer, asyncio.timeout(READ_S):
@@ -333,7 +333,7 @@ class Run:
             ends = {queue: await consumer.max_offset(queue) for queue in queues}
             for queue in queues:
                 # A lost disk may take the queue's end back.
-                consumer.seek(queue, min(places.get(queue, 0), ends[queue]))
+                await consumer.seek(queue, min(places.get(queue, 0), ends[queue]))
             while any([await consumer.position(queue) < end for queue, end in ends.items()]):
                 for message in await consumer.poll(4096):
                     number = int(message.body)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from orbitmq.client.consumer.allocation import by_machine_room as by_machine_room
     from orbitmq.client.consumer.allocation import consistent_hash as consistent_hash
     from orbitmq.client.consumer.allocation import nearest_room as nearest_room
-    from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
     from orbitmq.client.consumer.consumer import Consumer as Consumer
     from orbitmq.client.consumer.pull import PullConsumer as PullConsumer
     from orbitmq.client.consumer.puller import FlowLimits as FlowLimits
@@ -70,7 +69,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Allocation": "orbitmq.client.consumer.allocation",
-    "AssignedConsumer": "orbitmq.client.consumer.assigned",
     "AutoBatch": "orbitmq.client.producer.batching",
     "BrokerError": "orbitmq.errors",
     "ByBroker": "orbitmq.client.consumer.allocation",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import consumer_of, never, start, until
 
-from orbitmq import AssignedConsumer, Consumer, Message, Producer, PullConsumer, ReceivedMessage
+from orbitmq import Consumer, Message, Producer, PullConsumer, ReceivedMessage
 from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.transactional import TransactionProducer
@@ -22,7 +22,6 @@ from orbitmq.wire.codes import RequestCode
 KINDS: dict[str, Callable[..., Any]] = {
     "push": Consumer,
     "pull": PullConsumer,
-    "assigned": AssignedConsumer,
     "simple": SimpleConsumer,
     "producer": Producer,
     "transactions": lambda group, **options: TransactionProducer(group, check=lambda _: None, **options),

@@ -10,7 +10,6 @@ import pytest
 from tests.conversation.scripted import consumer_of, until
 
 from orbitmq import (
-    AssignedConsumer,
     BrokerError,
     ClientStateError,
     ConsumeFrom,
@@ -75,8 +74,9 @@ async def pushed(world: Any, **options: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def assigned(world: Any) -> AsyncIterator[Any]:
-    """An assigned-queue consumer that read five messages."""
-    async with AssignedConsumer("cg", name_servers=world.name_servers, runtime=world.runtime) as consumer:
+    """A pull consumer that read five messages of an assigned queue."""
+    options: dict[str, Any] = {"name_servers": world.name_servers, "runtime": world.runtime}
+    async with PullConsumer("cg", auto_commit=False, **options) as consumer:
         consumer.assign([QUEUE])
         await consumer.seek_to_begin(QUEUE)
         assert len(await consumer.poll(5)) == 5
@@ -136,7 +136,7 @@ async def test_commits_that_nobody_asked_for_are_logged_and_made_again(
 
 
 @pytest.mark.behaviour("MO-25")
-@pytest.mark.parametrize("kind", [Consumer, PullConsumer, AssignedConsumer])
+@pytest.mark.parametrize("kind", [Consumer, PullConsumer])
 async def test_a_consumer_that_does_not_run_commits_nothing_and_says_so(world: Any, kind: Any) -> None:
     broker = filled(world)
     consumer = kind("cg", name_servers=world.name_servers, runtime=world.runtime)

@@ -8,11 +8,11 @@ import pytest
 from tests.conversation.scripted import running, until
 
 from orbitmq import (
-    AssignedConsumer,
     ConsumeFrom,
     Consumer,
     Message,
     Producer,
+    PullConsumer,
     Reader,
     ReceivedMessage,
     SendResult,
@@ -90,7 +90,7 @@ async def test_producer_and_consumer_meet_in_a_namespace(world: Any) -> None:
     (back,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
     assert (back.ext["group"], back.ext["originTopic"]) == ("space%cg", "space%t")
     assert broker.offsets["space%cg", "space%t", 0] == 5
-    async with AssignedConsumer(
+    async with PullConsumer(
         "reader", namespace="space", consume_from=ConsumeFrom.FIRST, **client_options(world)
     ) as reader:
         reader.assign(await reader.queues("t"))

@@ -180,7 +180,7 @@ async def test_a_topic_made_again_is_read_on_where_another_member_has_come_to(or
             await world.sleep(20)
             await admin.topics.create("T", queues=1)
             await sent(world, [b"new%d" % number for number in range(30)])
-            async with world.assigned_consumer("cg") as other:
+            async with world.pull_consumer("cg") as other:
                 await other.commit({QUEUE: 10})
             assert len(handler.got) == 20
             await world.sleep(60)

@@ -12,8 +12,7 @@ import pytest
 from tests.conversation.scripted import consumer_of, never, producer_of, running, until
 from tests.conversation.scripted_cluster import ScriptedBroker
 
-from orbitmq import ConsumeFrom, Message, MessageQueue, Reader, ReceivedMessage
-from orbitmq.client.consumer.assigned import AssignedConsumer
+from orbitmq import ConsumeFrom, Message, MessageQueue, PullConsumer, Reader, ReceivedMessage
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.errors import BrokerError, OrbitError, SendError
 from orbitmq.wire.bodies.client import HeartbeatData
@@ -22,6 +21,7 @@ from orbitmq.wire.command import Command
 
 QUEUE = MessageQueue("t", "a", 0)
 PULL = RequestCode.PULL_MESSAGE
+LITE_PULL = RequestCode.LITE_PULL_MESSAGE
 
 
 @asynccontextmanager
@@ -266,7 +266,7 @@ def at_once(broker: ScriptedBroker, code: int, suggested: int = 0) -> None:
     """Every pull is answered at once, without a message and at the same place."""
 
     def answer(command: Command) -> Any:
-        if command.code != PULL:
+        if command.code not in (PULL, LITE_PULL):
             return "default"
         found = {
             "suggestWhichBrokerId": str(suggested),
@@ -311,14 +311,14 @@ async def test_a_slave_and_a_master_that_name_each_other_do_not_keep_a_consumer_
 
 
 @pytest.mark.behaviour("MO-12")
-async def test_an_assigned_consumer_rests_too(world: Any) -> None:
+async def test_assigned_queues_rest_too(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     at_once(world.brokers["a"], ResponseCode.PULL_RETRY_IMMEDIATELY)
     options: dict[str, Any] = {"name_servers": world.name_servers, "runtime": world.runtime}
-    async with AssignedConsumer("g", consume_from=ConsumeFrom.FIRST, **options) as consumer:
+    async with PullConsumer("g", consume_from=ConsumeFrom.FIRST, **options) as consumer:
         consumer.assign([QUEUE])
         assert await consumer.poll(timeout=10) == []
-        assert len(world.brokers["a"].requests(PULL)) <= 60
+        assert 2 <= len(world.brokers["a"].requests(LITE_PULL)) <= 60
 
 
 @pytest.mark.behaviour("MO-12")

@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 from tests.conversation.scripted import consumer_of, running, until
 
-from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, Reader, ReceivedMessage
-from orbitmq.client.consumer.assigned import AssignedConsumer
+from orbitmq import (
+    ConsumeFrom,
+    Consumer,
+    Message,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    Reader,
+    ReceivedMessage,
+)
 from orbitmq.client.consumer.offsets import LocalOffsets
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import ClientStateError
@@ -623,7 +631,7 @@ async def test_an_ordered_queue_goes_on_behind_what_cannot_be_read(world: Any) -
 async def test_polling_gives_what_cannot_be_read_in_its_place(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     fill(world.brokers["a"])
-    async with AssignedConsumer(
+    async with PullConsumer(
         "cg", name_servers=world.name_servers, runtime=world.runtime, consume_from=ConsumeFrom.FIRST
     ) as consumer:
         consumer.assign([QUEUE])

@@ -85,7 +85,7 @@ async def test_polls_give_only_what_has_the_text(orbitmq_world: World) -> None:
         pulling.subscribe("T", tags="Aa")
         got = [message.body.decode() for _ in range(5) for message in await pulling.poll(timeout=3)]
     assert sorted(got) == ["Aa0", "Aa1", "Aa2"]
-    async with world.assigned_consumer("assigned", consume_from=ConsumeFrom.FIRST) as assigned:
+    async with world.pull_consumer("assigned") as assigned:
         assigned.assign(await assigned.queues("T"), tags="Aa")
         got = [message.body.decode() for _ in range(5) for message in await assigned.poll(timeout=3)]
     assert sorted(got) == ["Aa0", "Aa1", "Aa2"]

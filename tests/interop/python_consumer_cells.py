@@ -8,7 +8,7 @@ from collections import Counter
 from tests.interop.python_cells import RECEIVE_TIMEOUT_S, messages, send
 from tests.interop.world import Place, World, check, equal
 
-from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, PullConsumer, ReceivedMessage, Settled
+from orbitmq import ConsumeFrom, Consumer, PullConsumer, ReceivedMessage, Settled
 
 
 def settling(world: World, place: Place) -> None:
@@ -46,7 +46,7 @@ def settling(world: World, place: Place) -> None:
                     await asyncio.sleep(0.05)
             running.cancel()
         options = {"name_servers": place.ns, "consume_from": ConsumeFrom.FIRST}
-        async with AssignedConsumer(world.fresh("python_audit"), **options) as reader:
+        async with PullConsumer(world.fresh("python_audit"), **options) as reader:
             reader.assign(await reader.queues(f"%DLQ%{group}"))
             return await reader.poll(timeout=RECEIVE_TIMEOUT_S)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import orbitmq
-from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendStatus
+from orbitmq import ConsumeFrom, Consumer, Message, Producer, PullConsumer, ReceivedMessage, SendStatus
 from orbitmq import sync as blocking
 from orbitmq.admin import Admin
 from orbitmq.cluster.local import LocalCluster
@@ -85,7 +85,7 @@ def test_batch_oneway_and_assigned_reading(tmp_path: Path) -> None:
             result = await producer.send_batch([Message("t", b"%d" % number) for number in range(10)])
             assert result.message_id.count(",") == 9
             await producer.send_oneway(Message("t", b"oneway"))
-        async with AssignedConsumer("ag", name_servers=cluster.name_server) as consumer:
+        async with PullConsumer("ag", name_servers=cluster.name_server, auto_commit=False) as consumer:
             queues = await consumer.queues("t")
             consumer.assign(queues)
             await consumer.seek_to_begin(*queues)
@@ -165,7 +165,7 @@ def test_the_blocking_faces(tmp_path: Path) -> None:
             assert set(consumer.assignment()) >= set(queues)
             consumer.commit()
         assert seen == set(range(24))
-        with blocking.AssignedConsumer("cg", name_servers=name_server) as reader:
+        with blocking.PullConsumer("cg", name_servers=name_server, auto_commit=False) as reader:
             assert sum(max(reader.committed(queue), 0) for queue in queues) == 24
             reader.assign(queues)
             reader.seek_to_begin(*queues)

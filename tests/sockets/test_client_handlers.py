@@ -195,7 +195,7 @@ def test_a_plain_handler_closes_its_consumer_and_its_message_is_done(
     assert "still run at close" not in caplog.text
     assert got == [b"0"]
     if kind is blocking.Consumer:
-        with blocking.AssignedConsumer(topic, name_servers=name_server) as reader:
+        with blocking.PullConsumer(topic, name_servers=name_server) as reader:
             assert sum(max(0, reader.committed(queue)) for queue in reader.queues(topic)) == 1
 
 
@@ -341,7 +341,7 @@ def test_a_signal_lets_handlers_end_and_commits(name_server: str, kind: str, num
         finally:
             program.kill()
     assert output.split() == ["ended", "closed"]
-    with blocking.AssignedConsumer(f"signal_{kind}", name_servers=name_server) as reader:
+    with blocking.PullConsumer(f"signal_{kind}", name_servers=name_server) as reader:
         assert sum(max(reader.committed(queue), 0) for queue in reader.queues(f"signal_{kind}")) == 1
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq import AssignedConsumer, Message, MessageQueue, Producer
+from orbitmq import Message, MessageQueue, Producer, PullConsumer
 from orbitmq.admin import Admin
 from orbitmq.errors import OrbitError
 from orbitmq.runtime import system_runtime
@@ -246,7 +246,7 @@ class Load:
 
     async def _kill(self, members: list[subprocess.Popen[bytes]], sending: asyncio.Task[None]) -> None:
         """Kill the oldest member, half the time later begin a new one, until all is sent."""
-        async with AssignedConsumer("members", name_servers=self.name_server) as reader:
+        async with PullConsumer("members", name_servers=self.name_server) as reader:
             queues = await reader.queues("killed")
             due = time.monotonic()
             while not sending.done():
@@ -295,7 +295,7 @@ async def _let_pop(address: str) -> None:
         await client.close()
 
 
-async def _committed(reader: AssignedConsumer, queues: list[MessageQueue]) -> dict[int, int]:
+async def _committed(reader: PullConsumer, queues: list[MessageQueue]) -> dict[int, int]:
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(OrbitError):  # on a starved machine

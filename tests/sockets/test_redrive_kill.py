@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq import AssignedConsumer, Message, Producer
+from orbitmq import Message, Producer, PullConsumer
 from orbitmq.admin import Admin, RedriveJob
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.errors import OrbitError
@@ -84,7 +84,7 @@ async def reaches(servers: str, place: int) -> None:
 
 async def arrived(servers: str) -> Counter[int]:
     found: Counter[int] = Counter()
-    async with AssignedConsumer("reader", name_servers=servers) as consumer:
+    async with PullConsumer("reader", name_servers=servers, auto_commit=False) as consumer:
         queues = await consumer.queues("orders")
         consumer.assign(queues)
         await consumer.seek_to_begin(*queues)

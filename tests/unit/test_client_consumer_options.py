@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from orbitmq import AssignedConsumer, Consumer, PullConsumer
+from orbitmq import Consumer, PullConsumer
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.errors import ValidationError
 
@@ -17,7 +17,7 @@ def test_a_place_to_begin_at_is_a_consume_from(wrong: Any) -> None:
     with pytest.raises(ValidationError, match=words):
         Consumer("g", consume_from=cast(Any, wrong))
     with pytest.raises(ValidationError, match=words):
-        AssignedConsumer("g", consume_from=cast(Any, wrong))
+        PullConsumer("g", consume_from=cast(Any, wrong))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_option_out_of_its_range_is_named(options: Any, text: str) -> None:
 
 def test_options_of_other_consumers_are_checked_alike() -> None:
     with pytest.raises(ValidationError, match="pull_batch_size"):
-        AssignedConsumer("g", pull_batch_size=0)
+        PullConsumer("g", pull_batch_size=0)
     with pytest.raises(ValidationError, match="consume_timeout"):
         PullConsumer("g", consume_timeout=-1)
     with pytest.raises(ValidationError, match="span of the flow limits must be 1 or more, got 0"):

@@ -58,6 +58,7 @@ CALLS: dict[str, list[Callable[[Any], Awaitable[Any]]]] = {
         lambda c: c.poll(timeout=0.1),
         lambda c: c.commit(),
         lambda c: c.committed(QUEUE),
+        lambda c: c.queues("t"),
         lambda c: c.close(),
     ],
     "SimpleConsumer": [
@@ -70,11 +71,6 @@ CALLS: dict[str, list[Callable[[Any], Awaitable[Any]]]] = {
         lambda c: drained(c.messages()),
         lambda c: drained(c.batches()),
         lambda c: c.offsets(),
-        lambda c: c.close(),
-    ],
-    "AssignedConsumer": [
-        lambda c: c.poll(timeout=0.1),
-        lambda c: c.queues("t"),
         lambda c: c.close(),
     ],
 }

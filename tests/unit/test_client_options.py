@@ -26,10 +26,8 @@ SURFACE = {
     "send_in_transaction send_oneway start submit transaction",
     "Consumer": "assignment batches close commit group messages on pause resume run start "
     "subscribe unsubscribe",
-    "PullConsumer": "assignment close commit committed group pause poll position resume seek seek_to_begin "
-    "seek_to_end start subscribe unsubscribe",
-    "AssignedConsumer": "assign assignment close commit committed group max_offset min_offset offset_by_time "
-    "poll position queues seek seek_to_begin seek_to_end start",
+    "PullConsumer": "assign assignment close commit committed group max_offset min_offset offset_by_time "
+    "pause poll position queues resume seek seek_to_begin seek_to_end start subscribe unsubscribe",
     "Reader": "batches close messages offsets start topic",
 }
 CLASSES = sorted(SURFACE)
@@ -111,7 +109,7 @@ def test_every_public_method_is_documented_and_typed(name: str) -> None:
                 assert parameter.annotation not in ("Any", Any), f"{method}: {parameter}"
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer", "PullConsumer", "AssignedConsumer", "Reader"])
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "PullConsumer", "Reader"])
 def test_every_option_is_explained(name: str) -> None:
     kind = getattr(orbitmq, name)
     text = inspect.getdoc(kind) or ""
@@ -149,7 +147,7 @@ async def test_a_shared_client_has_its_own_limit(runtime: SimulatedRuntime) -> N
         ("Consumer", "consume_timeout_s", "consume_timeout"),
         ("PullConsumer", "autocommit", "auto_commit"),
         ("SimpleConsumer", "invisible_s", "invisible_for"),
-        ("AssignedConsumer", "name_server", "name_servers"),
+        ("PullConsumer", "name_server", "name_servers"),
     ],
 )
 @pytest.mark.parametrize("door", [orbitmq, orbitmq.sync])

@@ -11,7 +11,6 @@ import orbitmq
 import orbitmq.sync
 from orbitmq import AutoBatch, ValidationError
 from orbitmq.client.consumer.options import (
-    AssignedOptions,
     ConsumerOptions,
     PullConsumerOptions,
     SimpleOptions,
@@ -27,7 +26,6 @@ KINDS: dict[str, Any] = {
     "Producer": ProducerOptions,
     "Consumer": ConsumerOptions,
     "PullConsumer": PullConsumerOptions,
-    "AssignedConsumer": AssignedOptions,
     "SimpleConsumer": SimpleOptions,
 }
 NUMBERS = ("int", "float", "int | None", "float | None")

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import orbitmq.sync as sync
 from orbitmq import (
-    AssignedConsumer,
     AutoBatch,
     ByBroker,
     CompressionType,
@@ -118,8 +117,11 @@ async def consume() -> None:
             outcome: Settled = await simple.ack(each)
             print(outcome)
         await simple.subscribe("refunds", sql="amount > 10")
-    async with AssignedConsumer("reader") as reader:
-        reader.assign(await reader.queues("orders"))
+    async with PullConsumer("reader", auto_commit=False) as chosen:
+        chosen.assign(await chosen.queues("orders"), tags="new")
+        for queue in chosen.assignment():
+            await chosen.seek(queue, await chosen.offset_by_time(queue, datetime(2026, 1, 1, tzinfo=UTC)))
+        await chosen.commit({queue: await chosen.position(queue) for queue in chosen.assignment()})
     async with Reader("orders", start=datetime(2026, 1, 1, tzinfo=UTC), follow=True) as looking:
         async for each in looking:
             print(each.message_id)
@@ -175,8 +177,10 @@ def blocking() -> None:
         print(polled, puller.assignment())
     with sync.SimpleConsumer("market") as simple:
         print([simple.ack(each) for each in simple.receive(wait=1)])
-    with sync.AssignedConsumer("reader") as reader:
+    with sync.PullConsumer("reader", auto_commit=False) as reader:
         reader.assign(reader.queues("orders"))
+        ends: dict[MessageQueue, int] = {queue: reader.max_offset(queue) for queue in reader.assignment()}
+        reader.commit(ends)
     with sync.Reader("orders") as looking:
         for batch in looking.batches():
             print(len(batch))

@@ -102,7 +102,7 @@ def settle(message: Deliverable, verdict: Verdict) -> Settled:
             return Settled.ALREADY
         raise ClientStateError(
             "this message is not a consumer's delivery, so it cannot be settled; "
-            "an assigned-queue consumer commits offsets instead, and of a copy, as another process gets it, "
+            "what a Reader or an Admin gives is only read, and of a copy, as another process gets it, "
             "the original is settled"
         ) from None
     message.verdict = verdict

@@ -21,12 +21,11 @@ from orbitmq.sync.admin import (
     TimerAdmin,
     TopicAdmin,
 )
-from orbitmq.sync.consumers import AssignedConsumer, Consumer, PullConsumer, Reader, SimpleConsumer
+from orbitmq.sync.consumers import Consumer, PullConsumer, Reader, SimpleConsumer
 from orbitmq.sync.producer import Producer, TransactionProducer
 
 __all__ = [
     "Admin",
-    "AssignedConsumer",
     "BrokerAdmin",
     "Consumer",
     "DeadLetterAdmin",

@@ -10,7 +10,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from orbitmq.client.consumer import assigned, consumer, pull, simple
+from orbitmq.client.consumer import consumer, pull, simple
 from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.producer import producer
 from orbitmq.errors import ClientStateError
@@ -18,13 +18,7 @@ from orbitmq.runtime.loop_thread import LoopThread
 from orbitmq.runtime.program_end import close_at_end
 from orbitmq.runtime.tasks import is_async
 
-Grouped = (
-    producer.Producer
-    | consumer.Consumer
-    | assigned.AssignedConsumer
-    | pull.PullConsumer
-    | simple.SimpleConsumer
-)
+Grouped = producer.Producer | consumer.Consumer | pull.PullConsumer | simple.SimpleConsumer
 C = TypeVar("C", bound="Core")
 S = TypeVar("S", bound="StartedCore")
 G = TypeVar("G", bound=Grouped)

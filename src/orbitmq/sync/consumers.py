@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from orbitmq.client.consumer import assigned, consumer, pull, reader, simple
+from orbitmq.client.consumer import consumer, pull, reader, simple
 from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.consumer.shutdown import first_signal_calls
 from orbitmq.message.model import ReceivedMessage
@@ -152,7 +152,7 @@ class SimpleConsumer(_Subscriber[simple.SimpleConsumer]):
 
 
 class PullConsumer(_Member[pull.PullConsumer]):
-    """Asks for its group's share; see :class:`orbitmq.PullConsumer`.
+    """Asks for messages; see :class:`orbitmq.PullConsumer`.
 
     Takes the same arguments, and raises the same errors.
     """
@@ -168,6 +168,15 @@ class PullConsumer(_Member[pull.PullConsumer]):
             self._loop.wait(self._core._block_ended())
         super().__exit__(kind, error, trace)
 
+    queues = blocking(pull.PullConsumer.queues)
+
+    @parameters_of(pull.PullConsumer.assign)
+    def assign(self, *args: Any, **options: Any) -> None:
+        if self._loop is None:
+            self._core.assign(*args, **options)
+        else:
+            self._loop.call(self._core.assign, *args, **options)
+
     poll = blocking(pull.PullConsumer.poll)
     commit = blocking(pull.PullConsumer.commit)
     seek = blocking(pull.PullConsumer.seek)
@@ -175,31 +184,9 @@ class PullConsumer(_Member[pull.PullConsumer]):
     seek_to_end = blocking(pull.PullConsumer.seek_to_end)
     position = blocking(pull.PullConsumer.position)
     committed = blocking(pull.PullConsumer.committed)
-
-
-class AssignedConsumer(GroupClient[assigned.AssignedConsumer]):
-    """Reads the queues it is told to read; see :class:`orbitmq.AssignedConsumer`.
-
-    Takes the same arguments, and raises the same errors.
-    """
-
-    @made_as(assigned.AssignedConsumer)
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(assigned.AssignedConsumer(*args, **options))
-
-    queues = blocking(assigned.AssignedConsumer.queues)
-    assign = on_loop(assigned.AssignedConsumer.assign)
-    assignment = on_loop(assigned.AssignedConsumer.assignment)
-    poll = blocking(assigned.AssignedConsumer.poll)
-    seek = on_loop(assigned.AssignedConsumer.seek)
-    seek_to_begin = blocking(assigned.AssignedConsumer.seek_to_begin)
-    seek_to_end = blocking(assigned.AssignedConsumer.seek_to_end)
-    position = blocking(assigned.AssignedConsumer.position)
-    committed = blocking(assigned.AssignedConsumer.committed)
-    commit = blocking(assigned.AssignedConsumer.commit)
-    min_offset = blocking(assigned.AssignedConsumer.min_offset)
-    max_offset = blocking(assigned.AssignedConsumer.max_offset)
-    offset_by_time = blocking(assigned.AssignedConsumer.offset_by_time)
+    min_offset = blocking(pull.PullConsumer.min_offset)
+    max_offset = blocking(pull.PullConsumer.max_offset)
+    offset_by_time = blocking(pull.PullConsumer.offset_by_time)
 
 
 class Reader(StartedClient[reader.Reader]):

@@ -8,7 +8,6 @@ from typing import Self
 from orbitmq.admin import Admin
 from orbitmq.admin.client import TIMEOUT_S
 from orbitmq.broker.broker import Broker
-from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.consumer.pull import PullConsumer
 from orbitmq.client.consumer.reader import Reader
@@ -165,12 +164,6 @@ class World:
     pull_consumer = making(
         PullConsumer,
         "A consumer that is polled and begins at the first message unless told otherwise.",
-        group="test_consumer",
-        consume_from=ConsumeFrom.FIRST,
-    )
-    assigned_consumer = making(
-        AssignedConsumer,
-        "A consumer of chosen queues that begins at the first message unless told otherwise.",
         group="test_consumer",
         consume_from=ConsumeFrom.FIRST,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.intake import Intake
@@ -12,6 +13,7 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits, QueuePuller
 from orbitmq.client.consumer.queue_locks import MemberLocks
+from orbitmq.client.consumer.redelivery import RedeliveryPolicy
 from orbitmq.client.core.broker_calls import BrokerCalls, PullOptions, QueueOffset
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
@@ -69,6 +71,12 @@ class AssignedQueues:
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
         # Queues whose offset or lock is asked for, and where they begin unless that is the group's offset.
         self._taking: dict[MessageQueue, int | None] = {}
+        # Where queues begin that are not taken yet, if the user said so: instead of at the group's offset.
+        self._begins: dict[MessageQueue, int] = {}
+        # The queues that the user chose, None when they are shared with the group.
+        self._chosen: frozenset[MessageQueue] | None = None
+        # Takes back failed messages of chosen queues.
+        self._redelivery: RedeliveryPolicy | None = None
         # Queues that are handed over: until that is done they are not taken again, or they would be followed
         # twice, and what is still in flight would be pulled again.
         self._leaving: set[MessageQueue] = set()
@@ -90,11 +98,14 @@ class AssignedQueues:
             return True
         if queue in self._leaving:
             return False
-        self._taking[queue] = None
+        self._taking[queue] = self._begins.get(queue)
         try:
-            return await self._take(queue)
+            taken = await self._take(queue)
         finally:
             del self._taking[queue]
+        if taken:
+            self._begins.pop(queue, None)
+        return taken
 
     async def _take(self, queue: MessageQueue) -> bool:
         begin = leader = None
@@ -118,7 +129,7 @@ class AssignedQueues:
             log.info("cannot begin with %s now: %s", queue, error)
         # All of it may have changed meanwhile.
         locked = self._locks is None or self._locks.holds(queue)
-        if begin is not None and locked and queue.topic in self._intake:
+        if begin is not None and locked and self._is_wanted(queue):
             self._offsets.forget([queue])
             other = self._taking[queue]
             if other is not None:
@@ -137,11 +148,13 @@ class AssignedQueues:
         process_queue = self._stop(queue)
         if process_queue is None:
             return
-        self._leaving.add(queue)
         if self._locks is not None and process_queue.in_flight:
             self._background.spawn(self._hand_over(process_queue), "hand over")
         else:
             await self._hand_over(process_queue)
+
+    def chosen(self, topic: str) -> set[MessageQueue] | None:
+        return None if self._chosen is None else {queue for queue in self._chosen if queue.topic == topic}
 
     def left_to_others(self, queues: Iterable[MessageQueue]) -> None:
         self._offsets.forget(queues)
@@ -165,11 +178,7 @@ class AssignedQueues:
         for queue, offset in offsets.items():
             if queue in self._taking:
                 self._taking[queue] = offset
-            found = self._pullers.get(queue)
-            if found is not None:
-                puller, task = found
-                task.cancel()
-                self._run(self._anew(puller.process_queue, offset))
+            self._go_on(queue, offset)
         await self._offsets.commit_unasked(offsets)
 
     def pauses_changed(self) -> None:
@@ -185,12 +194,52 @@ class AssignedQueues:
         if self._locks is not None:
             await self._locks.unlock_all()
 
+    # -- for queues that the user chooses ------------------------------------------------------------------
+
+    def choose(
+        self, queues: Iterable[MessageQueue], changed: Collection[str], redelivery: RedeliveryPolicy
+    ) -> None:
+        """Read these queues and leave all others at once; what fails is taken back by ``redelivery``.
+
+        The filters go with the pulls from now on, since other members of the group may have others.
+
+        Args:
+            changed: topics with another filter than before. Their queues go on behind the last message that
+                the user's code got: what was pulled by the former filter is dropped, and what that one left
+                out is looked at again.
+        """
+        self._chosen = chosen = frozenset(queues)
+        self._redelivery = redelivery
+        self._options = replace(self._options, with_filter=True)
+        for queue in [queue for queue in self._begins if queue not in chosen]:
+            del self._begins[queue]
+        for queue, process_queue in self.process_queues().items():
+            if queue not in chosen:
+                self._stop(queue)
+                self._background.spawn(self._hand_over(process_queue), "hand over")
+            elif queue.topic in changed:
+                self._go_on(queue, min(process_queue.behind, process_queue.position()))
+
+    def begin_of(self, queue: MessageQueue) -> int | None:
+        """Where the user wants a queue to begin that is not taken yet; None: at the group's offset."""
+        return self._begins.get(queue)
+
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Begin a queue here that is not taken yet."""
+        self._begins[queue] = offset
+        if queue in self._taking:
+            self._taking[queue] = offset
+
     # -- one queue ---------------------------------------------------------------------------------------
+
+    def _is_wanted(self, queue: MessageQueue) -> bool:
+        return queue.topic in self._intake and (self._chosen is None or queue in self._chosen)
 
     def _open(self, queue: MessageQueue, offset: int, changes: Waiters | None = None) -> ProcessQueue:
         """Take the progress of the queue from a new process queue."""
         total = self._intake.total_for(queue.topic)
         process_queue = ProcessQueue(queue, offset, total, self._delivery.settled, changes)
+        process_queue.redelivery = self._redelivery
         self._offsets.follow(queue, process_queue)
         return process_queue
 
@@ -220,6 +269,13 @@ class AssignedQueues:
         new.before = None
         self._delivery.release(new)
 
+    def _go_on(self, queue: MessageQueue, offset: int) -> None:
+        found = self._pullers.get(queue)
+        if found is not None:
+            puller, task = found
+            task.cancel()
+            self._run(self._anew(puller.process_queue, offset))
+
     def _run(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
         puller = QueuePuller(
@@ -243,6 +299,7 @@ class AssignedQueues:
         puller, task = found
         puller.process_queue.drop()
         task.cancel()
+        self._leaving.add(queue)
         return puller.process_queue
 
     async def _hand_over(self, process_queue: ProcessQueue) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.queue_locks import MemberLocks
 from orbitmq.client.consumer.ready import ReadyLine
-from orbitmq.client.consumer.redelivery import RedeliveryPolicy, restore_topic
+from orbitmq.client.consumer.redelivery import LOCAL_RETRY_S, RedeliveryPolicy, StaysHere, restore_topic
 from orbitmq.client.hooks import ConsumeHooks
 from orbitmq.client.namespaces import Namespace
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
@@ -21,8 +21,6 @@ from orbitmq.message.settling import Ending, Settled, Verdict, give, level_for, 
 
 log = logging.getLogger("orbitmq.client")
 
-# After this a message that no broker took back is given to the handler again (CR-09).
-LOCAL_RETRY_S = 5.0
 # How long a queue pauses after a failure when order matters (CR-18).
 FAILURE_PAUSE_S = 1.0
 LEAST_PAUSE_S = 0.01
@@ -47,6 +45,7 @@ class Delivery(ABC):
 
     Attributes:
         expiry_s: how often :meth:`expire` is to be called.
+        redelivery: takes back the failed messages of queues that have no own way for it.
     """
 
     # Whether a queue goes on only after :meth:`release`.
@@ -64,7 +63,7 @@ class Delivery(ABC):
         self._group = group
         self._namespace = namespace
         self._retry_topic = retry_topic(group)
-        self._redelivery = redelivery
+        self.redelivery = redelivery
         self._spawn = spawn
         self._hooks = hooks
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -241,7 +240,7 @@ class Delivery(ABC):
                 log.warning(
                     "%s of %s takes too long, it is sent back", message.message_id, process_queue.queue
                 )
-                back = process_queue.redelivery or self._redelivery
+                back = process_queue.redelivery or self.redelivery
                 if await back.send_back(message, TIMEOUT_DELAY_LEVEL, reason="it took too long"):
                     process_queue.finish(message.queue_offset)
 
@@ -306,13 +305,14 @@ class ConcurrentDelivery(Delivery):
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
     ) -> None:
         level = verdict.delay_level if verdict.delay_s is None else level_for(verdict.delay_s)
-        back = process_queue.redelivery or self._redelivery
+        back = process_queue.redelivery or self.redelivery
         if await back.send_back(message, level, verdict.delay_s, verdict.why):
             process_queue.finish(message.queue_offset)
             return
         process_queue.put_aside(message.queue_offset)
         message.reconsume_times += 1
-        asyncio.get_running_loop().call_later(LOCAL_RETRY_S, self.give_back, process_queue, message)
+        pause_s = back.pause_s(verdict) if isinstance(back, StaysHere) else LOCAL_RETRY_S
+        asyncio.get_running_loop().call_later(pause_s, self.give_back, process_queue, message)
 
 
 class OrderedDelivery(Delivery):
@@ -423,7 +423,7 @@ class OrderedDelivery(Delivery):
         # An unreadable message would fail for ever: it is given up, so that the queue goes on.
         dead = verdict.delay_level < 0 or isinstance(message, UnreadableMessage)
         spent = message.reconsume_times >= self._max
-        back = process_queue.redelivery or self._redelivery
+        back = process_queue.redelivery or self.redelivery
         if (dead or spent) and await back.give_up(message, dead=dead):
             process_queue.finish(message.queue_offset)
             return

@@ -195,9 +195,7 @@ class GroupConsumer(InBlock):
         clock = self._client.runtime.clock
         if self._tracer is not None:
             await self._tracer.start()
-        if not isinstance(self._offsets, LocalOffsets):
-            self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
-            self._client.watch(retry_topic(self.group))
+        self._read_retries()
         if self._locks is not None:
             renewals = every(clock, RENEW_EVERY_S, self._locks.renew, first_s=FIRST_RENEWAL_S)
             self._background.spawn(renewals, "locks")
@@ -205,6 +203,12 @@ class GroupConsumer(InBlock):
         self._background.spawn(every(clock, LOOK_EVERY_S, self._patterns.look, first_s=0), "topics")
         self._background.spawn(every(clock, COMMIT_EVERY_S, self._offsets.commit_periodically), "commit")
         self._background.spawn(every(clock, self._delivery.expiry_s, self._expire), "expiry")
+
+    def _read_retries(self) -> None:
+        """Subscribe to the group's retry topic. In broadcasting there is none."""
+        if not isinstance(self._offsets, LocalOffsets):
+            self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
+            self._client.watch(retry_topic(self.group))
 
     async def close(self) -> None:
         """Stop pulling, let running handler calls end, commit the offsets and leave the group.

@@ -50,17 +50,11 @@ class MemberOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullingOptions(MemberOptions):
-    """What consumers take that pull queues of their own."""
+class SharingOptions(MemberOptions):
+    """What consumers take that share the queues with the other members of their group."""
 
     consume_timestamp: datetime | None = None
     pull_batch_size: int = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharingOptions(PullingOptions):
-    """What consumers take that share the queues with the other members of their group."""
-
     limits: FlowLimits | None = None
     max_reconsume_times: int = -1
     allocate: Allocation | ByBroker = average
@@ -111,15 +105,6 @@ class PullConsumerOptions(SharingOptions):
         """The options of a consumer of the group that are meant by these."""
         shared = {each.name: getattr(self, each.name) for each in fields(SharingOptions)}
         return ConsumerOptions(self.group, **shared)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedOptions(PullingOptions):
-    group: str = field(kw_only=False)
-
-    def __post_init__(self) -> None:
-        checked_start(self.consume_from)
-        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

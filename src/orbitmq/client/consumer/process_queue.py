@@ -53,6 +53,7 @@ class ProcessQueue:
         queue: the queue.
         next_offset: the offset of the next pull.
         made_at: the creation stamp of the queue's topic, see ``QueueOffset``.
+        behind: the offset behind the last message that a poll gave, at first where the queue begins.
         before: with order: the process queue of before a move, while some of its messages are in flight.
         dropped: the queue belongs to another member now; nothing more is delivered.
         released: messages in flight do not move the offset any more (CR-11).
@@ -75,6 +76,7 @@ class ProcessQueue:
         "_total",
         "before",
         "begun",
+        "behind",
         "busy",
         "changes",
         "dropped",
@@ -105,6 +107,7 @@ class ProcessQueue:
         self.queue = queue
         self.changes = Waiters() if changes is None else changes
         self.next_offset = next_offset
+        self.behind = next_offset
         self.dropped = False
         self.released = False
         self.last_pull_ms = 0

@@ -1,8 +1,10 @@
-"""The pull consumer: a member of a group like the push consumer, that asks for messages when it wants."""
+"""The pull consumer asks for messages when it wants: of its group's share, or of queues that it names."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
 
 from orbitmq.client.consumer.delivery import Held
@@ -11,16 +13,19 @@ from orbitmq.client.consumer.mode import ConsumeMode
 from orbitmq.client.consumer.options import PullConsumerOptions
 from orbitmq.client.consumer.pop_queue import PopQueue
 from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.redelivery import StaysHere
+from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.keywords import takes
+from orbitmq.client.life import State
 from orbitmq.client.ranges import check_number
 from orbitmq.client.validation import check_offset, check_queue
-from orbitmq.durations import Duration, as_seconds
-from orbitmq.errors import ClientStateError
+from orbitmq.durations import Duration, as_seconds, datetime, instant_ms
+from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 
 
 class PullConsumer(GroupConsumer):
-    """Gets its share of the group's queues and gives their messages when asked, list by list.
+    """Gives messages when asked, list by list: of its share of a group's queues, or of queues that it names.
 
     ::
 
@@ -53,7 +58,7 @@ class PullConsumer(GroupConsumer):
             group's own setting at the broker.
         allocate: how queues are shared; all members must use the same way.
         consume_timeout: a polled message is sent back when it is not settled, and no further poll is made,
-            for this time.
+            for this time. One of an assigned queue is not: no other member would get it.
         hooks: see every message before and after it is handled.
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
         on_assigned: called with the list of queues that this member has got; a plain function runs in a
@@ -76,10 +81,15 @@ class PullConsumer(GroupConsumer):
         super().__init__(settings.group, settings.as_consumer(), mode)
         # Messages that polls returned and that are not done yet: the next poll marks them as done.
         self._given: Held = []
+        # Which of the two came first, subscribe() or assign(); the other one is refused then.
+        self._subscribed = False
+        self._chosen: frozenset[MessageQueue] | None = None
 
     async def poll(self, max_messages: int = 32, *, timeout: Duration = 5.0) -> list[ReceivedMessage]:
         """The next messages, each queue's in order; waits when there are none. Those of the last poll are
         done.
+
+        A broker that does not answer is asked again, with a warning in the log, and holds up no other one.
 
         Args:
             max_messages: 1 to 10,000.
@@ -106,8 +116,122 @@ class PullConsumer(GroupConsumer):
                 return []
         for process_queue, message in held:
             process_queue.loose.add(message.queue_offset)
+            process_queue.behind = max(process_queue.behind, message.queue_offset + 1)
         self._given += held  # another poll may have ended meanwhile
         return [message for _, message in held]
+
+    # -- which queues ----------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None
+    ) -> Awaitable[None]:
+        """Read this member's share of ``topic``; replaces an earlier subscription to it.
+
+        Parameters and errors are those of :meth:`Consumer.subscribe`.
+
+        Raises:
+            ClientStateError: :meth:`assign` names the queues.
+        """
+        if self._chosen is not None:
+            raise ClientStateError(
+                "this consumer reads the queues of assign() and cannot subscribe; make another one for that"
+            )
+        checked = super().subscribe(topic, tags, sql=sql)
+        self._subscribed = True
+        if self._life.running:
+            self._read_retries()
+        return checked
+
+    def unsubscribe(self, topic: str | re.Pattern[str]) -> None:
+        """Stop receiving the messages of ``topic``, or of the topics that a pattern has found."""
+        if self._chosen is not None:
+            raise ClientStateError("this consumer has not subscribed: assign() says what it reads")
+        super().unsubscribe(topic)
+
+    def _read_retries(self) -> None:
+        # Nobody sends to the group's retry topic what failed of assigned queues.
+        if self._subscribed:
+            super()._read_retries()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of ``topic``.
+
+        Raises:
+            TopicNotFoundError: no name server knows the topic.
+            NameServerError: none of them answers.
+            ValidationError: not a name of a topic.
+            ClientStateError: not running.
+        """
+        topic = self._membership.full_topic(topic)
+        self._life.check_here()
+        return list((await self._client.find_route(topic, for_send=False)).subscribe)
+
+    def assign(self, queues: Iterable[MessageQueue], *, tags: str = "*", sql: str | None = None) -> None:
+        """Read exactly these queues, before or after the start; no other member has a part in that.
+
+        They begin at the group's offset, else at ``consume_from``, unless :meth:`seek` says where. Queues
+        that were assigned before go on; with another filter they go on behind the last polled message, and
+        what was polled counts as done.
+
+        ``message.retry()`` lets a message come again from here: after 5 s, or after its delay. Until it is
+        done nothing behind it is committed.
+
+        Args:
+            queues: as :meth:`queues` gives; in a namespace they name the topic in full.
+            tags: ``*`` for all messages, else ``a || b``.
+            sql: an SQL92 expression over properties instead of tags. If a broker cannot filter by it,
+                :meth:`start` or :meth:`poll` raises that.
+
+        Raises:
+            ValidationError: the expression cannot be right, or these are no queues.
+            ClientStateError: the consumer has subscribed, or it is closed.
+        """
+        wanted = self._membership.wanted(tags, sql)
+        chosen = frozenset(_checked(queues))
+        if self._subscribed:
+            raise ClientStateError(
+                "this consumer shares queues with its group since it has subscribed; "
+                "make another one, of another group, to assign queues"
+            )
+        if self._life.state is State.CLOSED:
+            self._life.check_running()
+        self._chosen = chosen
+        changed = self._set_filter({queue.topic for queue in chosen}, wanted)
+        most = self._mode.max_reconsume_times
+        stays = StaysHere(self._delivery.redelivery, most if most >= 0 else None)
+        self._queues.choose(chosen, changed, stays)
+        self._subscriptions_changed()
+
+    def _set_filter(self, topics: set[str], wanted: Filter) -> set[str]:
+        """Read these topics by this filter, and no others; those that had another filter until now."""
+        for topic in self._filters.keys() - topics:
+            del self._filters[topic]
+            self._filter_checks.forget(topic)
+        changed: set[str] = set()
+        for topic in sorted(topics):
+            known = self._filters.get(topic)
+            if known is not None and (known.expression, known.kind) == (wanted.expression, wanted.kind):
+                continue
+            changed.add(topic)
+            self._filters[topic] = wanted
+            self._client.watch(topic)
+            if self._life.running:
+                self._filter_checks.begin(topic, wanted)
+        return changed
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues of :meth:`assign`, else those that this member works on now.
+
+        Queue id -1 means that it pops a whole broker's.
+        """
+        return super().assignment() if self._chosen is None else sorted(self._chosen)
+
+    async def _expire(self) -> None:
+        # A message of an assigned queue cannot be given to another member.
+        if self._chosen is None:
+            await super()._expire()
+
+    # -- commits and the end ---------------------------------------------------------------------------
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -142,15 +266,25 @@ class PullConsumer(GroupConsumer):
         if held:
             await self._delivery.ended(held)
 
-    async def commit(self) -> None:
-        """Mark the messages of :meth:`poll` as done and commit that now.
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Mark the messages of :meth:`poll` as done and commit that now; or commit these offsets instead.
+
+        Args:
+            offsets: by queue. They change nothing here: what this member has read stays read, and it commits
+                that the next time.
 
         Raises:
             ClientStateError: not running: nothing can be committed yet, or any more.
+            ValidationError: ``offsets`` names no queue, or no offset; nothing is committed.
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. The
                 next call tries it again.
         """
         self._life.check_here()
+        if offsets is not None:
+            calls = self._membership.calls
+            wanted = _checked_offsets(offsets).items()
+            await asyncio.gather(*(calls.commit(self.group, *each, wait=True) for each in wanted))
+            return
         await self._finish_given()
         # Their offsets count once a broker has back what is to come again.
         await self._settling.quiet()
@@ -161,15 +295,18 @@ class PullConsumer(GroupConsumer):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """The next :meth:`poll` reads ``queue`` from ``offset`` on; settling what it gave before is too late.
 
-        An offset outside the queue becomes the nearest one inside it.
+        An offset outside the queue becomes the nearest one inside it, with a warning in the log.
 
         Raises:
             ClientStateError: the queue is not assigned to this member.
             ValidationError: no queue, or the offset is no whole number from 0 on.
         """
-        self._process_queue(queue)
+        begun = self._begun(queue)
         check_offset(offset)
-        await self._queues.move({queue: offset})
+        if begun is None:
+            self._queues.begin_at(queue, offset)
+        else:
+            await self._queues.move({queue: offset})
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go to the oldest messages of these queues.
@@ -179,35 +316,90 @@ class PullConsumer(GroupConsumer):
             OrbitError: its broker did not say where that is.
         """
         for queue in queues:
-            self._process_queue(queue)
-            await self.seek(queue, (await self._membership.calls.min_offset(queue)).offset)
+            self._begun(queue)
+            await self.seek(queue, await self.min_offset(queue))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go behind the newest messages of these queues; errors as :meth:`seek_to_begin`."""
         for queue in queues:
-            self._process_queue(queue)
-            await self.seek(queue, (await self._membership.calls.max_offset(queue)).offset)
+            self._begun(queue)
+            await self.seek(queue, await self.max_offset(queue))
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that :meth:`poll` gives of this queue.
 
         Raises:
             ClientStateError: the queue is not assigned to this member.
+            OrbitError: where it begins is not known yet, and no broker said.
         """
-        return self._process_queue(queue).position()
+        begun = self._begun(queue)
+        if begun is None and self._queues.begin_of(queue) is None:
+            self._life.check_here()
+            await self._client.find_route(queue.topic, for_send=False)
+            await self._client.heartbeat(only_new=True)
+            first = (await self._membership.start_offset(queue)).offset
+            begun = self._begun(queue)
+            if begun is None and self._queues.begin_of(queue) is None:
+                self._queues.begin_at(queue, first)
+        if begun is not None:
+            return begun.position()
+        return self._queues.begin_of(queue) or 0
 
     async def committed(self, queue: MessageQueue) -> int:
         """The group's committed offset, -1 when it has none.
 
         Raises:
-            OrbitError: no broker said.
+            TopicNotFoundError, NameServerError: the route does not name the queue's broker, or is not to be
+            had. BrokerError, TransportError: the broker refuses or does not answer.
         """
         check_queue(queue)
         return (await self._membership.calls.committed(self.group, queue)).offset
 
-    def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message of the queue; errors as :meth:`committed`."""
+        check_queue(queue)
+        return (await self._membership.calls.min_offset(queue)).offset
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of the queue will get; errors as :meth:`committed`."""
+        check_queue(queue)
+        return (await self._membership.calls.max_offset(queue)).offset
+
+    async def offset_by_time(self, queue: MessageQueue, at: datetime) -> int:
+        """The offset of the first message stored at or after ``at``; the max offset behind all.
+
+        Args:
+            at: a datetime with a time zone.
+
+        Raises:
+            ValidationError: ``at`` has no time zone.
+            OrbitError: as :meth:`committed`.
+        """
+        check_queue(queue)
+        return (await self._membership.calls.offset_by_time(queue, instant_ms("at", at))).offset
+
+    def _begun(self, queue: MessageQueue) -> ProcessQueue | None:
+        """The messages of a queue of this member; None: it is assigned, and not read yet."""
         check_queue(queue)
         found = self._queues.process_queues().get(queue)
-        if found is None:
+        if found is None and queue not in (self._chosen or ()):
             raise ClientStateError(f"{queue} is not assigned to this member now")
         return found
+
+
+def _checked(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
+        raise ValidationError(f"queues must be several MessageQueue, got {queues!r:.80}")
+    found = list(queues)
+    for queue in found:
+        check_queue(queue)
+    return found
+
+
+def _checked_offsets(offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, int]:
+    if not isinstance(offsets, Mapping):
+        raise ValidationError(f"offsets must be a mapping of queues to offsets, got {offsets!r:.60}")
+    for queue, offset in offsets.items():
+        check_queue(queue)
+        check_offset(offset)
+    return offsets

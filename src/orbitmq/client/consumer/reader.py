@@ -249,11 +249,11 @@ class Reader(InBlock):
         if not follow:
             end = (await self._asked(broker, partial(self._calls.max_offset, queue))).offset
         offset = await self._asked(broker, partial(self._offset, queue, self._settings.start))
-        options = PullOptions(TOOLS_GROUP, PULL_MESSAGES, SUSPEND_MS if follow else 0)
+        options = PullOptions(TOOLS_GROUP, PULL_MESSAGES, SUSPEND_MS if follow else 0, with_filter=True)
         empty = 0
         while offset < end:
             asked_at = self._clock.monotonic()
-            pull = partial(self._calls.pull, options, queue, offset, self._wanted, with_filter=True)
+            pull = partial(self._calls.pull, options, queue, offset, self._wanted)
             pulled = await self._asked(broker, pull)
             found = [message for message in pulled.messages if message.queue_offset < end]
             if found:

@@ -46,6 +46,10 @@ class PulledOwner(QueueOwner, Protocol):
 
     def topics(self) -> Iterable[str]: ...
 
+    def chosen(self, topic: str) -> set[MessageQueue] | None:
+        """The queues of a topic that the user chose; None: they are shared with the group."""
+        ...
+
     def left_to_others(self, queues: Iterable[MessageQueue]) -> None:
         """Take the queues of a topic that exist and belong to other members."""
         ...
@@ -53,6 +57,8 @@ class PulledOwner(QueueOwner, Protocol):
 
 class Rebalancer:
     """Decides which queues this member has: after each change, and every 20 s.
+
+    Queues that the user chose are only taken; nothing is decided about them.
 
     Args:
         owner: pulls queues.
@@ -114,6 +120,8 @@ class Rebalancer:
         try:
             route = await self._client.find_route(topic, for_send=False)
             await self._client.heartbeat(only_new=True)
+            if (chosen := self._owner.chosen(topic)) is not None:
+                return await self._change(route, {self._owner: chosen}, shared=False)
             if isinstance(self._allocate, ByBroker):
                 return await self._take_from_broker(topic, route, self._allocate.strategy)
             members = await self._members(route) if self._allocate is not None else []

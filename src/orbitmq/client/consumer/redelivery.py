@@ -12,10 +12,13 @@ from orbitmq.errors import OrbitError
 from orbitmq.message import property_names, way
 from orbitmq.message.model import Message, ReceivedMessage, UnreadableMessage
 from orbitmq.message.reserved import retry_topic
+from orbitmq.message.settling import LEVEL_SECONDS, Verdict
 from orbitmq.message.way import without
 
 log = logging.getLogger("orbitmq.client")
 
+# After this a message that no broker took back is given to the user's code again (CR-09).
+LOCAL_RETRY_S = 5.0
 ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
@@ -155,3 +158,42 @@ class Redelivery:
             log.warning("%s is not sent to the retry topic either: %s", message.message_id, error)
             return False
         return True
+
+
+class StaysHere:
+    """Failed messages of queues that the user has chosen, which no other member of the group reads.
+
+    They wait here and come again from here: nobody reads the group's retry topic for these queues. Only dead
+    letters go to a broker.
+
+    Args:
+        redelivery: makes dead letters.
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter; None: no
+            limit.
+    """
+
+    def __init__(self, redelivery: RedeliveryPolicy, max_reconsume_times: int | None) -> None:
+        self._redelivery = redelivery
+        self._max = max_reconsume_times
+
+    async def send_back(
+        self,
+        message: ReceivedMessage,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
+    ) -> bool:
+        """Make a message a dead letter when the user says so or its deliveries are used up, else keep it."""
+        if delay_level >= 0 and (self._max is None or message.reconsume_times < self._max):
+            return False
+        return await self._redelivery.send_back(message, DEAD_LETTER_LEVEL, reason=reason)
+
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        return await self._redelivery.give_up(message, dead=dead)
+
+    def pause_s(self, verdict: Verdict) -> float:
+        """How long a message that was kept waits."""
+        if verdict.delay_s is not None:
+            return verdict.delay_s
+        level = min(verdict.delay_level, len(LEVEL_SECONDS))
+        return LEVEL_SECONDS[level - 1] if level > 0 else LOCAL_RETRY_S

@@ -103,6 +103,7 @@ class PullOptions:
         suspend_ms: how long the broker may hold the request when there is nothing.
         commits: pulls also commit the group's offset; not in broadcasting.
         lite: as a lite pull consumer (LITE_PULL_MESSAGE), from brokers that let such pull.
+        with_filter: the filter goes with each pull, whatever subscription the broker knows of the group.
     """
 
     group: str
@@ -110,6 +111,7 @@ class PullOptions:
     suspend_ms: int = 15_000
     commits: bool = True
     lite: bool = False
+    with_filter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +278,12 @@ class BrokerCalls:
         *,
         broker_id: int = 0,
         commit_offset: int = -1,
-        with_filter: bool = False,
     ) -> Pulled:
         """Pull once, waiting at the broker for up to ``options.suspend_ms`` when there is nothing.
 
         Args:
             broker_id: the member of the broker group that the last answer suggested.
             commit_offset: commit this offset with the pull; -1: none.
-            with_filter: send the filter with the pull, for a group without heartbeats.
 
         Raises:
             BrokerError: the broker refused; TransportError: no answer; RecordError: a damaged answer.
@@ -292,7 +292,7 @@ class BrokerCalls:
         flags = PullFlag.SUSPEND if options.suspend_ms > 0 else PullFlag(0)
         if commit_offset >= 0 and options.commits and not is_slave:
             flags |= PullFlag.COMMIT_OFFSET
-        if with_filter:
+        if options.with_filter:
             flags |= PullFlag.SUBSCRIPTION
         header = PullMessageRequest(
             consumer_group=options.group,
@@ -304,7 +304,7 @@ class BrokerCalls:
             commit_offset=max(commit_offset, 0),
             suspend_timeout_millis=options.suspend_ms,
             sub_version=wanted.version,
-            subscription=wanted.expression if with_filter else None,
+            subscription=wanted.expression if options.with_filter else None,
             expression_type=wanted.kind,
         )
         timeout_ms = options.suspend_ms + PULL_MARGIN_MS

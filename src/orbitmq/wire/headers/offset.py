@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader, RpcRequest, TopicRequest
+from orbitmq.wire.headers.base import Int32, Int64, ResponseHeader, RpcRequest, TopicRequest
 
 __all__ = [
     "CloneGroupOffsetRequest",
