@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from orbitmq.client.consumer.allocation import by_machine_room as by_machine_room
     from orbitmq.client.consumer.allocation import consistent_hash as consistent_hash
     from orbitmq.client.consumer.allocation import nearest_room as nearest_room
+    from orbitmq.client.consumer.assignment_watch import QueuesChanged as QueuesChanged
     from orbitmq.client.consumer.consumer import Consumer as Consumer
+    from orbitmq.client.consumer.handling import Handler as Handler
+    from orbitmq.client.consumer.options import BrokerChanged as BrokerChanged
+    from orbitmq.client.consumer.options import ReaderStart as ReaderStart
     from orbitmq.client.consumer.pull import PullConsumer as PullConsumer
     from orbitmq.client.consumer.puller import FlowLimits as FlowLimits
     from orbitmq.client.consumer.reader import Reader as Reader
@@ -41,12 +45,15 @@ if TYPE_CHECKING:
     from orbitmq.client.model import SendStatus as SendStatus
     from orbitmq.client.observe.telemetry import Telemetry as Telemetry
     from orbitmq.client.producer.batching import AutoBatch as AutoBatch
+    from orbitmq.client.producer.callbacks import SendDone as SendDone
     from orbitmq.client.producer.faults import FaultItem as FaultItem
     from orbitmq.client.producer.producer import Producer as Producer
     from orbitmq.client.producer.queue_choice import Selector as Selector
     from orbitmq.client.producer.queue_choice import by_hash as by_hash
     from orbitmq.client.producer.queue_choice import by_random as by_random
+    from orbitmq.client.producer.transactional import LocalTransaction as LocalTransaction
     from orbitmq.client.producer.transactional import Transaction as Transaction
+    from orbitmq.client.producer.transactional import TransactionCheck as TransactionCheck
     from orbitmq.client.producer.transactional import TransactionProducer as TransactionProducer
     from orbitmq.client.producer.transactional import TransactionResult as TransactionResult
     from orbitmq.client.producer.transactional import TransactionState as TransactionState
@@ -70,6 +77,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Allocation": "orbitmq.client.consumer.allocation",
     "AutoBatch": "orbitmq.client.producer.batching",
+    "BrokerChanged": "orbitmq.client.consumer.options",
     "BrokerError": "orbitmq.errors",
     "ByBroker": "orbitmq.client.consumer.allocation",
     "ClientInstance": "orbitmq.client.core.instance",
@@ -85,17 +93,22 @@ _HOMES = {
     "EndTransactionContext": "orbitmq.client.hooks",
     "FaultItem": "orbitmq.client.producer.faults",
     "FlowLimits": "orbitmq.client.consumer.puller",
+    "Handler": "orbitmq.client.consumer.handling",
+    "LocalTransaction": "orbitmq.client.producer.transactional",
     "Message": "orbitmq.message.model",
     "MessageQueue": "orbitmq.message.model",
     "OrbitError": "orbitmq.errors",
     "Producer": "orbitmq.client.producer.producer",
     "PullConsumer": "orbitmq.client.consumer.pull",
+    "QueuesChanged": "orbitmq.client.consumer.assignment_watch",
     "Reader": "orbitmq.client.consumer.reader",
+    "ReaderStart": "orbitmq.client.consumer.options",
     "ReceivedMessage": "orbitmq.message.model",
     "ReplyTimeoutError": "orbitmq.errors",
     "Runtime": "orbitmq.runtime.seam",
     "Selector": "orbitmq.client.producer.queue_choice",
     "SendContext": "orbitmq.client.hooks",
+    "SendDone": "orbitmq.client.producer.callbacks",
     "SendError": "orbitmq.errors",
     "SendHook": "orbitmq.client.hooks",
     "SendMiddleware": "orbitmq.client.hooks",
@@ -106,6 +119,7 @@ _HOMES = {
     "Telemetry": "orbitmq.client.observe.telemetry",
     "TopicNotFoundError": "orbitmq.errors",
     "Transaction": "orbitmq.client.producer.transactional",
+    "TransactionCheck": "orbitmq.client.producer.transactional",
     "TransactionProducer": "orbitmq.client.producer.transactional",
     "TransactionResult": "orbitmq.client.producer.transactional",
     "TransactionState": "orbitmq.client.producer.transactional",

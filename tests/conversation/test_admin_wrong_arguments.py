@@ -23,6 +23,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {
     "datetime": ([None, "today", 5, datetime(2026, 1, 1)], "must be datetime|must have a time zone"),
     "datetime | None": (["today", 5, datetime(2026, 1, 1)], "must be datetime|must have a time zone"),
     "Mapping[str, str]": ([None, 5, "a=b"], "must be Mapping"),
+    "Mapping[MessageQueue, int]": ([None, 5, "t"], "must be Mapping"),
     "GroupSettings | None": ([5, {}], "must be GroupSettings"),
 }
 # What stands for an argument while another one is wrong.
@@ -31,7 +32,7 @@ RIGHT: dict[str, Any] = {
     "int": 1,
     "Mapping[str, str]": {},
     "Iterable[Move]": [],
-    "Targets": {},
+    "Mapping[MessageQueue, int]": {},
 }
 
 

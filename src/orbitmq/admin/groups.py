@@ -330,7 +330,7 @@ class GroupAdmin:
 
         return await self._plan_all(group, topic, last)
 
-    async def plan(self, group: str, targets: Targets) -> Partial[Sequence[Move]]:
+    async def plan(self, group: str, targets: Mapping[MessageQueue, int]) -> Partial[Sequence[Move]]:
         """Plan a reset to the offsets of ``targets``, with the present offsets. Only brokers of these queues
         are asked.
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from orbitmq.client.consumer import consumer, pull, simple
-from orbitmq.client.consumer.handling import Listener
+from orbitmq.client.consumer.handling import Handler
 from orbitmq.client.producer import producer
 from orbitmq.errors import ClientStateError
 from orbitmq.runtime.loop_thread import LoopThread
@@ -196,7 +196,7 @@ class BlockingClient(Generic[C]):
                 self._not_at_end()
                 loop.stop()
 
-    def _handler(self, listener: Listener) -> Listener:
+    def _handler(self, listener: Handler) -> Handler:
         """The listener, which may close this client when it runs in a thread."""
         if is_async(listener):
             return listener

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from orbitmq.client.consumer import consumer, pull, reader, simple
-from orbitmq.client.consumer.handling import Listener
+from orbitmq.client.consumer.handling import Handler
 from orbitmq.client.consumer.shutdown import first_signal_calls
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.sync.blocking import (
@@ -98,7 +98,7 @@ class Consumer(_Member[consumer.Consumer]):
         return registered
 
     @parameters_of(consumer.Consumer.run)
-    def run(self, handler: Listener | None = None, *, stop_on_signals: bool = False, **options: Any) -> None:
+    def run(self, handler: Handler | None = None, *, stop_on_signals: bool = False, **options: Any) -> None:
         """Give every message to ``handler`` until :meth:`close` is called, in it or elsewhere, or Ctrl-C.
 
         Args:
@@ -137,7 +137,7 @@ class SimpleConsumer(_Subscriber[simple.SimpleConsumer]):
     messages = iterating(simple.SimpleConsumer.messages)
 
     @parameters_of(simple.SimpleConsumer.run)
-    def run(self, handler: Listener, *, stop_on_signals: bool = False) -> None:
+    def run(self, handler: Handler, *, stop_on_signals: bool = False) -> None:
         """Give every message to ``handler`` until :meth:`close` is called, in it or elsewhere, or Ctrl-C.
 
         Args:

@@ -11,7 +11,7 @@ from orbitmq.client.consumer.direct import consume_directly
 from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.handling import (
     Call,
-    Listener,
+    Handler,
     TopicHandlers,
     UserCode,
     by_topic,
@@ -170,7 +170,7 @@ class Consumer(GroupConsumer):
 
     async def run(
         self,
-        handler: Listener | None = None,
+        handler: Handler | None = None,
         *,
         batch: int | None = None,
         stop_on_signals: bool = False,
@@ -219,7 +219,7 @@ class Consumer(GroupConsumer):
         self._life.check_here()
         await self._filter_checks.ended()
 
-    def _handler(self, handler: Listener | None, batch: int | None) -> Call:
+    def _handler(self, handler: Handler | None, batch: int | None) -> Call:
         """What the workers call: the handler, or those of `on`, inside the middleware."""
         if handler is not None:
             call = self._user_code.as_async(handler)

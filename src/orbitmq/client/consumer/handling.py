@@ -23,14 +23,14 @@ from orbitmq.wording import counted
 log = logging.getLogger("orbitmq.client")
 
 # The user's handler for ``run``: a function of one message, or of a list of them; async or plain.
-Listener = Callable[[Any], Awaitable[object] | object]
+Handler = Callable[[Any], Awaitable[object] | object]
 Call = Callable[[Any], Awaitable[object]]
 Prepared = Callable[[], Awaitable[object]]
 
 _YIELD_EVERY = 64
 
 
-def in_threads(listener: Listener, threads: Threads) -> Call:
+def in_threads(listener: Handler, threads: Threads) -> Call:
     """An async function that runs a plain one in these threads."""
 
     async def call(messages: Any) -> object:
@@ -54,7 +54,7 @@ class UserCode:
         self._most = most
         self._pool: Threads | None = None
 
-    def as_async(self, listener: Listener) -> Call:
+    def as_async(self, listener: Handler) -> Call:
         """This function, or one that runs it in a thread."""
         if is_async(listener):
             return listener  # type: ignore[return-value]  # seen to be async
@@ -99,16 +99,16 @@ class TopicHandlers:
         as_async: makes an async function of a handler, when its first message comes.
     """
 
-    def __init__(self, as_async: Callable[[Listener], Call]) -> None:
+    def __init__(self, as_async: Callable[[Handler], Call]) -> None:
         self._as_async = as_async
-        self._named: dict[str, Listener] = {}
-        self._patterns: dict[re.Pattern[str], Listener] = {}
+        self._named: dict[str, Handler] = {}
+        self._patterns: dict[re.Pattern[str], Handler] = {}
         self._calls: dict[str, Call] = {}
 
     def __bool__(self) -> bool:
         return bool(self._named or self._patterns)
 
-    def add(self, topic: str | re.Pattern[str], handler: Listener) -> None:
+    def add(self, topic: str | re.Pattern[str], handler: Handler) -> None:
         """Handle the messages of this topic, or of those whose whole name matches and that have no handler
         of their own."""
         if isinstance(topic, re.Pattern):
@@ -124,7 +124,7 @@ class TopicHandlers:
             call = self._calls[topic] = self._as_async(handler)
         return call
 
-    def _find(self, topic: str) -> Listener | None:
+    def _find(self, topic: str) -> Handler | None:
         if topic in self._named:
             return self._named[topic]
         matching = (one for pattern, one in self._patterns.items() if pattern.fullmatch(topic))

@@ -125,7 +125,7 @@ class SimpleOptions(MemberOptions):
 
 
 # Where a reader begins: at the first or last message, at a time, or at the offset of each queue.
-Start: TypeAlias = ConsumeFrom | datetime | Mapping[MessageQueue, int]
+ReaderStart: TypeAlias = ConsumeFrom | datetime | Mapping[MessageQueue, int]
 # Called with a broker's name and why it does not answer, or None when it answers again.
 BrokerChanged: TypeAlias = Callable[[str, Exception | None], object]
 
@@ -133,7 +133,7 @@ BrokerChanged: TypeAlias = Callable[[str, Exception | None], object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
     topic: str = field(kw_only=False)
-    start: Start = ConsumeFrom.FIRST
+    start: ReaderStart = ConsumeFrom.FIRST
     tags: str = "*"
     sql: str | None = None
     follow: bool = False

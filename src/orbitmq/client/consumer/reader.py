@@ -11,7 +11,7 @@ from math import inf
 from typing import TypeVar
 
 from orbitmq.client.consumer.membership import Membership
-from orbitmq.client.consumer.options import MemberOptions, ReaderOptions, Start
+from orbitmq.client.consumer.options import MemberOptions, ReaderOptions, ReaderStart
 from orbitmq.client.consumer.ready import ReadyLine
 from orbitmq.client.core.broker_calls import PullOptions, PullStatus
 from orbitmq.client.keywords import takes
@@ -199,7 +199,7 @@ class Reader(InBlock):
             raise next(iter(errors.values()))
         raise NotAllReadError(self.topic, dict(sorted(errors.items())))
 
-    async def offsets(self, start: Start = ConsumeFrom.LAST) -> dict[MessageQueue, int]:
+    async def offsets(self, start: ReaderStart = ConsumeFrom.LAST) -> dict[MessageQueue, int]:
         """The offset of each queue at a place; a reader may ``start`` at these offsets later.
 
         Raises:
@@ -222,7 +222,7 @@ class Reader(InBlock):
             return list(self._settings.start)
         return list((await self._client.find_route(self._full_topic, for_send=False)).subscribe)
 
-    async def _offset(self, queue: MessageQueue, start: Start) -> int:
+    async def _offset(self, queue: MessageQueue, start: ReaderStart) -> int:
         if isinstance(start, Mapping):
             return start[queue]
         if start is ConsumeFrom.LAST:

@@ -11,7 +11,7 @@ from orbitmq.client.consumer.admin_requests import PopMember
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.handling import (
     Call,
-    Listener,
+    Handler,
     UserCode,
     calls_ended,
     handle_leased,
@@ -339,7 +339,7 @@ class SimpleConsumer(InBlock):
             finally:
                 give_back(leases)
 
-    async def run(self, handler: Listener, *, stop_on_signals: bool = False) -> None:
+    async def run(self, handler: Handler, *, stop_on_signals: bool = False) -> None:
         """Give every message to ``handler``, ``concurrency`` at a time, until the consumer closes.
 
         The handler's return acknowledges, unless it settled the message; an exception means again, later each

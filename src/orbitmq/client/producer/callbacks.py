@@ -19,7 +19,8 @@ MAX_SUBMITTED = 50_000
 # How long close() waits for the sends under way, and for callbacks that run in threads.
 CLOSE_TIMEOUT_S = 10.0
 
-Done = Callable[[SendResult | None, Exception | None], object]
+# Called with the result of a send, or with its error.
+SendDone = Callable[[SendResult | None, Exception | None], object]
 
 
 class Submitted:
@@ -40,7 +41,7 @@ class Submitted:
         """Whether the limit is reached; a send whose callback still waits for a thread counts, too."""
         return len(self._sends) + self._calling >= MAX_SUBMITTED
 
-    def start(self, send: Coroutine[Any, Any, SendResult], done: Done | None) -> asyncio.Task[SendResult]:
+    def start(self, send: Coroutine[Any, Any, SendResult], done: SendDone | None) -> asyncio.Task[SendResult]:
         """Begin a send; ``done`` is called with its end, unless it is cancelled."""
         task = asyncio.get_running_loop().create_task(send)
         self._sends.add(task)
@@ -48,12 +49,12 @@ class Submitted:
         self.follow(task, done)
         return task
 
-    def follow(self, send: asyncio.Future[SendResult], done: Done | None) -> None:
+    def follow(self, send: asyncio.Future[SendResult], done: SendDone | None) -> None:
         """Call ``done`` with the end of a send, unless it is cancelled."""
         if done is not None:
             send.add_done_callback(partial(self._ended, done))
 
-    def _ended(self, done: Done, send: asyncio.Future[SendResult]) -> None:
+    def _ended(self, done: SendDone, send: asyncio.Future[SendResult]) -> None:
         if send.cancelled():
             return
         error = send.exception()
@@ -106,7 +107,7 @@ class Submitted:
         threads.close(wait=not self._calling)
 
 
-def _call(done: Done, result: SendResult | None, error: Exception | None) -> None:
+def _call(done: SendDone, result: SendResult | None, error: Exception | None) -> None:
     try:
         done(result, error)
     except Exception:

@@ -16,7 +16,7 @@ from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.observe.trace import SendTrace
 from orbitmq.client.producer.batching import Accumulator
-from orbitmq.client.producer.callbacks import MAX_SUBMITTED, Done, Submitted
+from orbitmq.client.producer.callbacks import MAX_SUBMITTED, SendDone, Submitted
 from orbitmq.client.producer.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
 from orbitmq.client.producer.flow import PacedKernel
@@ -299,7 +299,7 @@ class Producer(InBlock):
     def submit(
         self,
         message: Message,
-        done: Done | None = None,
+        done: SendDone | None = None,
         *,
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,

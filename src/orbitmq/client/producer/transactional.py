@@ -56,8 +56,10 @@ _JAVA_STATES = {
     TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
 }
 
-Execute = Callable[[Message], TransactionState | Awaitable[TransactionState]]
-Check = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
+# Does a transaction's own work behind its half message, and says how it ended.
+LocalTransaction = Callable[[Message], TransactionState | Awaitable[TransactionState]]
+# Says how the transaction of a half message ended, when a broker asks.
+TransactionCheck = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 # Called with the address of the broker that asks, its request, and the half message.
 AnswerCheck = Callable[[str, CheckTransactionStateRequest, ReceivedMessage], Awaitable[None]]
 
@@ -99,7 +101,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionOptions(ProducerOptions):
-    check: Check
+    check: TransactionCheck
 
     def __post_init__(self) -> None:
         ProducerOptions.__post_init__(self)
@@ -143,7 +145,7 @@ class TransactionProducer(Producer):
         await super().close()
 
     async def send_in_transaction(
-        self, message: Message, execute: Execute, *, timeout: Duration | None = None
+        self, message: Message, execute: LocalTransaction, *, timeout: Duration | None = None
     ) -> TransactionResult:
         """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back.
 
