@@ -36,6 +36,7 @@ def test_the_overview_names_every_command(words: list[str], capsys: pytest.Captu
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert all(f"  {name} " in shown for name in COMMANDS)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_the_overview_imports_nothing_heavy() -> None:
@@ -60,8 +61,12 @@ def test_an_unknown_command_is_one_line_with_the_nearest(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_has_help_with_examples(name: str) -> None:
-    done = run(name, "--help")
+    done = run(name, "--help", COLUMNS="80")
     assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    # A line that is broken cannot be copied.
+    examples = done.stdout.partition("xamples")[2].strip().splitlines()[1:]
+    assert all(re.match(r" *(orbitmq|seq|#|[|]) ?", line) or not line for line in examples), examples
     assert f"orbitmq {name}" in done.stdout
     assert "xamples" in done.stdout
     # A shell ends a command at a semicolon that is not quoted.

@@ -18,7 +18,7 @@ app = make_app(
 orbitmq archive verify /data/archive
 orbitmq archive verify /data/archive --topics orders --footers
 orbitmq archive compact /data/archive
-orbitmq archive compact /data/archive --topics orders --target 256m --dry-run
+orbitmq archive compact /data/archive --target 256m --dry-run
 """,
 )
 

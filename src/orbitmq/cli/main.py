@@ -14,18 +14,15 @@ SERVERS = ("nameserver", "broker")
 
 # Name, module and what it does. A group's module holds an App of its own.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("orbitmq.cli.up", "Start a local cluster: one name server and some brokers, ready in a second."),
+    "up": ("orbitmq.cli.up", "Start a local cluster of a name server and some brokers."),
     "nameserver": ("orbitmq.cli.serve", "Run a name server (takes mqnamesrv's flags)."),
     "broker": ("orbitmq.cli.serve", "Run a broker (takes mqbroker's flags and broker.conf)."),
     "send": ("orbitmq.cli.send", "Send messages to a topic."),
     "receive": ("orbitmq.cli.receive", "Print the messages of a topic, without or with a consumer group."),
     "topic": ("orbitmq.cli.topic", "List, create and delete topics; show their routes and offsets."),
-    "group": (
-        "orbitmq.cli.group_offsets",
-        "List, create and delete consumer groups; show members, conflicts and lag; move groups.",
-    ),
+    "group": ("orbitmq.cli.group_offsets", "List, create, delete and move groups; show members and lag."),
     "dlq": ("orbitmq.cli.dlq", "Dead letters: list, show and export them; send them again."),
-    "message": ("orbitmq.cli.message", "Show a stored message by its id, find messages by key, trace one."),
+    "message": ("orbitmq.cli.message", "Show a message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),
@@ -35,20 +32,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 EXAMPLES = """\
 Examples:
-  orbitmq up                                      a cluster to play with
-  orbitmq send greetings 'Hello' --tag A          one message
-  seq 1000 | orbitmq send numbers -               one message for each line
-  orbitmq receive greetings                       what is there, without consuming it
+  orbitmq up                                   a cluster to play with
+  orbitmq send greetings 'Hello' --tag A       one message
+  seq 1000 | orbitmq send numbers -            one message for each line
+  orbitmq receive greetings                    read without consuming
   orbitmq receive greetings --follow --format '%t[%p] %o %k %s\\n'
   orbitmq topic status greetings --json
-  orbitmq group lag billing                       how far a group is behind
-  orbitmq dlq list                                which groups have dead letters
+  orbitmq group lag billing                    how far a group is behind
+  orbitmq dlq list                             groups with dead letters
   orbitmq message find greetings --key 4711
-  orbitmq timer list                              what waits for its time
-  orbitmq spark archive orders /data/archive      topics as Parquet, each message once
-  orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
+  orbitmq timer list                           messages that wait for their time
+  orbitmq spark archive orders /data/archive   topics as Parquet files
+  orbitmq bench --fault-tolerance 4.x --watch  a live table of slow brokers
 
-The name servers are given with -n 'host:port;host:port' or in NAMESRV_ADDR (default 127.0.0.1:9876).
+Name servers: -n 'host:port;host:port', or NAMESRV_ADDR, or 127.0.0.1:9876.
 'orbitmq COMMAND --help' explains one command."""
 
 

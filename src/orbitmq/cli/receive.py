@@ -27,7 +27,8 @@ app = make_app(
     "touched. With --group it consumes as a member of that group until Ctrl-C or --count.",
     """
 orbitmq receive orders
-orbitmq receive orders --follow --tags 'new || paid' --format '%t[%p] %o %k %s\\n'
+orbitmq receive orders --tags 'new || paid'
+orbitmq receive orders --follow --format '%t[%p] %o %k %s\\n'
 orbitmq receive orders --from 10m --json
 orbitmq receive orders --sql "price > 5 AND region = 'eu'"
 orbitmq receive orders --from 2026-11-21T14:00 --count 5

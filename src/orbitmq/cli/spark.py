@@ -21,7 +21,7 @@ app = make_app(
     "Jobs on Spark: archive topics, replay, audit, look into dead letters. Each can be killed and run again.",
     """
 orbitmq spark archive orders,payments /data/archive
-orbitmq spark replay /data/archive orders-again --where "tags = 'eu'" --rate 500/s
+orbitmq spark replay /data/archive again --where "tags = 'eu'" --rate 500/s
 orbitmq spark audit orders --archive /data/archive --group billing
 orbitmq spark dlq billing --by reason,origin_topic
 orbitmq spark redrive billing --where "reason like '%timeout%'" --dry-run
