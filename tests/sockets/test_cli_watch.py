@@ -1,4 +1,4 @@
-"""``--watch``: the fault table of a producer on the terminal, with one of two brokers frozen meanwhile."""
+"""What commands show on a terminal while they work: `--watch`, the table of the brokers, and progress."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ SHOWN_S = 60.0
 
 
 class Command:
-    """An ``orbitmq`` command whose standard error is a terminal."""
+    """An ``orbitmq`` command whose standard error is a terminal, unless ``piped``."""
 
-    def __init__(self, name_server: str, *arguments: str) -> None:
+    def __init__(self, name_server: str, *arguments: str, piped: bool = False) -> None:
         self._arguments = arguments
+        self._piped = piped
         path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
         plain = {"TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
         self._env = {**os.environ, "PYTHONPATH": path, "NAMESRV_ADDR": name_server, **plain}
         self.seen = ""
+        self._all_seen = asyncio.Event()
 
     async def start(self) -> None:
-        self._terminal, slave = pty.openpty()
+        self._terminal, slave = os.pipe() if self._piped else pty.openpty()
         pipe = asyncio.subprocess.PIPE
         command = [sys.executable, "-m", "orbitmq", *self._arguments]
         self.process = await asyncio.create_subprocess_exec(
@@ -43,9 +45,13 @@ class Command:
 
     def _read(self) -> None:
         try:
-            self.seen += os.read(self._terminal, 65536).decode(errors="replace")
+            read = os.read(self._terminal, 65536)
         except OSError:  # how a terminal ends
+            read = b""
+        self.seen += read.decode(errors="replace")
+        if not read:
             asyncio.get_running_loop().remove_reader(self._terminal)
+            self._all_seen.set()
 
     async def shows(self, pattern: str) -> None:
         async with asyncio.timeout(SHOWN_S):
@@ -54,7 +60,7 @@ class Command:
 
     async def end(self) -> tuple[int, str]:
         out, _ = await self.process.communicate(b"")
-        asyncio.get_running_loop().remove_reader(self._terminal)
+        await self._all_seen.wait()
         os.close(self._terminal)
         assert self.process.returncode is not None
         return self.process.returncode, out.decode()
@@ -133,5 +139,25 @@ def test_watching_goes_on_when_sends_fail_and_says_so(tmp_path: Path) -> None:
             code, out = await bench.end()
         assert code == 1, bench.seen
         assert re.search(r"[1-9]\d* sends failed; the last one: sending to topic 'watched' failed", out)
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
+
+
+@pytest.mark.parametrize("piped", [False, True], ids=["terminal", "pipe"])
+def test_long_work_shows_progress_on_a_terminal_and_nothing_in_a_pipe(tmp_path: Path, piped: bool) -> None:
+    async def main() -> None:
+        async with ProcessCluster(brokers=1, root=str(tmp_path)) as cluster:
+            words = ("bench", "counted", "--seconds", "2", "--in-flight", "8", "--json")
+            bench = Command(cluster.name_server, *words, piped=piped)
+            await bench.start()
+            code, out = await bench.end()
+        assert code == 0, bench.seen
+        assert [phase["phase"] for phase in json.loads(out)["phases"]] == ["send", "receive"]
+        if piped:
+            assert bench.seen == ""
+        else:
+            assert re.search(r"\r\x1b\[K[1-9][\d,]* messages sent", bench.seen)
+            assert re.search(r"\r\x1b\[K[1-9][\d,]* messages received", bench.seen)
+            assert bench.seen.endswith("\r\x1b[K"), "the line is cleared at the end"
 
     asyncio.run(asyncio.wait_for(main(), LIMIT_S))

@@ -89,7 +89,8 @@ def progress(out: TextIO | None = None, *, wanted: bool = True) -> Iterator[Tell
         if isinstance(line, Remark):
             print(f"{CLEAR if over else ''}{line}", file=stream, flush=True)
         elif over:
-            width = os.get_terminal_size(stream.fileno()).columns
+            # A terminal that does not know its size says 0.
+            width = os.get_terminal_size(stream.fileno()).columns or 80
             print(f"{CLEAR}{line[: width - 1]}", end="", file=stream, flush=True)
 
     try:
