@@ -88,7 +88,7 @@ def test_a_run_is_planned_with_what_answers(cluster: ScriptedCluster, job: Archi
     report = archiving.plan(job)
     assert (report.ok, report.facts["messages"]) == (False, 60)
     assert report.to_json()["left_out"] == [
-        {"broker": "broker-b", "topic": None, "reason": "broker-b:1 away"}
+        {"broker": "broker-b", "topic": None, "reason": "broker-b:1 away", "address": None}
     ]
     assert report.summary.endswith("; broker-b is left to the next run: broker-b:1 away")
     cluster.away = {"broker-a:1", "broker-b:1"}
