@@ -134,7 +134,7 @@ async def settle(
     elif way == "change":
         known.sure = False
         seconds = dice.choice((1, 3, LONGEST_S))
-        lease = message.keeper
+        lease = message.owner
         if await consumer.change_invisible(message, seconds) is Settled.DONE:
             assert isinstance(lease, Lease)
             known.due, known.sure = (lease.receipt.deadline_ms,) * 2, epoch == model.epoch

@@ -171,12 +171,12 @@ class SimulatedConnection:
         self._fail(timeout_ms)
         return [self.machines.answer(self.address, command) for command in commands]
 
-    def post(self, command: Command) -> int:
+    def submit(self, command: Command) -> int:
         self._posted += 1
         self._waiting[self._posted] = command
         return self._posted
 
-    def turn(self, timeout_s: float = 0.0, bodies: dict[int, memoryview] | None = None) -> dict[int, Command]:
+    def poll(self, timeout_s: float = 0.0, bodies: dict[int, memoryview] | None = None) -> dict[int, Command]:
         """Some of the answers, in any order; a broker that is away may also say nothing at all."""
         machines, rng = self.machines, self.machines.rng
         if machines.is_away(self.address) and rng.random() < 0.3:

@@ -114,11 +114,11 @@ def test_answers_of_any_size(address: str, size: int) -> None:
 def test_bodies_of_long_answers_are_given_where_they_were_received(address: str) -> None:
     with BlockingConnection(address, LIMIT_MS) as connection:
         sent = [b"short", b"\x01" * 600_000, b"", b"\x02" * 40_000]
-        numbers = [connection.post(Command(ECHO, body=body)) for body in sent]
+        numbers = [connection.submit(Command(ECHO, body=body)) for body in sent]
         answers: dict[int, Command] = {}
         bodies: dict[int, memoryview] = {}
         while len(answers) < len(sent):
-            answers |= connection.turn(5.0, bodies)
+            answers |= connection.poll(5.0, bodies)
         assert [bytes(bodies.get(number, answers[number].body)) for number in numbers] == sent
         assert answers[numbers[1]].body == b""
         assert connection.request(Command(ECHO, body=b"\x03" * 600_000)).body == b"\x03" * 600_000
@@ -129,11 +129,11 @@ def test_a_body_is_sent_from_where_it_lies_until_it_is_answered(address: str) ->
         memory = memoryview(bytearray(600_000))
         for fill, size in ((1, 600_000), (2, 40_000), (3, 7), (4, 0), (5, 33_000)):
             memory[:size] = bytes([fill]) * size
-            number = connection.post(Command(ECHO), memory[:size])
-            before = connection.post(Command(ECHO, body=b"whole"))
+            number = connection.submit(Command(ECHO), memory[:size])
+            before = connection.submit(Command(ECHO, body=b"whole"))
             answers: dict[int, Command] = {}
             while len(answers) < 2:
-                answers |= connection.turn(5.0)
+                answers |= connection.poll(5.0)
             assert answers[number].body == bytes([fill]) * size
             assert answers[before].body == b"whole"
 

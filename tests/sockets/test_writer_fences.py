@@ -64,9 +64,9 @@ async def frozen(folder: Path, *, fences: bool) -> tuple[int, int]:
             os.kill(pid, signal.SIGSTOP)
             try:
                 for _ in range(BATCHES):
-                    late.post(batch())
+                    late.submit(batch())
                 # As much as the socket takes; the rest would come when the broker reads.
-                late.turn()
+                late.poll()
                 waiting = asyncio.create_task(asyncio.to_thread(taker.request, binding(2, fence=fences)))
                 await asyncio.sleep(0.2)
             finally:
@@ -74,6 +74,6 @@ async def frozen(folder: Path, *, fences: bool) -> tuple[int, int]:
             assert (await waiting).code == ResponseCode.SUCCESS
             seen = stored(taker)
             with contextlib.suppress(TransportError):
-                late.turn(LATE_S)
+                late.poll(LATE_S)
             await asyncio.sleep(LATE_S)
             return seen, stored(taker)

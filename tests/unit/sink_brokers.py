@@ -157,7 +157,7 @@ class ScriptedBrokers(Brokers):
 
 
 class ScriptedConnection:
-    """A connection to them; answers come with the turn after the post."""
+    """A connection to them; answers come with the poll after the submit."""
 
     usable = True
 
@@ -170,13 +170,13 @@ class ScriptedConnection:
     def request(self, command: Command) -> Command:
         return self._brokers.answer(self.address, command)
 
-    def post(self, command: Command, body: Buffer | None = None) -> int:
+    def submit(self, command: Command, body: Buffer | None = None) -> int:
         self._number += 1
         self._brokers.waiting[self.address] += 1
         self._posted[self._number] = command, command.body if body is None else body
         return self._number
 
-    def turn(self, _timeout_s: float = 0.0) -> dict[int, Command]:
+    def poll(self, _timeout_s: float = 0.0) -> dict[int, Command]:
         if self.address in self._brokers.holding:
             return {}
         posted, self._posted = self._posted, {}

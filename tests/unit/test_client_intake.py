@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq import MessageQueue
-from orbitmq.client.consumer.intake import Intake
+from orbitmq.client.consumer.intake import FetchControl
 from orbitmq.client.consumer.options import ConsumerOptions
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits
@@ -15,7 +15,7 @@ from orbitmq.message.model import ReceivedMessage
 
 
 def test_a_paused_topic_is_not_wanted_and_does_not_count() -> None:
-    intake = Intake({"a": Filter("x"), "b": Filter()})
+    intake = FetchControl({"a": Filter("x"), "b": Filter()})
     assert list(intake.topics()) == ["a", "b"]
     held = ProcessQueue(MessageQueue("a", "broker", 0), 0, intake.total_for("a"))
     message = ReceivedMessage("a", b"12345")

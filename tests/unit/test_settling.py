@@ -17,14 +17,14 @@ from orbitmq.message.settling import (
     Ending,
     Settled,
     Verdict,
-    give,
+    close_delivery,
     is_open,
     level_for,
-    take,
+    open_delivery,
 )
 
 
-class Keeper:
+class Owner:
     """Remembers what it was told."""
 
     def __init__(self, answer: Settled = Settled.DONE) -> None:
@@ -36,37 +36,37 @@ class Keeper:
         return self.answer
 
 
-def delivery(answer: Settled = Settled.DONE) -> tuple[ReceivedMessage, Keeper]:
-    message, keeper = ReceivedMessage("t", b"x", properties={"UNIQ_KEY": "id"}), Keeper(answer)
-    give(message, keeper)
-    return message, keeper
+def delivery(answer: Settled = Settled.DONE) -> tuple[ReceivedMessage, Owner]:
+    message, owner = ReceivedMessage("t", b"x", properties={"UNIQ_KEY": "id"}), Owner(answer)
+    open_delivery(message, owner)
+    return message, owner
 
 
 STEPS = {
     "ack": lambda message: message.ack(),
     "retry": lambda message: message.retry(delay_level=3),
     "reject": lambda message: message.reject("broken"),
-    "take": lambda message: Settled.DONE if take(message) else Settled.ALREADY,
+    "close": lambda message: Settled.DONE if close_delivery(message) else Settled.ALREADY,
 }
 
 
-@given(st.lists(st.sampled_from([*STEPS, "give"]), max_size=12))
+@given(st.lists(st.sampled_from([*STEPS, "open"]), max_size=12))
 def test_of_all_that_happens_in_a_delivery_the_first_counts(steps: list[str]) -> None:
-    message, keeper = delivery()
+    message, owner = delivery()
     opened, told = True, 0
     for step in steps:
-        if step == "give":
-            give(message, keeper)
+        if step == "open":
+            open_delivery(message, owner)
             opened = True
             continue
         assert STEPS[step](message) is (Settled.DONE if opened else Settled.ALREADY)
-        told += opened and step != "take"
+        told += opened and step != "close"
         opened = False
         assert is_open(message) == opened
-    assert len(keeper.told) == told
+    assert len(owner.told) == told
 
 
-def test_what_the_keeper_says_is_told() -> None:
+def test_what_the_owner_says_is_told() -> None:
     message, _ = delivery(Settled.GONE)
     assert message.retry() is Settled.GONE
     assert message.ack() is Settled.ALREADY
@@ -80,13 +80,13 @@ def test_a_message_that_no_consumer_gave_out_says_so() -> None:
 
 
 def test_verdicts_carry_delay_and_reason() -> None:
-    message, keeper = delivery()
+    message, owner = delivery()
     message.retry(delay=2.5, reason="busy")
-    assert keeper.told == [Verdict(Ending.RETRY, 0, 2.5, "busy")]
-    assert message.verdict is keeper.told[0]
-    message, keeper = delivery()
+    assert owner.told == [Verdict(Ending.RETRY, 0, 2.5, "busy")]
+    assert message.verdict is owner.told[0]
+    message, owner = delivery()
     message.reject("bad")
-    assert keeper.told == [Verdict(Ending.REJECT, -1, None, "bad")]
+    assert owner.told == [Verdict(Ending.REJECT, -1, None, "bad")]
 
 
 @pytest.mark.parametrize("delay", [0, -1, float("inf"), float("nan"), "soon", True])
@@ -109,19 +109,19 @@ def test_a_time_becomes_the_next_longer_level() -> None:
 
 
 def test_a_block_settles_its_message() -> None:
-    message, keeper = delivery()
+    message, owner = delivery()
     with message.process() as same:
         assert same is message
     assert message.ack() is Settled.ALREADY
-    again, again_keeper = delivery()
+    again, next_owner = delivery()
     with again.process():
         raise RuntimeError("no")
-    assert [verdict.ending for verdict in keeper.told + again_keeper.told] == [Ending.ACK, Ending.RETRY]
-    assert isinstance(again_keeper.told[0].error, RuntimeError)
+    assert [verdict.ending for verdict in owner.told + next_owner.told] == [Ending.ACK, Ending.RETRY]
+    assert isinstance(next_owner.told[0].error, RuntimeError)
 
 
 async def test_a_block_that_is_cancelled_settles_nothing(orbitmq_runtime: Any) -> None:
-    message, keeper = delivery()
+    message, owner = delivery()
 
     async def work() -> None:
         async with message.process():
@@ -132,21 +132,21 @@ async def test_a_block_that_is_cancelled_settles_nothing(orbitmq_runtime: Any) -
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert keeper.told == []
+    assert owner.told == []
 
 
 async def test_a_block_that_awaits_something_cancelled_has_failed(orbitmq_runtime: Any) -> None:
-    message, keeper = delivery()
+    message, owner = delivery()
     other = asyncio.ensure_future(asyncio.sleep(100))
     other.cancel()
     async with message.process():
         await other
-    assert [verdict.ending for verdict in keeper.told] == [Ending.RETRY]
+    assert [verdict.ending for verdict in owner.told] == [Ending.RETRY]
 
 
 def test_of_many_threads_one_settles() -> None:
     for _ in range(50):
-        message, keeper = delivery()
+        message, owner = delivery()
         barrier = threading.Barrier(4)
         told: list[Settled] = []
 
@@ -160,4 +160,4 @@ def test_of_many_threads_one_settles() -> None:
         for thread in threads:
             thread.join()
         assert sorted(outcome.name for outcome in told) == ["ALREADY"] * 3 + ["DONE"]
-        assert len(keeper.told) == 1
+        assert len(owner.told) == 1

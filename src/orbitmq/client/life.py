@@ -32,7 +32,7 @@ MOVES: Mapping[State, frozenset[State]] = {
 }
 
 
-class Life:
+class ClientState:
     """The state of one client.
 
     Args:
@@ -147,7 +147,7 @@ class Life:
         self.check_loop()
 
 
-class InBlock(ABC):
+class AsyncContext(ABC):
     """A client that starts when an ``async with`` block is entered and closes when it is left."""
 
     @abstractmethod

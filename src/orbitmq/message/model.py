@@ -26,8 +26,8 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
 from orbitmq.message.settling import (
     ACK,
+    DeliveryOwner,
     Ending,
-    Keeper,
     Settled,
     Verdict,
     checked_level,
@@ -207,7 +207,7 @@ class ReceivedMessage(Message):
         "born_timestamp_ms",
         "broker_name",
         "commit_log_offset",
-        "keeper",
+        "owner",
         "packed_born_host",
         "packed_properties",
         "packed_store_host",
@@ -238,10 +238,10 @@ class ReceivedMessage(Message):
     packed_properties: bytes
     _properties: dict[str, str] | None
     # Of the delivery (orbitmq.message.settling).
-    keeper: Keeper
+    owner: DeliveryOwner
     verdict: Verdict | None
     # Attributes that a copy does not get; "properties" is copied as "_properties".
-    _LEFT_OUT = frozenset({"keeper", "verdict", "properties"})
+    _LEFT_OUT = frozenset({"owner", "verdict", "properties"})
 
     def __getstate__(self) -> tuple[dict[str, object] | None, dict[str, object]]:
         """The state for a copy: everything but the delivery, which belongs to a consumer of this process."""

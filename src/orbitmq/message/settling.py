@@ -1,11 +1,11 @@
 """How one delivery of a message ends: done, again later, or given up. The same for every kind of consumer.
 
-A consumer gives a message out by :func:`give`: the delivery is open then. Whoever comes first ends it: the
-user by ``message.ack()``, ``retry()`` or ``reject()`` (:func:`settle`), or the consumer by :func:`take`
+A consumer gives a message out by :func:`open_delivery`. Whoever comes first ends the delivery: the user by
+``message.ack()``, ``retry()`` or ``reject()`` (:func:`settle`), or the consumer by :func:`close_delivery`
 when a handler returns. There is no other transition, and no second one:
 
     given ──ack──▶ acked      given ──retry──▶ comes again      given ──reject──▶ dead letter
-      └──take──▶ settled by the consumer
+      └──close──▶ settled by the consumer
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Verdict:
 ACK = Verdict(Ending.ACK)
 
 
-class Keeper(Protocol):
+class DeliveryOwner(Protocol):
     """Who gave a message out and looks after what becomes of it: a queue of a push consumer, a receipt."""
 
     def settled(self, message: Any, verdict: Verdict) -> Settled:
@@ -79,12 +79,12 @@ class Deliverable(Protocol):
     """A received message, as far as its delivery goes.
 
     Attributes:
-        keeper: who gave it out. Absent once the delivery has ended: its removal is the one step that two
+        owner: who gave it out. Absent once the delivery has ended: its removal is the one step that two
             threads cannot both do.
         verdict: the user's, None as long as there is none. Absent when no consumer gave the message out.
     """
 
-    keeper: Any
+    owner: Any
     verdict: Verdict | None
 
 
@@ -95,8 +95,8 @@ def settle(message: Deliverable, verdict: Verdict) -> Settled:
         ClientStateError: no consumer gave this message out, so nobody could look after it.
     """
     try:
-        keeper: Keeper = message.keeper
-        del message.keeper
+        owner: DeliveryOwner = message.owner
+        del message.owner
     except AttributeError:
         if hasattr(message, "verdict"):
             return Settled.ALREADY
@@ -106,19 +106,19 @@ def settle(message: Deliverable, verdict: Verdict) -> Settled:
             "the original is settled"
         ) from None
     message.verdict = verdict
-    return keeper.settled(message, verdict)
+    return owner.settled(message, verdict)
 
 
-def give(message: Deliverable, keeper: Keeper) -> None:
+def open_delivery(message: Deliverable, owner: DeliveryOwner) -> None:
     """Open a delivery, the first one of this message or another one."""
-    message.keeper = keeper
+    message.owner = owner
     message.verdict = None
 
 
-def take(message: Deliverable) -> bool:
+def close_delivery(message: Deliverable) -> bool:
     """End a delivery without a verdict of the user's; False when it has ended already."""
     try:
-        del message.keeper
+        del message.owner
     except AttributeError:
         return False
     return True
@@ -126,7 +126,7 @@ def take(message: Deliverable) -> bool:
 
 def is_open(message: Deliverable) -> bool:
     """Whether nobody has settled this delivery yet."""
-    return hasattr(message, "keeper")
+    return hasattr(message, "owner")
 
 
 def checked_level(level: object, lowest: float = 0) -> int:

@@ -128,7 +128,7 @@ class OnLoop(Protocol):
 
 
 class BlockingClient(Generic[C]):
-    """Life of a client on its own loop.
+    """A client that lives on its own loop.
 
     Args:
         core: the async client, not started.

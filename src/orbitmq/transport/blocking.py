@@ -121,8 +121,8 @@ class BlockingConnection:
         deadline = self._stream.monotonic() + timeout_ms / 1000
         self._exchange(deque((encode_frame(command),)), [], deadline, timeout_ms)
 
-    def post(self, command: Command, body: Buffer | None = None) -> int:
-        """Put a request on its way without waiting; :meth:`turn` sends it and gives the answer.
+    def submit(self, command: Command, body: Buffer | None = None) -> int:
+        """Put a request on its way without waiting; :meth:`poll` sends it and gives the answer.
 
         Args:
             body: sent instead of the command's own from where it lies, unchanged until its answer is there.
@@ -137,7 +137,7 @@ class BlockingConnection:
         self._outbox += (encode_head(command, len(body)), body)
         return self._posted
 
-    def turn(self, timeout_s: float = 0.0, bodies: Bodies | None = None) -> dict[int, Command]:
+    def poll(self, timeout_s: float = 0.0, bodies: Bodies | None = None) -> dict[int, Command]:
         """Send what the socket takes of the posted requests, and receive what has come.
 
         Args:
@@ -145,7 +145,7 @@ class BlockingConnection:
             bodies: takes the bodies of long answers, where they were received; their commands have none.
 
         Returns:
-            The answers that are complete, by the numbers of :meth:`post`.
+            The answers that are complete, by the numbers of :meth:`submit`.
 
         Raises:
             ConnectionLostError: the connection is closed or broke; requests without an answer may have been

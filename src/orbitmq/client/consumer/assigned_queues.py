@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from orbitmq.client.consumer.delivery import Delivery
-from orbitmq.client.consumer.intake import Intake
+from orbitmq.client.consumer.intake import FetchControl
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits, QueuePuller
@@ -50,7 +50,7 @@ class AssignedQueues:
         background: Background,
         offsets: Offsets,
         delivery: Delivery,
-        intake: Intake,
+        intake: FetchControl,
         options: PullOptions,
         limits: FlowLimits,
         start: Callable[[MessageQueue, str | None], Awaitable[QueueOffset]],

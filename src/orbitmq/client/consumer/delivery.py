@@ -17,7 +17,7 @@ from orbitmq.client.hooks import ConsumeHooks
 from orbitmq.client.namespaces import Namespace
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
 from orbitmq.message.reserved import retry_topic
-from orbitmq.message.settling import Ending, Settled, Verdict, give, level_for, take
+from orbitmq.message.settling import Ending, Settled, Verdict, close_delivery, level_for, open_delivery
 
 log = logging.getLogger("orbitmq.client")
 
@@ -32,7 +32,7 @@ TIMEOUT_DELAY_LEVEL = 3
 EXPIRY_CHECK_S = 60.0
 
 # Messages in the user's code, each with its queue.
-Held = list[tuple[ProcessQueue, ReceivedMessage]]
+HandedOut = list[tuple[ProcessQueue, ReceivedMessage]]
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
@@ -89,7 +89,7 @@ class Delivery(ABC):
         """The next message for the user's code, with an open delivery; None when none is ready."""
 
     @abstractmethod
-    def take_batch(self, at_most: int) -> Held:
+    def take_batch(self, at_most: int) -> HandedOut:
         """The next messages that are handled together; empty when none is ready."""
 
     async def wait(self) -> bool:
@@ -136,7 +136,7 @@ class Delivery(ABC):
         offset = message.queue_offset
         if process_queue.released or offset not in process_queue:
             return Settled.GONE
-        if verdict.ending is Ending.ACK or offset in process_queue.loose:
+        if verdict.ending is Ending.ACK or offset in process_queue.user_owned:
             return self._on_loop(process_queue, message)
         return Settled.DONE
 
@@ -156,9 +156,9 @@ class Delivery(ABC):
 
     def settle_now(self, process_queue: ProcessQueue, message: ReceivedMessage) -> Settled:
         """Carry out a verdict, unless a running handler has to return first."""
-        loose = message.queue_offset in process_queue.loose
-        process_queue.loose.discard(message.queue_offset)
-        process_queue.left.discard(message.queue_offset)
+        loose = message.queue_offset in process_queue.user_owned
+        process_queue.user_owned.discard(message.queue_offset)
+        process_queue.abandoned.discard(message.queue_offset)
         if message.verdict is not None and message.verdict.ending is Ending.ACK:
             self.done(process_queue, message)
             if loose and not process_queue.begun:
@@ -181,7 +181,7 @@ class Delivery(ABC):
             self._hooks.end(message)
         process_queue.finish(message.queue_offset)
 
-    async def ended(self, held: Held, error: BaseException | None = None) -> None:
+    async def ended(self, held: HandedOut, error: BaseException | None = None) -> None:
         """Finish deliveries that the handler has returned from: unsettled messages are done, or come again
         after an error.
 
@@ -190,7 +190,7 @@ class Delivery(ABC):
         user's code for ever.
         """
         for process_queue, message in held:
-            if not take(message):
+            if not close_delivery(message):
                 continue
             if error is None:
                 self.done(process_queue, message)
@@ -208,7 +208,7 @@ class Delivery(ABC):
             # Not its result: a consumer that closes gives it up, which is no cancellation of who waits here.
             await asyncio.wait((carrying,))
 
-    async def _carry_out_all(self, held: Held) -> None:
+    async def _carry_out_all(self, held: HandedOut) -> None:
         for process_queue, message in held:
             await self.carry_out(process_queue, message)
         self.release(held[0][0])
@@ -275,7 +275,7 @@ class ConcurrentDelivery(Delivery):
 
     def take(self) -> ReceivedMessage | None:
         while (message := self._ready.pop()) is not None:
-            process_queue: ProcessQueue = message.keeper  # type: ignore[assignment]
+            process_queue: ProcessQueue = message.owner  # type: ignore[assignment]
             if not process_queue.dropped:
                 # What _begin() does, without the cost of a call.
                 process_queue.begun[message.queue_offset] = self._round
@@ -284,16 +284,16 @@ class ConcurrentDelivery(Delivery):
                 return message
         return None
 
-    def take_batch(self, at_most: int) -> Held:
-        held: Held = []
+    def take_batch(self, at_most: int) -> HandedOut:
+        held: HandedOut = []
         while len(held) < at_most and (message := self.take()) is not None:
-            held.append((message.keeper, message))  # type: ignore[arg-type]
+            held.append((message.owner, message))  # type: ignore[arg-type]
         return held
 
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         process_queue.put_aside(message.queue_offset)
         if not process_queue.dropped and message.queue_offset in process_queue:
-            give(message, process_queue)
+            open_delivery(message, process_queue)
             self._offer([message])
 
     def pause(self, topics: Collection[str] | None) -> None:
@@ -345,7 +345,7 @@ class OrderedDelivery(Delivery):
     ) -> None:
         super().__init__(group, namespace, redelivery, spawn, hooks, consume_timeout_s)
         self._max = max_reconsume_times
-        self._suspend_s = _pause_s(failure_pause_s)
+        self._failure_pause_s = _pause_s(failure_pause_s)
         self._locks = locks
         self._idle: list[ProcessQueue] = []
 
@@ -370,7 +370,7 @@ class OrderedDelivery(Delivery):
         held = self.take_batch(1)
         return held[0][1] if held else None
 
-    def take_batch(self, at_most: int) -> Held:
+    def take_batch(self, at_most: int) -> HandedOut:
         while (process_queue := self._ready.pop()) is not None:
             if process_queue.dropped:
                 continue
@@ -378,12 +378,12 @@ class OrderedDelivery(Delivery):
             if locks is not None and not locks.holds(process_queue.queue):
                 self._rest(process_queue, LOCK_PAUSE_S)
                 continue
-            held: Held = []
+            held: HandedOut = []
             for message in process_queue.line:
                 if len(held) == at_most or (held and message.topic != held[0][1].topic):
                     break
                 if message.queue_offset in process_queue:
-                    give(message, process_queue)
+                    open_delivery(message, process_queue)
                     self._begin(process_queue, message)
                     held.append((process_queue, message))
             if held:
@@ -429,7 +429,7 @@ class OrderedDelivery(Delivery):
             return
         process_queue.put_aside(message.queue_offset)
         message.reconsume_times += 1
-        asked_s = self._suspend_s if verdict.delay_s is None else _pause_s(verdict.delay_s)
+        asked_s = self._failure_pause_s if verdict.delay_s is None else _pause_s(verdict.delay_s)
         process_queue.pause_s = max(process_queue.pause_s, asked_s)
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
@@ -440,9 +440,9 @@ class OrderedDelivery(Delivery):
         self._round += 1
         for process_queue in process_queues:
             overdue = process_queue.overdue(self._round - self._rounds)
-            left = [message for message in overdue if message.queue_offset in process_queue.left]
+            left = [message for message in overdue if message.queue_offset in process_queue.abandoned]
             for message in left:
-                take(message)
+                close_delivery(message)
                 self.give_back(process_queue, message)
             if left and not process_queue.begun:
                 self.release(process_queue)

@@ -6,7 +6,7 @@ import logging
 
 from orbitmq.client.consumer.handling import Call
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.message.settling import Ending, Settled, Verdict, give
+from orbitmq.message.settling import Ending, Settled, Verdict, open_delivery
 from orbitmq.message.utf8 import for_people
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import failed_itself
@@ -30,7 +30,7 @@ async def consume_directly(
     Args:
         in_batch: the handler takes lists.
     """
-    give(message, _Asked())
+    open_delivery(message, _Asked())
     begun = clock.monotonic()
     result = ConsumeMessageDirectlyResult(consume_result=CMResult.CR_SUCCESS)
     try:

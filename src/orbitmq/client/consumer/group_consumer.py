@@ -12,7 +12,7 @@ from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
 from orbitmq.client.consumer.assignment_watch import AssignmentWatch
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
-from orbitmq.client.consumer.intake import Intake
+from orbitmq.client.consumer.intake import FetchControl
 from orbitmq.client.consumer.membership import Membership, tag_filter
 from orbitmq.client.consumer.mode import ConsumeMode, assemble
 from orbitmq.client.consumer.offsets import LocalOffsets
@@ -25,10 +25,10 @@ from orbitmq.client.consumer.topic_patterns import LOOK_EVERY_S, TopicPatterns
 from orbitmq.client.core.broker_calls import Filter, PullOptions, QueueOffset
 from orbitmq.client.core.pop_calls import PopOptions
 from orbitmq.client.hooks import ConsumeHooks
-from orbitmq.client.life import InBlock, Life
+from orbitmq.client.life import AsyncContext, ClientState
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.observe.trace import ConsumeTrace
-from orbitmq.client.producer.inner import InnerSender, make_tracer
+from orbitmq.client.producer.inner import InternalProducer, make_tracer
 from orbitmq.client.validation import check_topic
 from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError
@@ -40,7 +40,7 @@ from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
 COMMIT_EVERY_S = 5.0
 
 
-class GroupConsumer(InBlock):
+class GroupConsumer(AsyncContext):
     """A member of a group: it gets its share of the queues and pulls them. How messages reach the user's code
     is what the classes below it add.
 
@@ -54,7 +54,7 @@ class GroupConsumer(InBlock):
         self.group = group = membership.group
         self._namespace, self._client = membership.namespace, membership.client
         self._settings = settings
-        self._sender = InnerSender(self._client, INNER_PRODUCER_GROUP)
+        self._sender = InternalProducer(self._client, INNER_PRODUCER_GROUP)
         self._trace_sender, self._tracer = make_tracer(self._client, settings.trace)
         hooks = tuple(settings.hooks)
         if self._tracer is not None:
@@ -70,7 +70,7 @@ class GroupConsumer(InBlock):
         # Apart, since what was settled at the last moment goes to the brokers after all else has ended.
         self._settling = Background(f"settling of {group}")
         self._paused: set[str] | None = set()
-        self._life = Life(f"consumer {group!r}")
+        self._life = ClientState(f"consumer {group!r}")
         # Where the user's handlers run.
         self._workers: set[asyncio.Task[None]] = set()
         self._mode = mode
@@ -82,7 +82,7 @@ class GroupConsumer(InBlock):
     def _assemble(self) -> None:
         calls, group, settings = self._membership.calls, self.group, self._settings
         limits = settings.limits or FlowLimits()
-        self._intake = Intake(self._filters)
+        self._intake = FetchControl(self._filters)
         parts = assemble(
             self._mode,
             self._client,

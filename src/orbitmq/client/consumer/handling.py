@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from typing import Any
 
-from orbitmq.client.consumer.delivery import Delivery, Held
+from orbitmq.client.consumer.delivery import Delivery, HandedOut
 from orbitmq.client.consumer.leases import Lease
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.errors import ClientStateError
@@ -179,7 +179,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
             if not await delivery.wait():
                 return
             continue
-        process_queue: ProcessQueue = message.keeper  # type: ignore[assignment]
+        process_queue: ProcessQueue = message.owner  # type: ignore[assignment]
         try:
             result = await call(message)
             if result is not None:
@@ -194,7 +194,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
         else:
             # delivery.ended(), without its call for the usual case.
             try:
-                del message.keeper
+                del message.owner
             except AttributeError:
                 await delivery.ended([(process_queue, message)])
             else:
@@ -268,9 +268,9 @@ async def one_by_one(
             if not await delivery.wait():
                 return
             continue
-        process_queue: ProcessQueue = message.keeper  # type: ignore[assignment]
+        process_queue: ProcessQueue = message.owner  # type: ignore[assignment]
         if not auto_ack:
-            process_queue.loose.add(message.queue_offset)
+            process_queue.user_owned.add(message.queue_offset)
         try:
             yield message
         except GeneratorExit:
@@ -307,14 +307,14 @@ async def in_batches(
 
 def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
     """Release the messages of a loop that was left; open ones may be settled later."""
-    process_queue.loose.add(message.queue_offset)
+    process_queue.user_owned.add(message.queue_offset)
     if is_open(message):
         process_queue.leave_open(message.queue_offset)
     else:
         delivery.settle_now(process_queue, message)
 
 
-def _let_go(delivery: Delivery, held: Held) -> None:
+def _let_go(delivery: Delivery, held: HandedOut) -> None:
     for process_queue, message in held:
         delivery.give_back(process_queue, message)
     delivery.release(held[0][0])

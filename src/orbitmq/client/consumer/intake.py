@@ -9,7 +9,7 @@ from orbitmq.client.core.broker_calls import Filter
 from orbitmq.runtime.waiters import Waiters
 
 
-class Intake:
+class FetchControl:
     """Shared by the pull and pop loops of one consumer: filters, pauses, and the limit of all queues.
 
     Args:

@@ -18,7 +18,7 @@ from orbitmq.client.core.pop_calls import PopCalls, Receipt
 from orbitmq.client.ranges import RANGES
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, give, settle
+from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, open_delivery, settle
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.tasks import Background
 from orbitmq.wire.codes import ResponseCode
@@ -39,7 +39,7 @@ AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One delivery of a message (see ``settling.Keeper``).
+    """One delivery of a message (see ``settling.DeliveryOwner``).
 
     Attributes:
         invisible_s: its invisible time; a renewal adds as much again.
@@ -106,7 +106,7 @@ class Leases:
         now = self._clock.monotonic()
         lease = Lease(self, message, receipt, invisible_s, now + invisible_s, now + renew_s)
         self._open[lease] = None
-        give(message, lease)
+        open_delivery(message, lease)
         return lease
 
     def drop(self, lease: Lease) -> None:

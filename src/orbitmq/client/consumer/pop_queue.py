@@ -6,7 +6,7 @@ from orbitmq.client.consumer.leases import AT_ONCE, Lease
 from orbitmq.client.consumer.process_queue import OnSettled, ProcessQueue, TotalSize
 from orbitmq.client.consumer.redelivery import DEAD_LETTER_LEVEL
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.message.settling import ACK, Ending, Verdict, give
+from orbitmq.message.settling import ACK, Ending, Verdict, open_delivery
 from orbitmq.runtime.waiters import Waiters
 
 
@@ -108,7 +108,7 @@ class PopQueue(ProcessQueue):
 
     def _leave(self, offset: int, lease: Lease) -> None:
         if offset not in self.begun:
-            give(lease.message, self._gone)
+            open_delivery(lease.message, self._gone)
         super().finish(offset)
 
     def _end(self, offset: int, verdict: Verdict) -> None:

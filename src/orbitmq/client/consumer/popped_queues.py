@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.failures import Failures
-from orbitmq.client.consumer.intake import Intake
+from orbitmq.client.consumer.intake import FetchControl
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Leases
 from orbitmq.client.consumer.pop_queue import PopQueue
 from orbitmq.client.consumer.process_queue import ProcessQueue
@@ -54,7 +54,7 @@ class PoppedQueues:
         client: ClientInstance,
         calls: BrokerCalls,
         background: Background,
-        intake: Intake,
+        intake: FetchControl,
         delivery: Delivery,
         options: PopOptions,
         limits: FlowLimits,

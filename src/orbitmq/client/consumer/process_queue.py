@@ -59,8 +59,9 @@ class ProcessQueue:
         released: messages in flight do not move the offset any more (CR-11).
         begun: messages in the user's code, by offset, with the round of the expiry check in which they came
             there.
-        loose: messages in ``begun`` that no handler of ``run`` has, so that a verdict is carried out at once.
-        left: messages in ``begun`` whose loop was left: the user may settle them later.
+        user_owned: messages in ``begun`` that no handler of ``run`` has, so that a verdict is carried out at
+            once.
+        abandoned: messages in ``begun`` whose loop was left: the user may settle them later.
         line: with order: the unfinished messages.
         busy: with order: the queue has a running handler, is about to get one, or pauses.
         redelivery: takes back failed messages; None: the consumer's own.
@@ -74,6 +75,7 @@ class ProcessQueue:
         "_on_settled",
         "_pending",
         "_total",
+        "abandoned",
         "before",
         "begun",
         "behind",
@@ -82,9 +84,7 @@ class ProcessQueue:
         "dropped",
         "last_pull_ms",
         "last_stored_ms",
-        "left",
         "line",
-        "loose",
         "made_at",
         "next_offset",
         "pause_s",
@@ -92,6 +92,7 @@ class ProcessQueue:
         "redelivery",
         "released",
         "unfinished_bytes",
+        "user_owned",
     )
     # Whether the queue needs a lock at the broker.
     locked = True
@@ -115,8 +116,8 @@ class ProcessQueue:
         self.made_at: str | None = None
         self.before: ProcessQueue | None = None
         self.begun: dict[int, int] = {}
-        self.loose: set[int] = set()
-        self.left: set[int] = set()
+        self.user_owned: set[int] = set()
+        self.abandoned: set[int] = set()
         self.line: deque[ReceivedMessage] = deque()
         self.busy = False
         self.pause_s = 0.0
@@ -147,7 +148,7 @@ class ProcessQueue:
     @property
     def at_work(self) -> int:
         """Number of messages that the user's code works on, without those of a loop that was left (CR-18)."""
-        return len(self.begun) - len(self.left) + (self.before.at_work if self.before is not None else 0)
+        return len(self.begun) - len(self.abandoned) + (self.before.at_work if self.before is not None else 0)
 
     @property
     def span(self) -> int:
@@ -171,7 +172,7 @@ class ProcessQueue:
             elif pending:
                 self._in_order = False
             pending[offset] = message
-            message.keeper = self
+            message.owner = self
             message.verdict = None
             try:
                 size += len(message.body)
@@ -189,9 +190,9 @@ class ProcessQueue:
         if message is None:
             return False
         self.begun.pop(offset, None)
-        if self.loose:
-            self.loose.discard(offset)
-            self.left.discard(offset)
+        if self.user_owned:
+            self.user_owned.discard(offset)
+            self.abandoned.discard(offset)
         try:
             size = len(message.body)
         except MessageFormatError:
@@ -205,13 +206,13 @@ class ProcessQueue:
     def put_aside(self, offset: int) -> None:
         """Release a message from the user's code that is not done."""
         self.begun.pop(offset, None)
-        self.loose.discard(offset)
-        self.left.discard(offset)
+        self.user_owned.discard(offset)
+        self.abandoned.discard(offset)
         self.changes.changed()
 
     def leave_open(self, offset: int) -> None:
         """Note that the loop with this message was left: the user may settle it later."""
-        self.left.add(offset)
+        self.abandoned.add(offset)
         self.changes.changed()
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
 
-from orbitmq.client.consumer.delivery import Held
+from orbitmq.client.consumer.delivery import HandedOut
 from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.mode import ConsumeMode
 from orbitmq.client.consumer.options import PullConsumerOptions
@@ -80,7 +80,7 @@ class PullConsumer(GroupConsumer):
         )
         super().__init__(settings.group, settings.as_consumer(), mode)
         # Messages that polls returned and that are not done yet: the next poll marks them as done.
-        self._given: Held = []
+        self._given: HandedOut = []
         # Which of the two came first, subscribe() or assign(); the other one is refused then.
         self._subscribed = False
         self._chosen: frozenset[MessageQueue] | None = None
@@ -115,7 +115,7 @@ class PullConsumer(GroupConsumer):
             except TimeoutError:
                 return []
         for process_queue, message in held:
-            process_queue.loose.add(message.queue_offset)
+            process_queue.user_owned.add(message.queue_offset)
             process_queue.behind = max(process_queue.behind, message.queue_offset + 1)
         self._given += held  # another poll may have ended meanwhile
         return [message for _, message in held]
@@ -260,7 +260,7 @@ class PullConsumer(GroupConsumer):
     async def _finish_given(self) -> None:
         given, self._given = self._given, []
         for process_queue, message in given:
-            process_queue.loose.discard(message.queue_offset)
+            process_queue.user_owned.discard(message.queue_offset)
         # One that no broker took back was put aside meanwhile, and comes again here.
         held = [(queue, message) for queue, message in given if message.queue_offset in queue.begun]
         if held:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orbitmq.client.consumer.failures import Failures
-from orbitmq.client.consumer.intake import Intake
+from orbitmq.client.consumer.intake import FetchControl
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus, QueueOffset
@@ -68,7 +68,7 @@ class QueuePuller:
         options: PullOptions,
         limits: FlowLimits,
         process_queue: ProcessQueue,
-        intake: Intake,
+        intake: FetchControl,
         deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         offsets: Offsets,
         anew: Callable[[ProcessQueue, int], ProcessQueue],
@@ -245,7 +245,7 @@ class QueuePuller:
         queue = self.process_queue.queue
         route = self._client.route(queue.topic)
         found = route.reader(queue.broker_name, self._broker_id) if route is not None else None
-        return found is None or found[1] or self._client.acts(queue.broker_name)
+        return found is None or found[1] or self._client.has_acting_master(queue.broker_name)
 
     async def _recover(self, error: Exception) -> None:
         if (

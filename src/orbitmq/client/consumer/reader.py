@@ -15,7 +15,7 @@ from orbitmq.client.consumer.options import MemberOptions, ReaderOptions, Reader
 from orbitmq.client.consumer.ready import ReadyLine
 from orbitmq.client.core.broker_calls import PullOptions, PullStatus
 from orbitmq.client.keywords import takes
-from orbitmq.client.life import InBlock, Life
+from orbitmq.client.life import AsyncContext, ClientState
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.durations import since_1970_ms
 from orbitmq.errors import (
@@ -55,7 +55,7 @@ class _Ended:
     error: Exception | None = None
 
 
-class Reader(InBlock):
+class Reader(AsyncContext):
     """Reads the messages of a topic, in order within each queue. It belongs to no group and commits nothing.
 
     ::
@@ -109,7 +109,7 @@ class Reader(InBlock):
         self._wanted = membership.wanted(settings.tags, settings.sql)
         self._client, self._calls = membership.client, membership.calls
         self._clock = self._client.runtime.clock
-        self._life = Life(f"reader of {topic!r}")
+        self._life = ClientState(f"reader of {topic!r}")
         self._background = Background(f"reader of {topic}")
         # One for each iteration under way.
         self._iterations: set[ReadyLine[Sequence[ReceivedMessage] | _Ended]] = set()

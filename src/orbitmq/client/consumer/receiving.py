@@ -15,7 +15,7 @@ from orbitmq.client.consumer.notices import Notices, Place
 from orbitmq.client.consumer.topic_patterns import TopicPatterns
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
-from orbitmq.client.life import Life
+from orbitmq.client.life import ClientState
 from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, settle
@@ -62,7 +62,7 @@ class Receiving:
         pops: PopCalls,
         options: PopOptions,
         leases: Leases,
-        life: Life,
+        life: ClientState,
         filters: Mapping[str, Filter],
         patterns: TopicPatterns,
         checks: FilterChecks,

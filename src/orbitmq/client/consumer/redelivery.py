@@ -116,7 +116,7 @@ class Redelivery:
             delay_s: seconds until it comes again, for a broker that has timers; others go by the level.
             reason: why, for the dead letter.
         """
-        if self._calls.acts(message.broker_name) and not isinstance(message, UnreadableMessage):
+        if self._calls.has_acting_master(message.broker_name) and not isinstance(message, UnreadableMessage):
             # A slave that acts for its master does not take messages back, so it is not asked.
             return await self._send_anew(message)
         try:

@@ -26,7 +26,7 @@ from orbitmq.client.consumer.topic_patterns import LOOK_EVERY_S, TopicPatterns
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
 from orbitmq.client.keywords import takes
-from orbitmq.client.life import InBlock, Life
+from orbitmq.client.life import AsyncContext, ClientState
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.ranges import check_number
 from orbitmq.client.validation import check_received
@@ -43,7 +43,7 @@ log = logging.getLogger("orbitmq.client")
 WAIT_S = 15.0
 
 
-class SimpleConsumer(InBlock):
+class SimpleConsumer(AsyncContext):
     """Receives messages when asked to. Members need not know of each other: the broker deals messages out.
 
     A message that was received is invisible to the other members of the group for ``invisible_s``.
@@ -102,7 +102,7 @@ class SimpleConsumer(InBlock):
             membership, self._filters.keys(), lambda topic, tags, sql: self.subscribe(topic, tags, sql=sql)
         )
         self._background = Background(f"consumer {group}")
-        self._life = Life(f"consumer {group!r}")
+        self._life = ClientState(f"consumer {group!r}")
         pops = PopCalls(self._client, membership.calls)
         self._leases = Leases(self._client, membership.calls, pops, group, self._background)
         asked = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
@@ -301,8 +301,8 @@ class SimpleConsumer(InBlock):
         """The delivery of a message, ``None`` when it has ended."""
         self._life.check_here()
         check_received(message)
-        keeper = getattr(message, "keeper", None)
-        return keeper if isinstance(keeper, Lease) else None
+        owner = getattr(message, "owner", None)
+        return owner if isinstance(owner, Lease) else None
 
     # -- handlers --------------------------------------------------------------------------------------
 

@@ -172,9 +172,9 @@ class BrokerCalls:
             )
         return found
 
-    def acts(self, broker_name: str) -> bool:
-        """See ``ClientInstance.acts``."""
-        return self._client.acts(broker_name)
+    def has_acting_master(self, broker_name: str) -> bool:
+        """See ``ClientInstance.has_acting_master``."""
+        return self._client.has_acting_master(broker_name)
 
     async def members(self, address: str, group: str) -> list[str]:
         """Client ids of the group's members that this broker knows, sorted."""

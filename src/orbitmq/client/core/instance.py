@@ -116,7 +116,7 @@ class ClientInstance:
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, GroupMember] = {}
         self._handlers: dict[int, ServerRequestHandler] = {}
-        self._parts: dict[Callable[[ClientInstance], Any], Any] = {}
+        self._shared_parts: dict[Callable[[ClientInstance], Any], Any] = {}
         self._background = Background("client")
         self._heartbeats = Heartbeats(
             runtime,
@@ -216,11 +216,11 @@ class ClientInstance:
         """Register ``handler(connection, command)`` for requests of this code from brokers."""
         self._handlers[code] = handler
 
-    def part(self, kind: Callable[[ClientInstance], P]) -> P:
+    def shared(self, kind: Callable[[ClientInstance], P]) -> P:
         """This client's only object of the class ``kind``, made on first use."""
-        found: P | None = self._parts.get(kind)
+        found: P | None = self._shared_parts.get(kind)
         if found is None:
-            found = self._parts[kind] = kind(self)
+            found = self._shared_parts[kind] = kind(self)
         return found
 
     def consumer(self, group: str) -> GroupMember | None:
@@ -381,7 +381,7 @@ class ClientInstance:
                 self._routes.ask_soon(topic)
         self._routes_changed.set()
 
-    def acts(self, broker_name: str) -> bool:
+    def has_acting_master(self, broker_name: str) -> bool:
         """Whether a slave acts for this broker's master: no route has a queue of it to write to."""
         return self.master_of(broker_name) is not None and self.any_queue_of(broker_name) is None
 

@@ -12,7 +12,7 @@ from orbitmq.client.validation import MAX_MESSAGE_BYTES, check_message, check_se
 from orbitmq.message.model import Message
 
 
-class InnerSender:
+class InternalProducer:
     """A producer without options. It starts with its first message.
 
     Args:
@@ -57,7 +57,7 @@ class InnerSender:
             await self._client.close()
 
 
-def make_tracer(client: ClientInstance, trace: bool | str) -> tuple[InnerSender | None, Tracer | None]:
+def make_tracer(client: ClientInstance, trace: bool | str) -> tuple[InternalProducer | None, Tracer | None]:
     """What records a message trace, and what sends its records; None and None without a trace.
 
     Args:
@@ -65,7 +65,7 @@ def make_tracer(client: ClientInstance, trace: bool | str) -> tuple[InnerSender 
     """
     if not trace:
         return None, None
-    sender = InnerSender(client, TRACE_GROUP, max_message_bytes=4 * MAX_BODY_CHARS)
+    sender = InternalProducer(client, TRACE_GROUP, max_message_bytes=4 * MAX_BODY_CHARS)
     if isinstance(trace, str):
         return sender, Tracer(client.runtime, sender.send, trace)
     return sender, Tracer(client.runtime, sender.send)

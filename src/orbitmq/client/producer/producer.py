@@ -11,7 +11,7 @@ from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import Hooks, SendOne, around_sends
 from orbitmq.client.keywords import takes
-from orbitmq.client.life import InBlock, Life
+from orbitmq.client.life import AsyncContext, ClientState
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.observe.trace import SendTrace
@@ -46,7 +46,7 @@ from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
 
 
-class Producer(InBlock):
+class Producer(AsyncContext):
     """Sends messages. Safe for any number of tasks of one event loop at the same time.
 
     ::
@@ -160,7 +160,7 @@ class Producer(InBlock):
             self._batches = Accumulator(
                 settings.auto_batch, self._outgoing, self._check, self._send_collected, self._background
             )
-        self._life = Life(f"producer {group!r}")
+        self._life = ClientState(f"producer {group!r}")
         # True while the producer closes: messages that were submitted before are still sent.
         self._finishing = False
         self._unsent = Unsent(group, self._submitted, self._batches)
@@ -458,7 +458,7 @@ class Producer(InBlock):
         timeout_ms = milliseconds(timeout)
         message = self._outward(taken(message))
         self._check(message)
-        replies = self._client.part(Replies)
+        replies = self._client.shared(Replies)
         started = self._client.now_ms()
         marked, correlation_id = replies.marked(message, timeout_ms)
         reply = replies.expect(correlation_id)

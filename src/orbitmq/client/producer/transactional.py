@@ -137,11 +137,11 @@ class TransactionProducer(Producer):
 
     async def start(self) -> None:
         await super().start()
-        self._client.part(TransactionChecks).add(self.group, self._answer_check)
+        self._client.shared(TransactionChecks).add(self.group, self._answer_check)
 
     async def close(self) -> None:
         if self._life.running:
-            self._client.part(TransactionChecks).remove(self.group, self._answer_check)
+            self._client.shared(TransactionChecks).remove(self.group, self._answer_check)
         await super().close()
 
     async def send_in_transaction(

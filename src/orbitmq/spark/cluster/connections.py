@@ -93,7 +93,7 @@ class Conversation:
 
     def send(self, commands: Sequence[Command]) -> list[int]:
         """Send requests, without waiting; returns the numbers under which their answers come."""
-        numbers = [self._connection.post(command) for command in commands]
+        numbers = [self._connection.submit(command) for command in commands]
         self._on_their_way += len(numbers)
         self._turn(0.0)
         return numbers
@@ -117,7 +117,7 @@ class Conversation:
 
     def _turn(self, timeout_s: float) -> None:
         try:
-            self._arrived += self._connection.turn(timeout_s, self._bodies).items()
+            self._arrived += self._connection.poll(timeout_s, self._bodies).items()
         except TransportError as error:
             self._connection.close()
             raise UnreachableError(f"{self._address}: {error}") from error

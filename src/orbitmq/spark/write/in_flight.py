@@ -167,7 +167,7 @@ class InFlight:
             self.failures.append(Failure(request, "an earlier send to its queue failed"))
             return
         body = None if request.alone else request.items
-        number = line.connection.post(self._command(queue, request), body)
+        number = line.connection.submit(self._command(queue, request), body)
         line.flights[number] = _Flight(request, queue, self._clock.monotonic())
         if request.queue is not None:
             self._ordered.add(queue)
@@ -232,7 +232,7 @@ class InFlight:
     def _turn(self, address: str, timeout_s: float) -> None:
         line = self._lines[address]
         try:
-            answers = line.connection.turn(timeout_s)
+            answers = line.connection.poll(timeout_s)
         except TransportError as error:
             self._lose(address, str(error))
             return
