@@ -10,7 +10,8 @@ from benchmarks.faults.load import Load
 from benchmarks.servers import ROOT, child_settings
 
 from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
-from orbitmq.wire.headers.pop import SetMessageRequestModeRequest
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
 
 READY_S = 60.0
 STOPPED_S = 30.0
@@ -53,7 +54,7 @@ class JavaLoad(Load):
         """mqadmin setConsumeMode at every broker: the members of the group pop."""
         body = SetMessageRequestModeRequestBody(topic, group, MessageRequestMode.POP).encode()
         for seat in self._place.seats.values():
-            command = SetMessageRequestModeRequest().command(body)
+            command = Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body)
             await self._place.client.request(str(seat.bound), command, SET_MS)
 
     def read_new_topic(self) -> None:

@@ -66,7 +66,7 @@ def test_every_command_has_help_with_examples(name: str) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
     # A line that is broken cannot be copied.
     examples = done.stdout.partition("xamples")[2].strip().splitlines()[1:]
-    assert all(re.match(r" *(orbitmq|seq|#|[|]) ?", line) or not line for line in examples), examples
+    assert all(re.match(r" *(orbitmq|seq|tail) ", line) or not line for line in examples), examples
     assert f"orbitmq {name}" in done.stdout
     assert "xamples" in done.stdout
     # A shell ends a command at a semicolon that is not quoted.

@@ -44,10 +44,10 @@ examples:
 """
 BROKER_EXAMPLES = """\
 examples:
-  orbitmq broker -n 127.0.0.1:9876                       data below ~/store, port 10911
+  orbitmq broker -n 127.0.0.1:9876         data below ~/store, port 10911
   orbitmq broker -c broker.conf -n 'host-a:9876;host-b:9876'
-  orbitmq broker -c broker.conf --set flushDiskType=ASYNC_FLUSH --set brokerIP1=10.0.0.5
-  orbitmq broker -c broker.conf -p                       print every setting and exit
+  orbitmq broker -c broker.conf --set flushDiskType=ASYNC_FLUSH
+  orbitmq broker -c broker.conf -p         print every setting and exit
 """
 
 

@@ -1,10 +1,8 @@
 """Every typed header by one name, for those who need many families."""
 
-from orbitmq.wire.headers.auth import *
 from orbitmq.wire.headers.base import *
 from orbitmq.wire.headers.broker import *
 from orbitmq.wire.headers.client import *
-from orbitmq.wire.headers.controller import *
 from orbitmq.wire.headers.group import *
 from orbitmq.wire.headers.offset import *
 from orbitmq.wire.headers.pop import *

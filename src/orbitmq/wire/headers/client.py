@@ -12,7 +12,6 @@ from orbitmq.wire.headers.base import Int32, RequestHeader, RpcRequest, TopicReq
 __all__ = [
     "CheckClientConfigRequest",
     "ConsumeMessageDirectlyRequest",
-    "GetAllProducerInfoRequest",
     "GetConsumerConnectionListRequest",
     "GetConsumerListByGroupRequest",
     "GetConsumerRunningInfoRequest",
@@ -113,9 +112,3 @@ class ConsumeMessageDirectlyRequest(TopicRequest, kw_only=True):
     topic: str | None = None
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
-
-
-class GetAllProducerInfoRequest(RequestHeader, kw_only=True):
-    """GET_ALL_PRODUCER_INFO (328), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.GET_ALL_PRODUCER_INFO

@@ -16,22 +16,8 @@ __all__ = [
     "GetSubscriptiongroupConfigRequest",
     "QuerySubscriptionByConsumerRequest",
     "QueryTopicsByConsumerRequest",
-    "UpdateAndCreateSubscriptiongroupListRequest",
-    "UpdateAndCreateSubscriptiongroupRequest",
     "UpdateAndGetGroupForbiddenRequest",
 ]
-
-
-class UpdateAndCreateSubscriptiongroupRequest(RequestHeader, kw_only=True):
-    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-
-
-class UpdateAndCreateSubscriptiongroupListRequest(RequestHeader, kw_only=True):
-    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
 
 
 class GetAllSubscriptiongroupConfigRequest(RequestHeader, kw_only=True):

@@ -9,8 +9,6 @@ from orbitmq.wire.headers.base import Int32, Int64, ResponseHeader, RpcRequest, 
 
 __all__ = [
     "CloneGroupOffsetRequest",
-    "GetAllConsumerOffsetRequest",
-    "GetAllDelayOffsetRequest",
     "GetConsumerStatusFromClientRequest",
     "GetEarliestMsgStoretimeRequest",
     "GetEarliestMsgStoretimeResponse",
@@ -124,18 +122,6 @@ class GetEarliestMsgStoretimeResponse(ResponseHeader, kw_only=True):
     """Response to GET_EARLIEST_MSG_STORETIME (32)."""
 
     timestamp: Int64
-
-
-class GetAllConsumerOffsetRequest(RequestHeader, kw_only=True):
-    """GET_ALL_CONSUMER_OFFSET (43), slave to broker."""
-
-    code: ClassVar[int] = RequestCode.GET_ALL_CONSUMER_OFFSET
-
-
-class GetAllDelayOffsetRequest(RequestHeader, kw_only=True):
-    """GET_ALL_DELAY_OFFSET (45), slave to broker."""
-
-    code: ClassVar[int] = RequestCode.GET_ALL_DELAY_OFFSET
 
 
 class InvokeBrokerToResetOffsetRequest(TopicRequest, kw_only=True):

@@ -12,7 +12,6 @@ __all__ = [
     "BatchAckMessageRequest",
     "ChangeMessageInvisibletimeRequest",
     "ChangeMessageInvisibletimeResponse",
-    "GetAllMessageRequestModeRequest",
     "NotificationRequest",
     "NotificationResponse",
     "PeekMessageRequest",
@@ -21,9 +20,7 @@ __all__ = [
     "PollingInfoResponse",
     "PopMessageRequest",
     "PopMessageResponse",
-    "PopRollbackRequest",
     "QueryAssignmentRequest",
-    "SetMessageRequestModeRequest",
 ]
 
 
@@ -143,12 +140,6 @@ class PollingInfoResponse(ResponseHeader, kw_only=True):
     polling_num: Int32
 
 
-class PopRollbackRequest(RequestHeader, kw_only=True):
-    """POP_ROLLBACK (200056), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.POP_ROLLBACK
-
-
 class BatchAckMessageRequest(RequestHeader, kw_only=True):
     """BATCH_ACK_MESSAGE (200151), client to broker."""
 
@@ -159,15 +150,3 @@ class QueryAssignmentRequest(RequestHeader, kw_only=True):
     """QUERY_ASSIGNMENT (400), client to broker."""
 
     code: ClassVar[int] = RequestCode.QUERY_ASSIGNMENT
-
-
-class SetMessageRequestModeRequest(RequestHeader, kw_only=True):
-    """SET_MESSAGE_REQUEST_MODE (401), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.SET_MESSAGE_REQUEST_MODE
-
-
-class GetAllMessageRequestModeRequest(RequestHeader, kw_only=True):
-    """GET_ALL_MESSAGE_REQUEST_MODE (402), slave to broker."""
-
-    code: ClassVar[int] = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE

@@ -9,7 +9,6 @@ from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeade
 
 __all__ = [
     "LitePullMessageRequest",
-    "LitePullMessageResponse",
     "PullMessageRequest",
     "PullMessageResponse",
     "QueryMessageRequest",
@@ -56,10 +55,6 @@ class LitePullMessageRequest(PullMessageRequest, kw_only=True):
     """LITE_PULL_MESSAGE (361), client to broker."""
 
     code: ClassVar[int] = RequestCode.LITE_PULL_MESSAGE
-
-
-class LitePullMessageResponse(PullMessageResponse, kw_only=True):
-    """Response to LITE_PULL_MESSAGE (361)."""
 
 
 class QueryMessageRequest(TopicRequest, kw_only=True):

@@ -13,19 +13,12 @@ __all__ = [
     "BrokerHeartbeatRequest",
     "DeleteKvConfigRequest",
     "DeleteTopicInNamesrvRequest",
-    "GetAllTopicListFromNameserverRequest",
-    "GetBrokerClusterInfoRequest",
     "GetBrokerMemberGroupRequest",
-    "GetHasUnitSubTopicListRequest",
-    "GetHasUnitSubUnunitTopicListRequest",
     "GetKvConfigRequest",
     "GetKvConfigResponse",
     "GetKvlistByNamespaceRequest",
-    "GetNamesrvConfigRequest",
     "GetRouteinfoByTopicRequest",
-    "GetSystemTopicListFromNsRequest",
     "GetTopicsByClusterRequest",
-    "GetUnitTopicListRequest",
     "NotifyMinBrokerIdChangeRequest",
     "PutKvConfigRequest",
     "QueryDataVersionRequest",
@@ -34,7 +27,6 @@ __all__ = [
     "RegisterBrokerResponse",
     "RegisterTopicInNamesrvRequest",
     "UnregisterBrokerRequest",
-    "UpdateNamesrvConfigRequest",
     "WipeWritePermOfBrokerRequest",
     "WipeWritePermOfBrokerResponse",
 ]
@@ -117,12 +109,6 @@ class GetRouteinfoByTopicRequest(TopicRequest, kw_only=True):
     accept_standard_json_only: bool | None = None
 
 
-class GetBrokerClusterInfoRequest(RequestHeader, kw_only=True):
-    """GET_BROKER_CLUSTER_INFO (106), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.GET_BROKER_CLUSTER_INFO
-
-
 class WipeWritePermOfBrokerRequest(RequestHeader, kw_only=True):
     """WIPE_WRITE_PERM_OF_BROKER (205), admin to name server."""
 
@@ -149,12 +135,6 @@ class AddWritePermOfBrokerResponse(ResponseHeader, kw_only=True):
     """Response to ADD_WRITE_PERM_OF_BROKER (327)."""
 
     add_topic_count: Int32
-
-
-class GetAllTopicListFromNameserverRequest(RequestHeader, kw_only=True):
-    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 
 
 class DeleteTopicInNamesrvRequest(TopicRequest, kw_only=True):
@@ -188,42 +168,6 @@ class GetTopicsByClusterRequest(RequestHeader, kw_only=True):
     code: ClassVar[int] = RequestCode.GET_TOPICS_BY_CLUSTER
 
     cluster: str
-
-
-class GetSystemTopicListFromNsRequest(RequestHeader, kw_only=True):
-    """GET_SYSTEM_TOPIC_LIST_FROM_NS (304), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
-
-
-class GetUnitTopicListRequest(RequestHeader, kw_only=True):
-    """GET_UNIT_TOPIC_LIST (311), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.GET_UNIT_TOPIC_LIST
-
-
-class GetHasUnitSubTopicListRequest(RequestHeader, kw_only=True):
-    """GET_HAS_UNIT_SUB_TOPIC_LIST (312), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST
-
-
-class GetHasUnitSubUnunitTopicListRequest(RequestHeader, kw_only=True):
-    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
-
-
-class UpdateNamesrvConfigRequest(RequestHeader, kw_only=True):
-    """UPDATE_NAMESRV_CONFIG (318), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.UPDATE_NAMESRV_CONFIG
-
-
-class GetNamesrvConfigRequest(RequestHeader, kw_only=True):
-    """GET_NAMESRV_CONFIG (319), admin to name server."""
-
-    code: ClassVar[int] = RequestCode.GET_NAMESRV_CONFIG
 
 
 class QueryDataVersionRequest(RequestHeader, kw_only=True):

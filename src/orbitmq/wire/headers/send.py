@@ -18,7 +18,6 @@ __all__ = [
     "SendMessageRequest",
     "SendMessageResponse",
     "SendMessageV2Request",
-    "SendReplyMessageRequest",
     "SendReplyMessageV2Request",
 ]
 
@@ -79,12 +78,6 @@ class SendBatchMessageRequest(SendMessageV2Request, kw_only=True):
     """SEND_BATCH_MESSAGE (320), client to broker."""
 
     code: ClassVar[int] = RequestCode.SEND_BATCH_MESSAGE
-
-
-class SendReplyMessageRequest(SendMessageRequest, kw_only=True):
-    """SEND_REPLY_MESSAGE (324), client to broker."""
-
-    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE
 
 
 class SendReplyMessageV2Request(SendMessageV2Request, kw_only=True):

@@ -8,18 +8,14 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader, TopicRequest
 
 __all__ = [
-    "CleanUnusedTopicRequest",
     "DeleteTopicInBrokerRequest",
     "GetAllTopicConfigRequest",
     "GetAllTopicConfigResponse",
-    "GetSystemTopicListFromBrokerRequest",
     "GetTopicConfigRequest",
     "GetTopicStatsInfoRequest",
     "QueryConsumeQueueRequest",
     "QueryConsumeTimeSpanRequest",
     "QueryTopicConsumeByWhoRequest",
-    "UpdateAndCreateStaticTopicRequest",
-    "UpdateAndCreateTopicListRequest",
     "UpdateAndCreateTopicRequest",
 ]
 
@@ -39,12 +35,6 @@ class UpdateAndCreateTopicRequest(TopicRequest, kw_only=True):
     topic_sys_flag: Int32 | None = None
     attributes: str | None = None
     force: bool = False
-
-
-class UpdateAndCreateTopicListRequest(RpcRequest, kw_only=True):
-    """UPDATE_AND_CREATE_TOPIC_LIST (18), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
 
 
 class GetAllTopicConfigRequest(RequestHeader, kw_only=True):
@@ -96,30 +86,12 @@ class QueryConsumeTimeSpanRequest(TopicRequest, kw_only=True):
     group: str
 
 
-class GetSystemTopicListFromBrokerRequest(RequestHeader, kw_only=True):
-    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
-
-
 class GetTopicConfigRequest(TopicRequest, kw_only=True):
     """GET_TOPIC_CONFIG (351), admin to broker."""
 
     code: ClassVar[int] = RequestCode.GET_TOPIC_CONFIG
 
     topic: str
-
-
-class UpdateAndCreateStaticTopicRequest(UpdateAndCreateTopicRequest, kw_only=True):
-    """UPDATE_AND_CREATE_STATIC_TOPIC (513), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC
-
-
-class CleanUnusedTopicRequest(RequestHeader, kw_only=True):
-    """CLEAN_UNUSED_TOPIC (316), admin to broker."""
-
-    code: ClassVar[int] = RequestCode.CLEAN_UNUSED_TOPIC
 
 
 class QueryConsumeQueueRequest(TopicRequest, kw_only=True):
