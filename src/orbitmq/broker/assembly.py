@@ -69,6 +69,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.monitoring import Monitoring, Readiness
 from orbitmq.broker.name_server_watch import NameServerWatch
 from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.pop.attach import attach as pop
@@ -159,6 +160,7 @@ def assemble(
 def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]:
     """The parts that start first, in their order; they stop last, in the opposite one."""
     return [
+        Monitoring(s.runtime, s.config, Readiness(doors, s.role, s.store, s.registration)),
         s.durability,
         NameServerWatch(s.runtime, s.config, s.events),
         StoreLife(s.store, s.config, s.events),

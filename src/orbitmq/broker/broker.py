@@ -45,7 +45,6 @@ class Broker:
         self.port = config.listen_port
         self.doors = Doors(runtime, config)
         self._services: Services | None = None
-        self._stopping = False
         self._lifecycle = Lifecycle([])
 
     @property
@@ -87,7 +86,7 @@ class Broker:
             StartError: the port is in use, the store's folder is locked by another broker or cannot be
                 used, or a table of ``config`` and its backup are damaged.
         """
-        self._stopping = False
+        self.doors.stopping = False
         try:
             # The address is part of every record, so the port is taken before the store starts.
             self.port = await self.doors.listen()
@@ -149,7 +148,7 @@ class Broker:
         services = self.services
         changed = services.role.move(role, self.runtime.clock.now_ms())
         if changed is not None:
-            why = ": it stops" if self._stopping else ""
+            why = ": it stops" if self.doors.stopping else ""
             before, after = changed.before.value, changed.after.value
             log.warning("broker %s: %s becomes %s%s", self.address, before, after, why)
             services.events.publish(changed)
@@ -158,7 +157,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Hand over, leave the name servers, refuse requests, answer those that wait, close, save."""
-        self._stopping = True
+        self.doors.stopping = True
         hand_overs, self._hand_overs = self._hand_overs, ()
         for hand_over in hand_overs:
             try:

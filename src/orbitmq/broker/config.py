@@ -109,6 +109,7 @@ class BrokerConfig(Settings):
     * ``transfer_max_count`` is 1024 (RocketMQ 32): how many messages one pull may get at most.
     * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
     * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine; the start-up code has to.
+    * ``metrics_host`` is 127.0.0.1 (RocketMQ: brokerIP1): nobody else sees the metrics.
     * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); it is told in acting mode only.
 
     Sizes are bytes. ``broker_permission`` is a sum of 2 (write) and 4 (read).
@@ -125,6 +126,9 @@ class BrokerConfig(Settings):
     tls_cert_path: str = setting("", "tlsCertPath", path)
     tls_key_path: str = setting("", "tlsKeyPath", path)
     tls_test_mode: bool = setting(True, "tlsTestModeEnable", flag)
+    metrics_exporter: str = setting("DISABLE", "metricsExporterType", one_of("DISABLE", "PROM"))
+    metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
+    metrics_port: int = setting(5557, "metricsPromExporterPort", number(0, 65535))
     namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)
     name_servers_by_dns: bool = setting(False, "fetchNameSrvAddrByDnsLookup", flag)
     update_name_servers_ms: int = setting(120_000, "updateNameServerAddrPeriod", number(1000, _DAY_MS))

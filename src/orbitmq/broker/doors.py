@@ -46,6 +46,8 @@ class Doors:
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
+        # From the beginning of a stop on: hand-overs still need open doors.
+        self.stopping = False
 
     async def listen(self) -> int:
         """Take the port; returns its number.

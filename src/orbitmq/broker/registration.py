@@ -121,6 +121,11 @@ class Registration(Component):
     def name_servers(self) -> list[str]:
         return [server.address for server in self._servers]
 
+    @property
+    def registered(self) -> bool:
+        """Whether a name server took the last registration that it was sent."""
+        return any(server.reached for server in self._servers)
+
     def name_servers_changed(self) -> None:
         """Register with the name servers that the settings name now; one left out forgets us in time."""
         known = {server.address: server for server in self._servers}

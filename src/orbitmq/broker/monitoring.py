@@ -1,0 +1,99 @@
+"""The broker's HTTP listener, and why the broker is not ready to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.doors import Doors
+from orbitmq.broker.registration import Registration
+from orbitmq.broker.role import Role, RoleState
+from orbitmq.errors import StartError
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore
+from orbitmq.wire.addresses import joined
+
+if TYPE_CHECKING:
+    from orbitmq.monitoring.http import HttpListener
+
+
+class Readiness:
+    """Whether clients can use this broker."""
+
+    def __init__(self, doors: Doors, role: RoleState, store: MessageStore, registration: Registration):
+        self._doors = doors
+        self._role = role
+        self._store = store
+        self._registration = registration
+
+    def reasons(self) -> Sequence[str]:
+        """Why it is not ready, each a short text; empty when it is."""
+        if self._doors.stopping:
+            return ["stopping"]
+        if self._store.recovered is None:
+            return ["recovering: the message log is read"]
+        if self._doors.router is None:
+            return ["starting"]
+        found = []
+        if self._role.role is Role.PRE_ONLINE:
+            found.append("pre-online: it catches up with the others of its name")
+        elif self._registration.name_servers and not self._registration.registered:
+            servers = ", ".join(self._registration.name_servers)
+            found.append(f"not registered: no name server has taken the registration ({servers})")
+        refusal = self._store.refusal
+        # A slave takes no messages of producers, but it stores those of its master.
+        if refusal is not None:
+            found.append(f"takes no messages: {refusal}")
+        return found
+
+
+class Monitoring(Component):
+    """Listens for the operator's programs. The first component: it answers during recovery and while others
+    stop.
+
+    Attributes:
+        port: where it listens; 0 when it does not.
+    """
+
+    name = "monitoring"
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, readiness: Readiness) -> None:
+        self._network = runtime.network
+        self._config = config
+        self._readiness = readiness
+        self._listener: HttpListener | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen, if the settings say so.
+
+        Raises:
+            StartError: the port is in use, or h11 is not installed.
+        """
+        if self._config.metrics_exporter == "DISABLE":
+            return
+        try:
+            from orbitmq.monitoring import health
+            from orbitmq.monitoring.http import HttpListener
+        except ImportError as error:
+            raise StartError(
+                "metricsExporterType=PROM needs h11: pip install 'orbitmq[server]', or set it to DISABLE"
+            ) from error
+        listener = HttpListener(self._network, health.pages(self._readiness.reasons))
+        host, port = self._config.metrics_host, self._config.metrics_port
+        try:
+            self.port = await listener.start(host, port)
+        except OSError as error:
+            raise StartError(
+                f"cannot listen on {joined(host, port)} (metricsPromExporterHost, metricsPromExporterPort): "
+                f"{error.strerror or error}"
+            ) from error
+        self._listener = listener
+
+    async def stop(self) -> None:
+        listener, self._listener = self._listener, None
+        self.port = 0
+        if listener is not None:
+            await listener.stop()

@@ -1,0 +1,27 @@
+"""The pages that say whether a server is well, for load balancers and container platforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from orbitmq.monitoring.http import Answer, Page, as_json, text
+
+
+def pages(reasons: Callable[[], Sequence[str]]) -> Mapping[str, Page]:
+    """The two pages of health.
+
+    Args:
+        reasons: why the server is not ready, each a short text; none when it is.
+    """
+
+    def alive() -> Answer:
+        # Given on the event loop: a server whose loop stands still gives none.
+        return text(200, "ok")
+
+    def ready() -> Answer:
+        found = list(reasons())
+        if found:
+            return as_json(503, {"ready": False, "reasons": found})
+        return as_json(200, {"ready": True})
+
+    return {"/healthz": alive, "/readyz": ready}

@@ -1,0 +1,194 @@
+"""A small HTTP listener over the runtime's network: GET and HEAD of named pages, one request a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TypeAlias, cast
+
+import h11
+
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Listener, Network
+
+# From the opening of a connection to its end, a slow sender and a slow reader included.
+CONNECTION_SECONDS = 10.0
+MAX_CONNECTIONS = 64
+# The request line and all headers.
+MAX_HEAD_BYTES = 16 * 1024
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The status and the body of an answer."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Page: TypeAlias = Callable[[], Answer]
+
+
+def text(status: int, body: str, *headers: tuple[str, str]) -> Answer:
+    """An answer of one line."""
+    return Answer(status, f"{body}\n".encode(), headers=headers)
+
+
+def as_json(status: int, value: object) -> Answer:
+    """An answer of one JSON value."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return Answer(status, body + b"\n", "application/json")
+
+
+class HttpListener:
+    """Answers with pages on one port.
+
+    Args:
+        pages: the page of each path.
+    """
+
+    def __init__(self, network: Network, pages: Mapping[str, Page]) -> None:
+        self._network = network
+        self._pages = pages
+        self._listener: Listener | None = None
+        self._connections: set[_Connection] = set()
+        self._limiter = LogLimiter(log)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on ``host:port`` (0: any free port) and return the port.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        self._listener = await self._network.listen(lambda: _Connection(self), host, port)
+        return self._listener.port
+
+    async def stop(self) -> None:
+        """Stop listening and close all connections."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.close()
+        for connection in list(self._connections):
+            connection.abort()
+
+    def opened(self, connection: _Connection) -> bool:
+        """Whether there is room for one more connection."""
+        if self._listener is None:
+            return False
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._limiter.write(
+                logging.WARNING,
+                "connection refused",
+                "refusing an HTTP connection: all %d are in use",
+                MAX_CONNECTIONS,
+            )
+            return False
+        self._connections.add(connection)
+        return True
+
+    def lost(self, connection: _Connection) -> None:
+        """A connection has ended."""
+        self._connections.discard(connection)
+
+    def answer(self, request: h11.Request) -> Answer:
+        """The answer to a request whose headers have come."""
+        if request.method not in (b"GET", b"HEAD"):
+            return text(405, "only GET and HEAD are served", ("Allow", "GET, HEAD"))
+        if _has_body(request):
+            return text(400, "a request takes no body here")
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        page = self._pages.get(path)
+        if page is None:
+            return text(404, f"no such page; there are {', '.join(sorted(self._pages))}")
+        try:
+            return page()
+        except Exception:
+            log.exception("the page %s failed", path)
+            return text(500, "the page failed; the server's log has the reason")
+
+
+def _has_body(request: h11.Request) -> bool:
+    # h11 has checked that a length is a number.
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and int(value) > 0)
+        for name, value in request.headers
+    )
+
+
+class _Connection(asyncio.Protocol):
+    """One request and its answer; ends within ``CONNECTION_SECONDS`` whatever the client does."""
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._listener.opened(self):
+            self._answered = True
+            self._transport.abort()
+            return
+        self._deadline = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._listener.lost(self)
+
+    def abort(self) -> None:
+        """Close now, without what was not sent yet."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered:
+            return  # what comes behind the request
+        try:
+            self._http.receive_data(data)
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            status = error.error_status_hint
+            self._send(text(status, f"this is no HTTP request that is served here: {error}"))
+            return
+        if isinstance(event, h11.Request):
+            self._send(self._listener.answer(event), head_only=event.method == b"HEAD")
+        elif event is not h11.NEED_DATA:
+            self._answered = True
+            self.abort()
+
+    def eof_received(self) -> bool:
+        # A client that has sent its whole request may close its half; half a request gets no answer.
+        return self._answered
+
+    def _send(self, answer: Answer, *, head_only: bool = False) -> None:
+        self._answered = True
+        transport, http = self._transport, self._http
+        if transport is None:
+            return
+        headers = [
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            ("Connection", "close"),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            *answer.headers,
+        ]
+        reason = HTTPStatus(answer.status).phrase
+        parts = [http.send(h11.Response(status_code=answer.status, headers=headers, reason=reason))]
+        if not head_only:
+            parts.append(http.send(h11.Data(data=answer.body)))
+        transport.write(b"".join(part for part in parts if part is not None))
+        transport.close()

@@ -1,0 +1,295 @@
+"""What a broker's HTTP listener answers, in every state of the broker, and to bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, cast
+
+import pytest
+from tests.conversation.broker_peer import broker_config
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.component import Component
+from orbitmq.broker.extension import Attachment, Host
+from orbitmq.errors import StartError
+from orbitmq.monitoring.http import CONNECTION_SECONDS, MAX_CONNECTIONS, HttpListener, text
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
+from orbitmq.transport.server import RemotingServer
+from orbitmq.wire.command import Command
+
+HOST, PORT = "127.0.0.1", 5557
+ON = {"metrics_exporter": "PROM"}
+
+
+class Raw(asyncio.Protocol):
+    """A client that sends bytes as they are and keeps what comes until the end."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    @property
+    def status(self) -> int:
+        """The status of the answer, 0 without one."""
+        return int(self.received.split(b" ", 2)[1]) if self.received else 0
+
+    @property
+    def body(self) -> bytes:
+        return bytes(self.received).partition(b"\r\n\r\n")[2]
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def opened(runtime: SimulatedRuntime, port: int = PORT) -> Raw:
+    _, protocol = await runtime.network.connect(Raw, HOST, port)
+    return cast("Raw", protocol)
+
+
+async def ask(runtime: SimulatedRuntime, request: bytes) -> Raw:
+    """Send these bytes and wait for the end of the connection."""
+    client = await opened(runtime)
+    assert client.transport is not None
+    client.transport.write(request)
+    async with asyncio.timeout(2 * CONNECTION_SECONDS):
+        await client.ended
+    return client
+
+
+def get(path: str, *headers: str, method: str = "GET") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: broker", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+async def ready(runtime: SimulatedRuntime) -> Any:
+    answer = await ask(runtime, get("/readyz"))
+    return answer.status, answer.json()
+
+
+@pytest.mark.behaviour("MX-01")
+@pytest.mark.broker(**ON)
+async def test_a_broker_that_serves_is_alive_and_ready(broker: Broker) -> None:
+    runtime = cast("SimulatedRuntime", broker.runtime)
+    assert broker.running[0] == "monitoring"
+    alive = await ask(runtime, get("/healthz"))
+    assert (alive.status, alive.body) == (200, b"ok\n")
+    assert await ready(runtime) == (200, {"ready": True})
+
+
+@pytest.mark.behaviour("MX-01")
+async def test_without_the_key_nothing_listens(broker: Broker) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        await opened(cast("SimulatedRuntime", broker.runtime))
+
+
+@pytest.mark.behaviour("MX-01")
+async def test_a_port_in_use_is_a_start_error(orbitmq_runtime: SimulatedRuntime) -> None:
+    taken = await orbitmq_runtime.network.listen(Raw, HOST, PORT)
+    with pytest.raises(StartError, match=r"cannot listen on 127.0.0.1:5557.*metricsPromExporterPort"):
+        await Broker(orbitmq_runtime, broker_config(**ON)).start()
+    await taken.close()
+
+
+class Asking(Component):
+    """Asks for the broker's readiness while it starts and while it stops."""
+
+    name = "asking"
+
+    def __init__(self, runtime: SimulatedRuntime) -> None:
+        self._runtime = runtime
+        self.heard: list[Any] = []
+
+    async def start(self) -> None:
+        self.heard.append(await ready(self._runtime))
+
+    async def stop(self) -> None:
+        self.heard.append(await ready(self._runtime))
+
+
+@pytest.mark.behaviour("MX-02")
+async def test_a_broker_that_starts_or_stops_says_so(orbitmq_runtime: SimulatedRuntime) -> None:
+    asking = Asking(orbitmq_runtime)
+
+    def attach(_host: Host) -> Attachment:
+        return Attachment(components=[asking])
+
+    async with Broker(orbitmq_runtime, broker_config(**ON), extensions=[attach]):
+        pass
+    assert asking.heard == [
+        (503, {"ready": False, "reasons": ["starting"]}),
+        (503, {"ready": False, "reasons": ["stopping"]}),
+    ]
+
+
+@pytest.mark.behaviour("MX-02")
+async def test_a_broker_that_recovers_says_so(
+    orbitmq_runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(orbitmq_runtime, broker_config(**ON))
+    heard: list[Any] = []
+    run = orbitmq_runtime.threads.run
+
+    def slowly(*work: Any) -> Any:
+        """Ask before the first work in a thread, which is that of the store's start."""
+        if heard:
+            return run(*work)
+        heard.append(None)
+
+        async def later() -> Any:
+            heard[0] = await ready(orbitmq_runtime)
+            return await run(*work)
+
+        return asyncio.ensure_future(later())
+
+    monkeypatch.setattr(orbitmq_runtime.threads, "run", slowly)
+    async with broker:
+        assert heard == [(503, {"ready": False, "reasons": ["recovering: the message log is read"]})]
+
+
+@pytest.mark.behaviour("MX-02")
+@pytest.mark.broker(**ON, namesrv_addr="127.0.0.1:9876")
+async def test_a_broker_that_no_name_server_knows_is_not_ready(broker: Broker) -> None:
+    runtime = cast("SimulatedRuntime", broker.runtime)
+    status, told = await ready(runtime)
+    assert status == 503
+    assert told["reasons"] == ["not registered: no name server has taken the registration (127.0.0.1:9876)"]
+
+    def accepts(_connection: Any, command: Command) -> Command:
+        return command.reply()
+
+    server = RemotingServer(runtime, accepts)
+    await server.start(HOST, 9876)
+    await asyncio.sleep(5)
+    assert await ready(runtime) == (200, {"ready": True})
+    await server.stop()
+
+
+@pytest.mark.behaviour("MX-02")
+@pytest.mark.broker(**ON)
+async def test_a_broker_that_takes_no_messages_is_not_ready(broker: Broker) -> None:
+    broker.services.store.refuse("the disk of /store is 91% full, the limit is 90%")
+    assert await ready(cast("SimulatedRuntime", broker.runtime)) == (
+        503,
+        {
+            "ready": False,
+            "reasons": ["takes no messages: the disk of /store is 91% full, the limit is 90%"],
+        },
+    )
+
+
+@pytest.mark.behaviour("MX-02")
+@pytest.mark.broker(**ON, enable_slave_acting_master=True, total_replicas=2)
+async def test_a_broker_in_pre_online_is_not_ready(broker: Broker) -> None:
+    status, told = await ready(cast("SimulatedRuntime", broker.runtime))
+    assert status == 503
+    assert told["reasons"] == ["pre-online: it catches up with the others of its name"]
+
+
+@pytest.mark.behaviour("MX-03")
+@pytest.mark.broker(**ON)
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /healthz\r\n\r\n", 400),
+        (b"\x16\x03\x01\x00\x05hello\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\n\r\n", 400),
+        (get("/healthz", "X: " + "x" * 1_000_000), 431),
+        (get("/healthz", "Content-Length: 5") + b"hello", 400),
+        (get("/healthz", "Transfer-Encoding: chunked") + b"5\r\nhello\r\n0\r\n\r\n", 400),
+        (get("/healthz", "Content-Length: -1"), 400),
+        (get("/healthz", method="POST"), 405),
+        (get("/../etc/passwd"), 404),
+        (get("/healthz/../readyz"), 404),
+        (get("http://elsewhere/healthz"), 404),
+        (get("/%68ealthz"), 404),
+        (get("/healthz?x=1"), 200),
+        (get("/healthz") + get("/readyz"), 200),
+    ],
+    ids=[
+        "no version", "TLS", "no Host", "1 MB of headers", "body", "chunked body", "negative length", "POST",
+        "other folder", "dots", "other host", "escaped", "query", "two requests",
+    ],
+)  # fmt: skip
+async def test_bad_requests_are_answered_and_closed(
+    broker: Broker, request_bytes: bytes, status: int
+) -> None:
+    runtime = cast("SimulatedRuntime", broker.runtime)
+    assert (await ask(runtime, request_bytes)).status == status
+    assert (await ask(runtime, get("/healthz"))).status == 200
+
+
+@pytest.mark.behaviour("MX-03")
+@pytest.mark.broker(**ON)
+async def test_head_gets_no_body(broker: Broker) -> None:
+    answer = await ask(cast("SimulatedRuntime", broker.runtime), get("/healthz", method="HEAD"))
+    assert (answer.status, answer.body) == (200, b"")
+    assert b"content-length: 3" in bytes(answer.received).lower()
+
+
+@pytest.mark.behaviour("MX-03")
+@pytest.mark.broker(**ON)
+@pytest.mark.parametrize(
+    "first", [b"", b"GET /hea", get("/healthz")[:-2]], ids=["nothing", "line", "headers"]
+)
+async def test_half_a_request_is_closed_in_time(broker: Broker, first: bytes) -> None:
+    runtime = cast("SimulatedRuntime", broker.runtime)
+    client = await opened(runtime)
+    assert client.transport is not None
+    client.transport.write(first)
+    began = runtime.clock.monotonic()
+    while not client.ended.done():
+        # One byte a second does not make the time longer.
+        if first:
+            client.transport.write(b"x")
+        await asyncio.sleep(1)
+        assert runtime.clock.monotonic() - began <= CONNECTION_SECONDS + 1
+    assert client.status == 0
+
+
+@pytest.mark.behaviour("MX-03")
+@pytest.mark.broker(**ON)
+async def test_500_connections_hold_up_nobody(broker: Broker) -> None:
+    runtime = cast("SimulatedRuntime", broker.runtime)
+    clients = [await opened(runtime) for _ in range(500)]
+    await asyncio.sleep(1)
+    assert sum(not client.ended.done() for client in clients) == MAX_CONNECTIONS
+    await asyncio.sleep(CONNECTION_SECONDS)
+    assert all(client.ended.done() for client in clients)
+    assert (await ask(runtime, get("/healthz"))).status == 200
+
+
+@pytest.mark.behaviour("MX-03")
+async def test_a_page_that_fails_is_answered(orbitmq_runtime: SimulatedRuntime) -> None:
+    def fails() -> Any:
+        raise ValueError("broken")
+
+    listener = HttpListener(orbitmq_runtime.network, {"/fails": fails, "/works": lambda: text(200, "yes")})
+    await listener.start(HOST, PORT)
+    answer = await ask(orbitmq_runtime, get("/fails"))
+    assert (answer.status, b"broken" in answer.body) == (500, False)
+    assert (await ask(orbitmq_runtime, get("/works"))).status == 200
+    await listener.stop()
+
+
+@pytest.mark.behaviour("MX-03")
+@pytest.mark.broker(**ON)
+async def test_a_stop_closes_open_connections(
+    orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
+) -> None:
+    broker = Broker(orbitmq_runtime, broker_config(**ON))
+    async with broker:
+        client = await opened(orbitmq_runtime)
+    await asyncio.sleep(0.1)
+    assert client.ended.done()
