@@ -167,10 +167,20 @@ def _broker(options: argparse.Namespace) -> int:
         return (
             f"broker {config.broker_name} (id {config.broker_id}) serves {address}, "
             f"store {config.store_path_root_dir}, {config.flush_disk_type}, "
-            f"name servers {shown(config.name_server_source) or 'none'}"
+            f"name servers {shown(config.name_server_source) or 'none'}{_health(server, config.metrics_host)}"
         )
 
     return _serve(make, line)
+
+
+def _health(server: Server, host: str) -> str:
+    """Where the broker says whether it is well, for its line at the start; empty when it does not."""
+    from orbitmq.broker.broker import Broker
+    from orbitmq.broker.monitoring import Monitoring
+    from orbitmq.wire.addresses import joined
+
+    port = server.part(Monitoring).port if isinstance(server, Broker) else 0
+    return f", health http://{joined(host, port)}/readyz" if port else ""
 
 
 def own_address(name_servers: Sequence[str]) -> str:
