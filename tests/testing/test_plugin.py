@@ -171,15 +171,19 @@ def test_a_broker_on_real_sockets_stops_and_starts(pytester: pytest.Pytester) ->
         """
         import pytest
         from orbitmq import Message, SendError
+        from orbitmq.errors import OrbitError
         from orbitmq.sync import Producer
 
         def test_it(orbitmq_cluster):
             cluster = orbitmq_cluster
             before = cluster.brokers
+            assert cluster.grpc == before["broker-a"]
             with Producer("p", name_servers=cluster.name_server, retries=0) as producer:
                 producer.send(Message("t", b"x"))
                 cluster.stop_broker("broker-a")
                 assert cluster.brokers == {}
+                with pytest.raises(OrbitError, match="no broker runs"):
+                    cluster.grpc
                 with pytest.raises(SendError):
                     producer.send(Message("t", b"x"))
                 cluster.start_broker("broker-a")

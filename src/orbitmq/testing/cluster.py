@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from orbitmq.cluster.layout import ClusterError
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.runtime import system_runtime
 from orbitmq.runtime.loop_thread import LoopThread
@@ -29,6 +30,17 @@ class RunningCluster:
     def brokers(self) -> dict[str, str]:
         """Address, "host:port", of every broker that runs, by name."""
         return {name: broker.address for name, broker in list(self._cluster.brokers.items())}
+
+    @property
+    def grpc(self) -> str:
+        """Where the clients of RocketMQ 5 find the cluster, "host:port": a broker that runs.
+
+        Raises:
+            ClusterError: none runs.
+        """
+        for address in self.brokers.values():
+            return address
+        raise ClusterError("no broker runs, so there is no address for gRPC clients")
 
     def stop_broker(self, name: str) -> None:
         """Stop one broker cleanly.
