@@ -3,10 +3,11 @@
 Producers in Python (plaintext) and Java (TLS); what each sends is received by a push and a simple consumer of
 both languages and by OrbitMQ's own client, each in a group of its own: every message once, keys and bodies
 equal. Then each client chooses messages by SQL92, fails until they are dead letters, begins transactions, and
-takes back a delayed message. The two programs of docs/grpc.md run first. The Python client is installed into
-a virtual environment of its own in ``build/``; Java's comes from Maven Central. A client that cannot be had
-is left out with one
-line; where ``ORBITMQ_CI`` is set, that fails.
+takes back a delayed message. The two programs of docs/grpc.md run first, and its test with client and broker
+in one process. Then both protocols (:mod:`tests.interop.grpc_remoting`), at last clusters of several brokers
+(:mod:`tests.interop.grpc_clusters`). The Python client is installed into a virtual environment of its own in
+``build/``; Java's comes from Maven Central. A client that cannot be had is left out with one line; where
+``ORBITMQ_CI`` is set, that fails.
 """
 
 from __future__ import annotations
@@ -20,109 +21,31 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.servers import PeerUnavailableError, classpath
-from tests.interop.world import compile_java
+from benchmarks.servers import PeerUnavailableError, ServerError
+from tests.interop import grpc_clusters, grpc_remoting
+from tests.interop.grpc_clients import (
+    LIMIT_S,
+    ROOT,
+    Client,
+    Line,
+    java_client,
+    page_test,
+    python_client,
+    slug,
+)
 
 from orbitmq import ConsumeFrom, Consumer
 from orbitmq.admin import Admin, GroupSettings
 
-ROOT = Path(__file__).resolve().parents[2]
-HERE = Path(__file__).resolve().parent / "grpc"
-PAGE = ROOT / "docs" / "grpc.md"
-# The endpoint that the page names.
-PAGE_ENDPOINT = "127.0.0.1:8081"
-PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
 JAVA_CLIENTS = ("5.0.8", "5.2.0")
 COUNT = 200
 SHORT_COUNT = 50
-LIMIT_S = 180
-
-Line = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Client:
-    """One official client: how its program is started, and the one of docs/grpc.md, by its endpoint."""
-
-    name: str
-    command: Sequence[str]
-    page_command: Callable[[str], Sequence[str]]
-
-    def run(self, role: str, endpoint: str, topic: str, group: str, count: int) -> list[Line]:
-        done = subprocess.run(
-            [*self.command, role, endpoint, topic, group, str(count)],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode != 0 or len(lines) < count:
-            print(f"{self.name} {role}: {len(lines)} of {count}, exit code {done.returncode}")
-            print("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
-        return lines
-
-
-def page_program(language: str, endpoint: str) -> str:
-    """The program of docs/grpc.md in that language, at that endpoint."""
-    program = PAGE.read_text().partition(f"```{language}\n")[2].partition("```")[0]
-    assert PAGE_ENDPOINT in program, language
-    return program.replace(PAGE_ENDPOINT, endpoint)
-
-
-def python_client() -> Client:
-    """The Python client, installed when it is not there yet.
-
-    Raises:
-        PeerUnavailableError: the package index cannot be reached.
-    """
-    home = ROOT / "build" / "grpc-python"
-    python = home / "bin" / "python"
-    try:
-        if not (home / "ready").exists():
-            subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
-            install = [
-                str(python),
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--disable-pip-version-check",
-                PYTHON_CLIENT,
-            ]
-            subprocess.run(install, check=True, timeout=600)
-            (home / "ready").touch()
-    except (subprocess.SubprocessError, OSError) as error:
-        raise PeerUnavailableError(f"{PYTHON_CLIENT} cannot be installed: {error}") from None
-    return Client(
-        "python 5.1.2",
-        [str(python), str(HERE / "python_client.py")],
-        lambda endpoint: [str(python), "-c", page_program("python", endpoint)],
-    )
-
-
-def java_client(version: str, folder: Path) -> Client:
-    """The Java client of that version; raises as `classpath` does."""
-    jars = classpath(f"grpc-client-{version}", HERE / "pom.xml", f"-Drocketmq.client.version={version}")
-    classes = folder / f"classes-{version}"
-    classes.mkdir(parents=True, exist_ok=True)
-    compile_java(classes, jars, [HERE / "Calls.java"])
-    java = ["java", "-Xmx128m", "-cp", f"{classes}:{jars}"]
-
-    def page_command(endpoint: str) -> Sequence[str]:
-        source = classes / "Hello.java"
-        source.write_text(page_program("java", endpoint))
-        compile_java(classes, jars, [source])
-        return [*java, "Hello"]
-
-    return Client(f"java {version}", [*java, "Calls"], page_command)
 
 
 @contextmanager
@@ -202,12 +125,28 @@ def page_fault(client: Client, endpoint: str) -> str:
     return f"exit code {done.returncode}, no line {expected!r}: {(done.stdout + done.stderr)[-500:]}"
 
 
+def page_test_fault(client: Client) -> str:
+    """What is wrong with the test of docs/grpc.md; empty when nothing is."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "test_page.py"
+        file.write_text(page_test())
+        command = [*client.test_command, str(file)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=folder
+        )
+    if done.returncode == 0 and "1 passed" in done.stdout:
+        return ""
+    return f"exit code {done.returncode}: {(done.stdout + done.stderr)[-1000:]}"
+
+
 def cells(
     clients: Sequence[Client], told: dict[str, Any], count: int
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Each cell by its name: a function that gives its fault."""
     for client in clients:
         yield f"docs/grpc.md, {client.name}", partial(page_fault, client, told["grpc"])
+        if client.test_command:
+            yield f"docs/grpc.md, {client.name} and broker in one process", partial(page_test_fault, client)
     for sender in clients:
         topic = f"from-{slug(sender.name)}"
 
@@ -232,11 +171,6 @@ def cells(
 
         yield f"{sender.name} to ours", by_ours
         yield from more_cells(sender, topic, told, count)
-
-
-def slug(text: str) -> str:
-    """A text as a part of names of topics and groups."""
-    return text.replace(" ", "-").replace(".", "_")
 
 
 def failing_group(client: Client) -> str:
@@ -310,13 +244,25 @@ def available(folder: Path, versions: Sequence[str]) -> list[Client]:
     return clients
 
 
+def faults(cells: Iterable[tuple[str, Callable[[], str]]]) -> int:
+    """Run cells and print what is wrong with each; how many failed."""
+    failed = 0
+    for cell, run in cells:
+        try:
+            wrong = run()
+        except (subprocess.SubprocessError, TimeoutError, ValueError, KeyError, ServerError) as error:
+            wrong = f"{type(error).__name__}: {error}"
+        failed += bool(wrong)
+        print(f"{cell:<48} {wrong or 'ok'}", flush=True)
+    return failed
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--short", action="store_true", help="fewer messages, one version of Java's client")
     options = parser.parse_args(arguments)
     count = SHORT_COUNT if options.short else COUNT
     versions = JAVA_CLIENTS[-1:] if options.short else JAVA_CLIENTS
-    failed = 0
     with tempfile.TemporaryDirectory(prefix="orbitmq-grpc-") as name:
         folder = Path(name)
         clients = available(folder, versions)
@@ -324,13 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         with cluster(folder / "data") as told:
             asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients]))
-            for cell, run in cells(clients, told, count):
-                try:
-                    wrong = run()
-                except (subprocess.SubprocessError, TimeoutError, ValueError, KeyError) as error:
-                    wrong = f"{type(error).__name__}: {error}"
-                failed += bool(wrong)
-                print(f"{cell:<48} {wrong or 'ok'}", flush=True)
+            failed = faults(cells(clients, told, count))
+            failed += faults(grpc_remoting.cells(clients, told, folder / "java", count, fault))
+        failed += faults(grpc_clusters.cells(clients, folder, count, short=options.short))
     print(f"interop-grpc: {failed} cells failed" if failed else "interop-grpc: all cells passed")
     return 1 if failed else 0
 

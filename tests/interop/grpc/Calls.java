@@ -20,7 +20,7 @@ import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
- * The official Java client as it comes, TLS on: send|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT;
+ * The official Java client as it comes, TLS on: send|steady|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT;
  * a JSON object a line. What each role does: see python_client.py.
  */
 public final class Calls {
@@ -39,6 +39,8 @@ public final class Calls {
         Map<String, FilterExpression> all = Collections.singletonMap(topic, FilterExpression.SUB_ALL);
         if (args[0].equals("send")) {
             send(configuration, topic, count);
+        } else if (args[0].equals("steady")) {
+            steady(configuration, topic, count);
         } else if (args[0].equals("simple")) {
             simple(configuration, group, all, count);
         } else if (args[0].equals("sql")) {
@@ -63,6 +65,24 @@ public final class Calls {
                 String id = producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setTag("tag").setKeys("key-" + i)
                     .addProperty("number", "" + i).setBody(("body-" + i).getBytes(StandardCharsets.UTF_8)).build()).getMessageId().toString();
                 say("{\"id\": \"" + id + "\"}");
+            }
+        }
+    }
+
+    private static void steady(ClientConfiguration configuration, String topic, int count) throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+                .build()) {
+            for (int i = 0; i < count; i++) {
+                String body = "body-" + i;
+                try {
+                    producer.send(PROVIDER.newMessageBuilder().setTopic(topic)
+                        .setBody(body.getBytes(StandardCharsets.UTF_8)).build());
+                    say("{\"sent\": \"" + body + "\"}");
+                } catch (ClientException error) {
+                    say("{\"failed\": \"" + body + "\", \"why\": \""
+                        + error.getMessage().replace("\"", "'").replace("\n", " ") + "\"}");
+                }
+                Thread.sleep(20);
             }
         }
     }

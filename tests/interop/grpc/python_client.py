@@ -1,11 +1,11 @@
 """The official Python client at work, in a virtual environment of its own: one JSON object a line.
 
-    python python_client.py send|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT
+    python python_client.py send|steady|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT
 
 What is sent: bodies ``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``. What is received
-is acknowledged; ``fail`` fails to handle it; ``sql`` takes numbers from 10 on. ``transact`` commits one
-message, rolls one back, and leaves one to the question of the broker. ``recall`` takes back one of two
-delayed messages.
+is acknowledged. ``steady`` sends 50 a second, whatever becomes of each; ``fail`` fails to handle what comes;
+``sql`` takes numbers from 10 on. ``transact`` commits one message, rolls one back, and leaves one to the
+question of the broker. ``recall`` takes back one of two delayed messages.
 """
 
 import json
@@ -58,6 +58,20 @@ def send(configuration, topic, _group, count):
         message.tag = "tag"
         message.add_property("number", str(number))
         say(id=producer.send(message).message_id)
+    producer.shutdown()
+
+
+def steady(configuration, topic, _group, count):
+    producer = Producer(configuration, (topic,))
+    producer.startup()
+    for number in range(count):
+        body = f"body-{number}"
+        try:
+            producer.send(message_of(topic, body))
+            say(sent=body)
+        except Exception as error:
+            say(failed=body, why=str(error))
+        time.sleep(0.02)
     producer.shutdown()
 
 
@@ -149,7 +163,7 @@ def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_
 
 def main(role, endpoint, topic, group, count):
     configuration = ClientConfiguration(endpoint, Credentials())
-    roles = (send, simple, push, sql, fail, transact, recall)
+    roles = (send, steady, simple, push, sql, fail, transact, recall)
     {each.__name__: each for each in roles}[role](configuration, topic, group, int(count))
 
 

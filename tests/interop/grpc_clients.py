@@ -1,0 +1,120 @@
+"""The official clients of RocketMQ 5 that `make interop-grpc` runs, each a program of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.servers import PeerUnavailableError, classpath
+from tests.interop.world import compile_java
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent / "grpc"
+PAGE = ROOT / "docs" / "grpc.md"
+# The endpoint that the page names.
+PAGE_ENDPOINT = "127.0.0.1:8081"
+PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
+LIMIT_S = 180
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Client:
+    """One official client.
+
+    Attributes:
+        command: starts its program.
+        page_command: starts that of docs/grpc.md, at an endpoint.
+        test_command: runs a file of tests with this client and OrbitMQ in one process; empty: it cannot.
+    """
+
+    name: str
+    command: Sequence[str]
+    page_command: Callable[[str], Sequence[str]]
+    test_command: Sequence[str] = ()
+
+    def run(self, role: str, endpoint: str, topic: str, group: str, count: int) -> list[Line]:
+        done = subprocess.run(
+            [*self.command, role, endpoint, topic, group, str(count)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode != 0 or len(lines) < count:
+            print(f"{self.name} {role}: {len(lines)} of {count}, exit code {done.returncode}")
+            print("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
+        return lines
+
+
+def slug(text: str) -> str:
+    """A text as a part of names of topics and groups."""
+    return text.replace(" ", "-").replace(".", "_")
+
+
+def page_program(language: str, endpoint: str) -> str:
+    """The program of docs/grpc.md in that language, at that endpoint."""
+    program = PAGE.read_text().partition(f"```{language}\n")[2].partition("```")[0]
+    assert PAGE_ENDPOINT in program, language
+    return program.replace(PAGE_ENDPOINT, endpoint)
+
+
+def page_test() -> str:
+    """The test of docs/grpc.md that runs client and broker in one process."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (found,) = [block for block in blocks if "orbitmq_cluster" in block]
+    return found
+
+
+def python_client() -> Client:
+    """The Python client, installed when it is not there yet.
+
+    Raises:
+        PeerUnavailableError: the package index cannot be reached.
+    """
+    home = ROOT / "build" / "grpc-python"
+    python = home / "bin" / "python"
+    ready = home / "ready-with-orbitmq"
+    try:
+        if not ready.exists():
+            subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
+            # OrbitMQ beside it, for the test on the page that runs both in one process.
+            install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+            packages = [PYTHON_CLIENT, "pytest", "-e", f"{ROOT}[server]"]
+            environment = {**os.environ, "ORBITMQ_PURE": "1"}
+            subprocess.run([*install, *packages], check=True, timeout=600, env=environment)
+            ready.touch()
+    except (subprocess.SubprocessError, OSError) as error:
+        raise PeerUnavailableError(f"{PYTHON_CLIENT} cannot be installed: {error}") from None
+    return Client(
+        "python 5.1.2",
+        [str(python), str(HERE / "python_client.py")],
+        lambda endpoint: [str(python), "-c", page_program("python", endpoint)],
+        [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+    )
+
+
+def java_client(version: str, folder: Path) -> Client:
+    """The Java client of that version; raises as `classpath` does."""
+    jars = classpath(f"grpc-client-{version}", HERE / "pom.xml", f"-Drocketmq.client.version={version}")
+    classes = folder / f"classes-{version}"
+    classes.mkdir(parents=True, exist_ok=True)
+    compile_java(classes, jars, [HERE / "Calls.java"])
+    java = ["java", "-Xmx128m", "-cp", f"{classes}:{jars}"]
+
+    def page_command(endpoint: str) -> Sequence[str]:
+        source = classes / "Hello.java"
+        source.write_text(page_program("java", endpoint))
+        compile_java(classes, jars, [source])
+        return [*java, "Hello"]
+
+    return Client(f"java {version}", [*java, "Calls"], page_command)
