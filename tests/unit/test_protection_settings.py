@@ -123,7 +123,7 @@ def test_the_commands_end_with_a_line(server: str, place: str, tmp_path: Path) -
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JAVA_OPT": options},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 2
@@ -140,7 +140,7 @@ def test_a_tool_that_java_options_ask_for_tls_talks_to_nobody(tmp_path: Path) ->
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JAVA_OPT": "-Dtls.enable=true"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 2

@@ -79,7 +79,7 @@ def test_a_signal_handler_hands_over_while_its_thread_does(monkeypatch: pytest.M
     monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
     user = threading.Thread(target=lambda: loop.wait(work("by the call")), daemon=True)
     user.start()
-    user.join(5)
+    user.join(60)
     assert given == ["by the handler", "by the call"]
     loop.stop()
 
@@ -111,5 +111,5 @@ def test_a_signal_handler_stops_while_its_thread_hands_over(
     monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
     user = threading.Thread(target=call, daemon=True)
     user.start()
-    user.join(5)
+    user.join(60)
     assert told == [concurrent.futures.CancelledError if late else RuntimeError]

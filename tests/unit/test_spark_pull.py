@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-import time
 import zlib
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +17,14 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from tests.unit.spark_conversation import ScriptedConversation
+from tests.unit.test_spark_throttle import ScriptedClock
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.errors import RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
+from orbitmq.spark.cluster import brokers as cluster_brokers
 from orbitmq.spark.cluster.routes import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
@@ -317,14 +319,19 @@ def test_messages_that_are_being_removed_are_asked_for_again() -> None:
     assert read(brokers, ranges) == expected(ranges)
 
 
-def test_time_that_spark_takes_with_the_rows_does_not_count_as_failure() -> None:
+def test_time_that_spark_takes_with_the_rows_does_not_count_as_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ScriptedClock()
+    worker = SimpleNamespace(clock=clock, random=random.Random(1), pause=clock.pause)
+    monkeypatch.setattr(cluster_brokers, "this_worker", lambda: worker)
     brokers = ScriptedBrokers(cap=lambda offset: 10)
     options = ReadOptions(topics=("t",), batch_bytes=1, offset_timeout_ms=150, pull_depth=1)
     batches = RangeReader(brokers, options).batches(
         [QueueRange(QUEUES[0], 0, 30)], BatchMaker(message_schema(["queue_offset"]))
     )
     rows = next(batches).num_rows
-    time.sleep(0.2)
+    clock.pause(0.2)
     brokers.failures = [UnreachableError("restarted meanwhile")] * 2
     assert rows + sum(batch.num_rows for batch in batches) == 30
 
