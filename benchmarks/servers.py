@@ -304,7 +304,9 @@ class Ours:
     ) -> Server:
         port = port or free_ports(5) + 2
         probe = HEART_BEAT if wait else None
-        properties = broker_properties(port, store or folder / "store", name_server, name=name, **more)
+        # Port 8081 is for one broker of a machine; gRPC clients find this one at its own port.
+        settings = {"grpcServerPort": "0", **more}
+        properties = broker_properties(port, store or folder / "store", name_server, name=name, **settings)
         conf = write_properties(folder / f"{name}.conf", properties)
         command = [*self._command("broker"), "-c", str(conf)]
         return start(f"our-{name}", command, port, folder, probe, env=self._env(), cpus=cpus)

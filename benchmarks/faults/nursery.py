@@ -140,7 +140,8 @@ class OursForked(Ours):
         self, folder: Path, name_server: str, *, port: int = 0, name: str = "broker-a", **more: object
     ) -> Server:
         """Start a broker; does not wait for it."""
-        settings = {key: value for key, value in more.items() if isinstance(value, str)}
+        settings = {"grpcServerPort": "0"}
+        settings |= {key: value for key, value in more.items() if isinstance(value, str)}
         properties = broker_properties(port, folder / "store", name_server, name=name, **settings)
         conf = write_properties(folder / f"{name}.conf", properties)
         log = folder / f"our-{name}.log"

@@ -25,7 +25,7 @@ TEXT = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in 
 LARGEST = 12 * 1024
 LIMIT_S = 120
 # Small files and quick looks; everything else is of the pages.
-SMALL = "mappedFileSizeCommitLog=4194304\n"
+SMALL = "mappedFileSizeCommitLog=4194304\ngrpcServerPort=0\n"
 NAME_SERVER = "127.0.0.9"
 
 
