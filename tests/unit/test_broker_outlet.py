@@ -9,7 +9,8 @@ import pytest
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.service import UNKNOWN_TOPIC_WAITS_MS, ScheduleService
+from orbitmq.broker.delay.service import ScheduleService
+from orbitmq.broker.messaging.delivering import UNKNOWN_TOPIC_WAITS_MS
 from orbitmq.broker.messaging.outlet import is_not_now
 from orbitmq.broker.role import Role
 from orbitmq.message import reserved

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -17,6 +15,15 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress
 from orbitmq.broker.delay.search import CLOCKS_APART_MS, DeliverySearch
 from orbitmq.broker.events import DeliveriesLost, Events, LogCut
+from orbitmq.broker.messaging.delivering import (
+    AFTER_ERROR_SECONDS,
+    DELIVERIES_PER_TURN,
+    SETTLE_MS,
+    Pauses,
+    RealPlaces,
+    Unsettled,
+    woken,
+)
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.room import with_property
 from orbitmq.broker.messaging.stored import copied
@@ -24,30 +31,15 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.properties import decode_properties
-from orbitmq.message.record import Record, decode_record
+from orbitmq.message.record import decode_record
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.store import MessageStore
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# Deliveries of one level in a row before the event loop and the other levels come next.
-DELIVERIES_PER_TURN = 256
-# A level whose message the store refuses is tried again after this time; RocketMQ waits 10 s (DL-04).
-RETRY_AFTER_MS = 1000
-# Refused deliveries are logged once in this time, however many levels and messages they concern.
-COMPLAIN_EVERY_MS = 60_000
-# How long delivered messages may wait for the device before progress looks again.
-SETTLE_MS = 200
-# Delivered messages whose records are not on the device yet, per level; more wait in the schedule topic.
-MAX_UNSETTLED = 100_000
-# After a change of role a message of an unknown topic waits so long for it; then its topic counts as deleted.
-UNKNOWN_TOPIC_WAITS_MS = 60_000
 _FAR_AWAY_MS = 1 << 62
-AFTER_ERROR_SECONDS = 10.0  # an unforeseen one; the service itself never ends
 
 
 @dataclass(slots=True)
@@ -55,15 +47,15 @@ class _Level:
     """One level: the next offset to look at, and when to look again.
 
     Attributes:
-        unsettled: messages that were delivered (``None``: left out), with the progress that each allows,
-            oldest first. A level that waits for its message does not hold up the progress of the others.
+        unsettled: the offsets that were handed over. A level that waits for its message does not hold up the
+            progress of the others.
         ahead: from the position on, messages that need no delivery any more.
     """
 
     number: int
     position: int = 0
     look_at_ms: int = 0
-    unsettled: deque[tuple[Handed | None, int]] = field(default_factory=deque)
+    unsettled: Unsettled = field(default_factory=Unsettled)
     ahead: frozenset[int] = frozenset()
 
 
@@ -97,19 +89,18 @@ class ScheduleService(Component):
         self._broker_name = broker_name
         self._store = store
         self._outlet = outlet
-        self._topics = topics
+        self._real_places = RealPlaces(clock, events, topics, outlet)
+        self._pauses = Pauses(clock, outlet, self.name)
         self.delays = delays
         self._search = search
-        outlet.on_stored(self._stored_elsewhere)
+        self._wake = asyncio.Event()
+        outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(DeliveriesLost, self._lost)
         events.subscribe(LogCut, self._log_cut)
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
-        self._wake = asyncio.Event()
-        self._patient_until_ms = 0
-        self._complained_ms = -COMPLAIN_EVERY_MS
         # Positions are found anew: at a start, and when the outlet leads elsewhere.
         self._anew = True
         # Whether another broker may have delivered what no progress tells of, or this one before a crash.
@@ -144,9 +135,8 @@ class ScheduleService(Component):
                 await self._begin_anew()
             await self._pass()
             self.settle()
-            wait_ms = self._next_look_ms() - self._clock.now_ms()
-            if wait_ms > 0:
-                await self._sleep(wait_ms)
+            look_ms = self._next_look_ms()
+            await woken(self._wake, None if look_ms == _FAR_AWAY_MS else look_ms - self._clock.now_ms())
 
     async def _begin_anew(self) -> None:
         """Begin at the progress: what was delivered and not seen stored is delivered again."""
@@ -189,9 +179,8 @@ class ScheduleService(Component):
             self._levels[queue_id].look_at_ms = 0
             self._wake.set()
 
-    def _role_changed(self, changed: RoleChanged) -> None:
+    def _role_changed(self, _changed: RoleChanged) -> None:
         self._unknown = True
-        self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
         self._anew = True
         self._wake.set()
 
@@ -210,16 +199,8 @@ class ScheduleService(Component):
         for level in self.delays.levels:
             self.delays.cut(level, self.end(level), cut.end)
 
-    def _stored_elsewhere(self) -> None:
-        self._wake.set()
-
     def _any_unsettled(self) -> bool:
         return any(level.unsettled for level in self._levels)
-
-    async def _sleep(self, wait_ms: int) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if wait_ms >= _FAR_AWAY_MS // 2 else wait_ms / 1000):
-                await self._wake.wait()
 
     def _next_look_ms(self) -> int:
         look = min(level.look_at_ms for level in self._levels)
@@ -232,14 +213,7 @@ class ScheduleService(Component):
             if level.look_at_ms <= self._clock.now_ms():
                 last = self._deliver(level) or last
                 await asyncio.sleep(0)
-        if last is not None and self._outlet.waits:
-            try:
-                status = await last.settled()
-            except StoreClosedError as error:
-                log.error("delivered messages may not be on the disk: %s", error)
-            else:
-                if status is not PutStatus.OK:
-                    log.warning("the disk is slow: delivered messages are not on it yet")
+        await self._pauses.for_disk(last)
 
     def _deliver(self, level: _Level) -> Handed | None:
         """Deliver what is due in one level; returns the last one put, if any."""
@@ -256,7 +230,7 @@ class ScheduleService(Component):
             if now < due <= now + self.levels.delay_ms(level.number) + CLOCKS_APART_MS:
                 level.look_at_ms = due
                 return last
-            if len(level.unsettled) >= MAX_UNSETTLED:
+            if level.unsettled.full:
                 level.look_at_ms = now + SETTLE_MS
                 return last
             put = None
@@ -265,27 +239,16 @@ class ScheduleService(Component):
                     put = self._move(physical)
             except RemotingError as error:
                 if is_not_now(error):
-                    self._wait(level, now, error)
+                    level.look_at_ms = now + self._pauses.after_ms(error)
                     return last
                 log.error(
                     "the delayed message at %d cannot be delivered, it is left out: %s", physical, error
                 )
+            level.unsettled.add(level.position, put)
             level.position += 1
-            level.unsettled.append((put, level.position))
             last = put or last
         level.look_at_ms = 0
         return last
-
-    def _wait(self, level: _Level, now: int, error: RemotingError) -> None:
-        """The level's message is refused for the moment."""
-        if error.code == ResponseCode.SYSTEM_BUSY:
-            level.look_at_ms = now + SETTLE_MS
-            return
-        level.look_at_ms = now + RETRY_AFTER_MS
-        # Without the right to lead another broker delivers, and the change of role was told.
-        if self._outlet.leads and now - self._complained_ms >= COMPLAIN_EVERY_MS:
-            self._complained_ms = now
-            log.warning("delayed messages wait, in level %d: %s", level.number, error)
 
     def _first(self, level: _Level) -> tuple[int, int, int] | None:
         """The queue entry at the level's position, which cleaning may have moved."""
@@ -303,7 +266,11 @@ class ScheduleService(Component):
         return entry
 
     def _move(self, physical: int) -> Handed | None:
-        """Put the message under its real name; ``None`` when there is nothing to put."""
+        """Put the message under its real name; ``None`` when there is nothing to put.
+
+        Raises:
+            RemotingError: it is refused, for the moment or for ever.
+        """
         stored = self._store.record_at(physical)
         if stored is None:
             log.error("the delayed message at %d of the log is gone", physical)
@@ -314,41 +281,12 @@ class ScheduleService(Component):
         except MessageFormatError as error:
             log.error("the delayed message at %d cannot be read: %s", physical, error)
             return None
-        message = self._restored(record, properties)
-        return None if message is None else self._outlet.hand(message, properties)
-
-    def _restored(self, record: Record, properties: dict[str, str]) -> NewMessage | None:
-        """The message to deliver: its properties stay, one that is added names what waited (DL-06, DL-09)."""
-        topic = properties.get(property_names.REAL_TOPIC, "")
-        queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
-        # A half message is delivered by its transaction only (DL-08).
-        queue_id = whole_number(queue_text, INT32)
-        if not topic or topic == reserved.TRANS_HALF_TOPIC or queue_id is None:
-            log.error(
-                "the delayed message at %d is dropped: it cannot go to queue %r of topic %r",
-                record.physical_offset, queue_text, topic,
-            )  # fmt: skip
-            return None
-        queue_id = self._queue_of(topic, queue_id) if self._outlet.own else queue_id
-        properties[property_names.DELIVERY_OF] = value = delivery_of(
-            record.physical_offset, self._broker_name
-        )
+        topic, queue_id = self._real_places.of(properties)
+        # Its properties stay, one that is added names what waited (DL-06, DL-09).
+        value = delivery_of(record.physical_offset, self._broker_name)
+        properties[property_names.DELIVERY_OF] = value
         encoded = with_property(record.properties, property_names.DELIVERY_OF, value)
-        return copied(record, properties, topic, queue_id, encoded=encoded)
-
-    def _queue_of(self, topic: str, queue_id: int) -> int:
-        """Which queue of the topic a message gets, which may have fewer queues now.
-
-        Raises:
-            RemotingError: TOPIC_NOT_EXIST; SERVICE_NOT_AVAILABLE, it may still come.
-        """
-        config = self._topics.get(topic)
-        if config is None:
-            # Soon after a change of role the tables of the broker that led before may be on their way.
-            late = self._clock.now_ms() < self._patient_until_ms
-            code = ResponseCode.SERVICE_NOT_AVAILABLE if late else ResponseCode.TOPIC_NOT_EXIST
-            raise RemotingError(code, f"topic {topic} does not exist{' yet' if late else ''}")
-        return queue_id % max(config.read_queue_nums, config.write_queue_nums, 1)
+        return self._outlet.hand(copied(record, properties, topic, queue_id, encoded=encoded), properties)
 
     # -- progress --------------------------------------------------------------------------------------
 
@@ -360,11 +298,11 @@ class ScheduleService(Component):
 
     def _settle(self, level: _Level) -> None:
         before = place = self.delays.place(level.number)
-        while level.unsettled and (level.unsettled[0][0] is None or level.unsettled[0][0].stored):
-            handed, offset = level.unsettled.popleft()
+        for offset, handed in level.unsettled.settle():
             log_offset = place.log_offset if handed is None else handed.end or place.log_offset
-            place = place.at(offset, log_offset)
-        place = place.with_ahead(_past_the_first(level.unsettled))
+            place = place.at(offset + 1, log_offset)
+        # What other masters have stored, though not the first one (behaviour ES-14).
+        place = place.with_ahead(islice(level.unsettled.out_of_order(), MAX_AHEAD))
         if place != before:
             self.delays.move(level.number, place)
 
@@ -382,14 +320,3 @@ class ScheduleService(Component):
         return {
             f"scheduleMessageOffset_{level}": f"{self.progress(level)},{end}" for level, end in ends if end
         }
-
-
-def _past_the_first(unsettled: Iterable[tuple[Handed | None, int]]) -> Iterator[int]:
-    """Which messages other masters have stored, though not the first one (behaviour ES-14)."""
-    for handed, behind in islice(unsettled, MAX_AHEAD):
-        if handed is None:
-            continue
-        if handed.end:
-            return  # in the own store, which keeps the order
-        if handed.stored:
-            yield behind - 1

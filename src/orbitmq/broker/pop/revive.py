@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 
 from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, RequestModeSet, TopicChanged
+from orbitmq.broker.messaging.delivering import (
+    AFTER_ERROR_SECONDS,
+    RETRY_AFTER_MS,
+    SETTLE_MS,
+    Pauses,
+    take_stored,
+    woken,
+)
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, came_from, mark_dead
 from orbitmq.broker.messaging.room import fitted_copy
@@ -47,29 +53,14 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# Deliveries in a row before other work of the event loop comes next.
-DELIVERIES_PER_TURN = 16
+# Deliveries that leave in a row, after one save of the table; each may have some dozen messages.
+TAKEN_PER_TURN = 16
 # Messages put and not yet seen stored; more wait in flight.
-MAX_UNSETTLED = 10_000
-# How long what was put may wait for the device before it is looked at again.
-SETTLE_MS = 200
-# A delivery that cannot leave for now is tried again after this time.
-RETRY_AFTER_MS = 1000
+MAX_ON_THE_WAY = 10_000
 # Pauses after a message itself is refused; the last one repeats (behaviour PE-06).
 REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-AFTER_ERROR_SECONDS = 10.0
 # How many messages left by a group that pulls now are redelivered in a row.
 RELEASED_PER_TURN = 100
-
-
-@dataclass(slots=True)
-class _Leaving:
-    """A message that was put, and is in flight until it is stored."""
-
-    handed: Handed
-    queue: PopQueue
-    delivery: Delivery
-    offset: int
 
 
 class PopRevive(Component):
@@ -124,7 +115,9 @@ class PopRevive(Component):
         self._moving = moving
         self._sources = Sources(config, topics)
         self._revived = Revived(store, topics, self._in_flight, self._targets)
-        self._unsettled: list[_Leaving] = []
+        self._pauses = Pauses(clock, outlet, self.name)
+        # Messages that were put, and are in flight until they are stored.
+        self._on_the_way: dict[tuple[PopQueue, Delivery, int], Handed] = {}
         self._refused: dict[str, int] = {}
         self._wake = state.wake
         self._led_otherwise = False
@@ -175,13 +168,13 @@ class PopRevive(Component):
             log.warning("acknowledgements are not on the disk yet: %s", error)
 
     async def _settle_all(self) -> None:
-        if self._unsettled:
+        if self._on_the_way:
             await self._outlet.settle()
             self._settle()
             now = self._clock.now_ms()
-            for leaving in self._unsettled:
-                self._in_flight.again(leaving.queue, leaving.delivery, now)
-            self._unsettled.clear()
+            for queue, delivery, _ in self._on_the_way:
+                self._in_flight.again(queue, delivery, now)
+            self._on_the_way.clear()
 
     # -- working ---------------------------------------------------------------------------------------
 
@@ -206,23 +199,20 @@ class PopRevive(Component):
         now = self._clock.now_ms()
         due = self._in_flight.next_due_ms
         self.state.looks_at_ms = NEVER_MS if due is None else due
-        if self._unsettled:
+        if self._on_the_way:
             due = now + SETTLE_MS if due is None else min(due, now + SETTLE_MS)
-        if due is None or due > now:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if due is None else (due - now) / 1000):
-                    await self._wake.wait()
+        await woken(self._wake, None if due is None else due - now)
 
     async def _pass(self) -> None:
         """Let leave what is due."""
-        before = len(self._unsettled)
-        while len(self._unsettled) < MAX_UNSETTLED:
+        before = len(self._on_the_way)
+        while len(self._on_the_way) < MAX_ON_THE_WAY:
             await self._clock.sleep(0)  # others come first; where a machine without power ends
-            due = self._in_flight.take_due(self._clock.now_ms(), DELIVERIES_PER_TURN)
+            due = self._in_flight.take_due(self._clock.now_ms(), TAKEN_PER_TURN)
             if not due:
                 break
             await self._leave_all(due)
-        if len(self._unsettled) > before and self._outlet.waits:
+        if len(self._on_the_way) > before and self._outlet.waits:
             await self._outlet.settle()
 
     async def _leave_all(self, due: list[tuple[PopQueue, Delivery]]) -> None:
@@ -244,9 +234,8 @@ class PopRevive(Component):
 
     def _later(self, queue: PopQueue, delivery: Delivery, error: RemotingError) -> None:
         """A delivery could not leave, or only some of its messages could."""
-        wait_ms = RETRY_AFTER_MS
         if is_not_now(error):
-            log.warning("messages of %s wait for their redelivery: %s", queue.key, error)
+            wait_ms = self._pauses.after_ms(error)
         else:
             tries = self._refused[delivery.key] = self._refused.get(delivery.key, 0) + 1
             wait_ms = REFUSED_AFTER_S[min(tries, len(REFUSED_AFTER_S)) - 1] * 1000
@@ -260,10 +249,11 @@ class PopRevive(Component):
             RemotingError: not all of them; those that were put are on their way.
         """
         group = self._groups.find(queue.group)
-        on_the_way = {each.offset for each in self._unsettled if each.delivery is delivery}
         gone: set[int] = set()
         refused: RemotingError | None = None
-        for offset in sorted(delivery.left - on_the_way):
+        for offset in sorted(delivery.left):
+            if (queue, delivery, offset) in self._on_the_way:
+                continue
             record = (
                 record_of(self._store, queue.topic, queue.queue_id, offset) if group is not None else None
             )
@@ -280,13 +270,11 @@ class PopRevive(Component):
                 continue
             message, properties = self._redelivery(queue, delivery, record, topic)
             try:
-                handed = self._outlet.hand(message, properties)
+                self._on_the_way[queue, delivery, offset] = self._outlet.hand(message, properties)
             except RemotingError as error:
                 if is_not_now(error):
                     raise
                 refused = error  # It is about this one: its neighbours leave.
-                continue
-            self._unsettled.append(_Leaving(handed, queue, delivery, offset))
         if gone:
             log.warning("%s of %s gone, not to be redelivered", counted(len(gone), "message"), queue.key)
             self._in_flight.remove(queue, delivery, gone)
@@ -370,14 +358,9 @@ class PopRevive(Component):
 
     def _settle(self) -> None:
         """Stored redeliveries are in flight no more. One that waits for another master holds up no other."""
-        waiting: list[_Leaving] = []
-        for leaving in self._unsettled:
-            if not leaving.handed.stored:
-                waiting.append(leaving)
-                continue
-            self._refused.pop(leaving.delivery.key, None)
-            self._in_flight.remove(leaving.queue, leaving.delivery, {leaving.offset})
-        self._unsettled = waiting
+        for queue, delivery, offset in take_stored(self._on_the_way):
+            self._refused.pop(delivery.key, None)
+            self._in_flight.remove(queue, delivery, {offset})
 
     # -- changes from outside --------------------------------------------------------------------------
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, LogCut, SettingsChanged, TablesRead
+from orbitmq.broker.messaging.delivering import (
+    AFTER_ERROR_SECONDS,
+    DELIVERIES_PER_TURN,
+    RETRY_AFTER_MS,
+    SETTLE_MS,
+    Pauses,
+    RealPlaces,
+    Unsettled,
+    woken,
+)
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -18,36 +27,21 @@ from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.delivered import DeliveredTimers
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
-from orbitmq.broker.timers.progress import Progress, all_of, due_of, place_of
+from orbitmq.broker.timers.progress import MAX_ALONE, Progress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
-from orbitmq.broker.timers.unsettled import Unsettled
-from orbitmq.message import property_names, reserved
-from orbitmq.message.numbers import INT32, whole_number
-from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Runtime
-from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.store import MessageStore
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# Deliveries in a row before the event loop comes next.
-DELIVERIES_PER_TURN = 256
-# Delivered messages that are not known to be stored; more wait.
-MAX_UNSETTLED = 100_000
-SETTLE_MS = 200
-# A refused message, and a disk that refuses the timer log, are tried again after this time.
-RETRY_AFTER_MS = 1000
 # The wall clock is looked at so often while something waits: it may be set.
 LOOK_MS = 1000
 # While nothing is due the progress moves with the clock, so often.
 IDLE_NOTE_MS = 30_000
-# After a change of role a message of an unknown topic waits so long for it; then its topic counts as deleted.
-UNKNOWN_TOPIC_WAITS_MS = 60_000
 # What a recall takes of the timer topic before it searches.
 CATCH_UP_SLICES = 16
-AFTER_ERROR_SECONDS = 10.0  # an unforeseen one; the service itself never ends
 
 
 class TimerService(Component):
@@ -79,7 +73,8 @@ class TimerService(Component):
         self._config = config
         self._store = store
         self._outlet = outlet
-        self._topics = topics
+        self._real_places = RealPlaces(runtime.clock, events, topics, outlet)
+        self._pauses = Pauses(runtime.clock, outlet, self.name)
         self._search = search
         self._files, self._threads = runtime.files, runtime.threads
         root = config.store_path_root_dir
@@ -92,13 +87,12 @@ class TimerService(Component):
         # What is true in memory; :attr:`written` follows it.
         self._progress = Progress()
         self._save_at_ms = 0
-        self._unsettled = Unsettled()
+        self._unsettled = Unsettled()  # by mark; only those that come too late for their time break its order
         # The progress that may be written down when so many messages are settled,
         # and the timer log is on the device up to a position.
         self._snapshot: tuple[int, int, Progress] | None = None
         self._snapshot_at_ms = 0
         self._retry_at_ms = 0
-        self._patient_until_ms = 0
         self._ready = False
         # Whether messages may have been delivered that no progress tells of, and where those lie that were.
         self._unknown = False
@@ -157,7 +151,7 @@ class TimerService(Component):
         self._unsettled.settle()
         if self._log.synced < self._log.end:
             return
-        if not self._unsettled.none:
+        if self._unsettled:
             self._try_to_save(self._save_around)
             return
         self._snapshot = None
@@ -182,7 +176,7 @@ class TimerService(Component):
         """
         await self._outlet.settle()
         self._unsettled.settle()
-        if not self._unsettled.none:
+        if self._unsettled:
             await self._threads.run(self._log.sync)
             self._save_around()
             return
@@ -197,11 +191,7 @@ class TimerService(Component):
     def _arrived(self, _topic: str, _queue_id: int, _max_offset: int) -> None:
         self._wake.set()
 
-    def _role_changed(self, changed: RoleChanged) -> None:
-        self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
+    def _role_changed(self, _changed: RoleChanged) -> None:
         """Go on from the state that is on the disk by then."""
         if self._ready:
             self._save_settled()
@@ -223,11 +213,7 @@ class TimerService(Component):
                 self.pending.rebuild(self._progress)
                 continue
             self._searched = True
-            wait_ms = self._next_look_ms() - self._clock.now_ms()
-            if wait_ms > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_ms / 1000):
-                        await self._wake.wait()
+            await woken(self._wake, self._next_look_ms() - self._clock.now_ms())
 
     async def _begin(self) -> None:
         """Find the progress, and read what waits: what was delivered and not seen stored comes again."""
@@ -298,34 +284,21 @@ class TimerService(Component):
         turn = 0
         self._look_at_clock(now)
         while (first := self.pending.first) is not None and due_of(first) <= now >= self._retry_at_ms:
-            if len(self._unsettled) >= MAX_UNSETTLED:
+            if self._unsettled.full:
                 break
             try:
                 handed = self._move(first)
             except RemotingError as error:
-                if self._outlet.leads:  # else another broker delivers, and the change of role was told
-                    log.warning("timer messages wait: %s", error)
-                self._retry_at_ms = now + RETRY_AFTER_MS
+                self._retry_at_ms = now + self._pauses.after_ms(error)
                 break
             if handed is not None:
-                self._unsettled.add(handed, first)
+                self._unsettled.add(first, handed)
                 last = handed
             self._progress = self._progress.advanced(first, self._progress.taken, self._progress.before)
             turn += 1
             if turn % DELIVERIES_PER_TURN == 0:
-                await self._turn(last)
-        await self._turn(last)
-
-    async def _turn(self, last: Handed | None) -> None:
-        """Let others work; with SYNC_FLUSH the disk is to keep up."""
-        if last is None or not self._outlet.waits:
-            await asyncio.sleep(0)
-            return
-        try:
-            if await last.settled() is not PutStatus.OK:
-                log.warning("the disk is slow: delivered timer messages are not on it yet")
-        except (RemotingError, StoreClosedError) as error:
-            log.error("delivered timer messages may not be on the disk: %s", error)
+                await self._pauses.for_disk(last)
+        await self._pauses.for_disk(last)
 
     def _look_at_clock(self, now: int) -> None:
         """A clock that was set back must neither lose a message nor repeat one."""
@@ -363,7 +336,8 @@ class TimerService(Component):
             if rolls:
                 message = forms.rolled(record, properties, timer, now, self._config)
             else:
-                message = self._delivered(record, properties, now)
+                _, queue_id = self._real_places.of(properties)
+                message = forms.delivered(record, properties, queue_id, now, self._config)
             handed = self._outlet.hand(message, properties)
         except RemotingError as error:
             if is_not_now(error):
@@ -381,28 +355,6 @@ class TimerService(Component):
         if timer.deletes is None and self.pending.is_recalled(timer):
             return True
         return not self._outlet.own and self.pending.find(timer, self._progress) is Found.RECALLED
-
-    def _delivered(self, record: Record, properties: Mapping[str, str], now: int) -> NewMessage:
-        """The message under its own name.
-
-        Raises:
-            RemotingError: it cannot go there, or not yet.
-        """
-        topic = properties[property_names.REAL_TOPIC]
-        queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
-        queue_id = whole_number(queue_text, INT32)
-        if topic == reserved.TRANS_HALF_TOPIC or queue_id is None:
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL, f"it cannot go to queue {queue_text!r} of topic {topic!r}"
-            )
-        if self._outlet.own:
-            config = self._topics.get(topic)
-            if config is None:
-                late = now < self._patient_until_ms
-                code = ResponseCode.SERVICE_NOT_AVAILABLE if late else ResponseCode.TOPIC_NOT_EXIST
-                raise RemotingError(code, f"topic {topic} does not exist{' yet' if late else ''}")
-            queue_id %= max(config.read_queue_nums, config.write_queue_nums, 1)
-        return forms.delivered(record, properties, queue_id, now, self._config)
 
     def _next_look_ms(self) -> int:
         now = self._clock.now_ms()
@@ -472,14 +424,16 @@ class TimerService(Component):
         Raises:
             OSError: the disk refused.
         """
-        first, next_one = self._unsettled.first, self.pending.first
+        first, next_one = self._unsettled.lowest, self.pending.first
         if first is None or (next_one is not None and next_one < first):
             return  # one that came too late for its time was not handed over yet
         self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
         if self._log.synced < self._log.end:
             self._log.bring_to_device(self._log_synced)
             return
-        around = self._unsettled.delivered(first, self.pending.position, self.pending.before)
+        # Of more than so many the last ones come again.
+        later = sorted(mark for mark in self._unsettled.out_of_order() if mark > first)[:MAX_ALONE]
+        around = Progress(first - 1, self.pending.position, self.pending.before, alone=frozenset(later))
         progress = self.written.saved.joined(around)
         if progress != self.written.saved:
             self.written.write(progress)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from orbitmq.broker.change_feed import ESCAPED_HALVES
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging.delivering import Pauses, take_stored
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.role import Role
 from orbitmq.broker.transactions import forms
@@ -45,6 +46,7 @@ class HalfEscape(Component):
         self._config = config
         self._queue = queue
         self._outlet = outlet
+        self._pauses = Pauses(clock, outlet, self.name)
         self._escaped = escaped
         self._table = HalfTable(0)
         self._marks = MarkProgress(0)
@@ -125,8 +127,9 @@ class HalfEscape(Component):
                         log.error("the half message %s cannot be handed on: %s", half.unique_id, error)
                         self._table.postpone(half, now + self._config.transaction_check_interval_ms)
                         continue
+                    wait_ms = self._pauses.after_ms(error)
                     for late in due[at:]:
-                        self._table.postpone(late, now + int(TICK_SECONDS * 1000))
+                        self._table.postpone(late, now + wait_ms)
                     return
             await asyncio.sleep(0)
 
@@ -136,8 +139,7 @@ class HalfEscape(Component):
         self._on_the_way[half.offset] = self._outlet.hand(message, decode_properties(message.properties))
 
     def _settle(self) -> None:
-        for offset in [offset for offset, handed in self._on_the_way.items() if handed.stored]:
-            del self._on_the_way[offset]
+        for offset in take_stored(self._on_the_way):
             self._table.finish(offset)
             self._escaped.add(offset)
             self._elsewhere.add(self._queue.origin(offset))

@@ -1,0 +1,194 @@
+"""What services share that deliver by themselves: delay levels, timers, half messages, redeliveries of pop.
+
+Each has its own loop, for what is due differs. What was handed to the outlet, refusals for the moment, a disk
+that is slow, and the place where a message belongs are the same for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from orbitmq.broker.events import Events
+from orbitmq.broker.messaging.outlet import Handed, Outlet
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import RoleChanged
+from orbitmq.message import property_names, reserved
+from orbitmq.message.numbers import INT32, whole_number
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import PutStatus, StoreClosedError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+# Messages handed over in a row before the event loop does its other work.
+DELIVERIES_PER_TURN = 256
+# How long messages that were handed over may wait for the disk before they are looked at again.
+SETTLE_MS = 200
+# The pause after a refusal for the moment; RocketMQ waits 10 s (DL-04).
+RETRY_AFTER_MS = 1000
+# Such refusals are logged once in this time, however many messages they concern.
+COMPLAIN_EVERY_S = 60.0
+# The pause after an error that nobody foresaw; the service itself never ends.
+AFTER_ERROR_SECONDS = 10.0
+# Messages of one order handed over and not stored yet; more wait where they are.
+MAX_UNSETTLED = 100_000
+# After a change of role a message of an unknown topic waits so long for it; then its topic counts as deleted.
+UNKNOWN_TOPIC_WAITS_MS = 60_000
+
+Key = TypeVar("Key")
+
+
+class Unsettled:
+    """The numbers of messages that were handed over in an order, from the first one on that is not stored.
+
+    Attributes:
+        handed, settled: how many were handed over, and how many of the first ones are stored.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Handed | None]] = deque()
+        self.handed = self.settled = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._waiting.clear()
+        self.handed = self.settled = 0
+
+    def add(self, number: int, handed: Handed | None) -> None:
+        """A message was handed over; ``None``: there was nothing to deliver."""
+        self._waiting.append((number, handed))
+        self.handed += 1
+
+    @property
+    def full(self) -> bool:
+        """Whether no more may be handed over before the first one is stored."""
+        return len(self._waiting) >= MAX_UNSETTLED
+
+    def settle(self) -> list[tuple[int, Handed | None]]:
+        """Take the first ones that are stored by now."""
+        done = []
+        while self._waiting and _is_stored(self._waiting[0][1]):
+            done.append(self._waiting.popleft())
+        self.settled += len(done)
+        return done
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest number that is not stored."""
+        return min((number for number, handed in self._waiting if not _is_stored(handed)), default=None)
+
+    def out_of_order(self) -> Iterator[int]:
+        """Messages that are stored though an earlier one is not: other masters keep no order."""
+        for number, handed in self._waiting:
+            if handed is not None and handed.stored:
+                yield number
+            elif handed is not None and handed.end:
+                return  # the own log, which keeps it
+
+
+def _is_stored(handed: Handed | None) -> bool:
+    return handed is None or handed.stored
+
+
+def take_stored(waiting: dict[Key, Handed]) -> list[Key]:
+    """Take from messages without an order those that are stored by now."""
+    done = [key for key, handed in waiting.items() if handed.stored]
+    for key in done:
+        del waiting[key]
+    return done
+
+
+class Pauses:
+    """How long a service waits when the outlet refuses for the moment, or the disk is slow.
+
+    Args:
+        what: the messages, for the log.
+    """
+
+    def __init__(self, clock: Clock, outlet: Outlet, what: str) -> None:
+        self._clock = clock
+        self._outlet = outlet
+        self._what = what
+        self._complained_at_s: float | None = None
+
+    def after_ms(self, error: RemotingError) -> int:
+        """How long to wait after such a refusal; too many on the way are no cause for a log line."""
+        if error.code == ResponseCode.SYSTEM_BUSY:
+            return SETTLE_MS
+        now_s, before_s = self._clock.monotonic(), self._complained_at_s
+        # Without the right to lead another broker delivers, and the change of role is in the log.
+        if self._outlet.leads and (before_s is None or now_s - before_s >= COMPLAIN_EVERY_S):
+            self._complained_at_s = now_s
+            log.warning("%s wait: %s", self._what, error)
+        return RETRY_AFTER_MS
+
+    async def for_disk(self, last: Handed | None) -> None:
+        """Let others work; with SYNC_FLUSH the disk is to keep up.
+
+        Args:
+            last: the message that was handed over last, if any.
+        """
+        if last is None or not self._outlet.waits:
+            await asyncio.sleep(0)
+            return
+        try:
+            if await last.settled() is not PutStatus.OK:
+                log.warning("the disk is slow: %s that were delivered are not on it yet", self._what)
+        except (RemotingError, StoreClosedError) as error:
+            log.error("%s that were delivered may not be on the disk: %s", self._what, error)
+
+
+async def woken(wake: asyncio.Event, wait_ms: int | None) -> None:
+    """Return when the event is set, or so much time has passed; ``None``: it is not limited."""
+    if wait_ms is None or wait_ms > 0:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                await wake.wait()
+
+
+class RealPlaces:
+    """The topic and the queue that the properties of a delayed or timer message name."""
+
+    def __init__(self, clock: Clock, events: Events, topics: TopicConfigs, outlet: Outlet) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._outlet = outlet
+        self._patient_until_ms = 0
+        events.subscribe(RoleChanged, self._role_changed)
+
+    def _role_changed(self, changed: RoleChanged) -> None:
+        self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
+
+    def of(self, properties: Mapping[str, str]) -> tuple[str, int]:
+        """The topic, and the queue; in the own store one that the topic has, which may have fewer now.
+
+        Raises:
+            RemotingError: MESSAGE_ILLEGAL, the properties name no place; TOPIC_NOT_EXIST;
+                SERVICE_NOT_AVAILABLE, the topic may still come.
+        """
+        topic = properties.get(property_names.REAL_TOPIC, "")
+        queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
+        queue_id = whole_number(queue_text, INT32)
+        # A half message is delivered by its transaction only (DL-08).
+        if not topic or topic == reserved.TRANS_HALF_TOPIC or queue_id is None:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL, f"it cannot go to queue {queue_text!r} of topic {topic!r}"
+            )
+        if not self._outlet.own:
+            return topic, queue_id
+        config = self._topics.get(topic)
+        if config is None:
+            # Soon after a change of role the tables of the broker that led before may be on their way.
+            late = self._clock.now_ms() < self._patient_until_ms
+            code = ResponseCode.SERVICE_NOT_AVAILABLE if late else ResponseCode.TOPIC_NOT_EXIST
+            raise RemotingError(code, f"topic {topic} does not exist{' yet' if late else ''}")
+        return topic, queue_id % max(config.read_queue_nums, config.write_queue_nums, 1)
