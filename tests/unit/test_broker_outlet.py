@@ -67,6 +67,16 @@ class OtherMasters:
         pass
 
 
+class Timers(OtherMasters):
+    """The same for timers, which leave with the properties that they waited with."""
+
+    def hand(
+        self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
+    ) -> OnTheWay:
+        self.sent.append(OnTheWay(message, on_stored))
+        return self.sent[-1]
+
+
 def stored(broker: Broker, topic: str = "T") -> list[bytes]:
     store = broker.services.store
     return [r.body for queue in range(4) for r in iter_records(store.get(topic, queue, 0, 100).body)]
@@ -190,3 +200,27 @@ async def test_a_due_message_of_an_unknown_topic_waits_for_it_after_a_change_of_
     delayed(broker, b"next")
     await broker.runtime.clock.sleep(UNKNOWN_TOPIC_WAITS_MS / 1000)
     assert stored(broker) == [b"next"]
+
+
+@pytest.mark.behaviour("ES-15")
+async def test_timers_behind_too_many_that_wait_for_the_first_one_wait_as_well(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They did so in a loop without a pause, with all of one processor."""
+    monkeypatch.setattr("orbitmq.broker.messaging.delivering.MAX_UNSETTLED", 3)
+    services = broker.services
+    for number in range(5):
+        properties = {"TIMER_DELAY_MS": "1000"}
+        message = NewMessage("T", 0, b"%d" % number, encode_properties(properties))
+        services.append.put(message, properties)
+    await broker.change_role(Role.SLAVE)
+    away = services.outlet.elsewhere = Timers()
+    await broker.change_role(Role.ACTING_MASTER)
+    await broker.runtime.clock.sleep(5)
+    assert len(away.sent) == 3
+    away.sent[1].arrive()
+    await broker.runtime.clock.sleep(1)
+    assert len(away.sent) == 3
+    away.sent[0].arrive()
+    await broker.runtime.clock.sleep(1)
+    assert [each.message.body for each in away.sent] == [b"0", b"1", b"2", b"3", b"4"]

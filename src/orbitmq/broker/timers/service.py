@@ -285,6 +285,7 @@ class TimerService(Component):
         self._look_at_clock(now)
         while (first := self.pending.first) is not None and due_of(first) <= now >= self._retry_at_ms:
             if self._unsettled.full:
+                self._retry_at_ms = now + SETTLE_MS
                 break
             try:
                 handed = self._move(first)
