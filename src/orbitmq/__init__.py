@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from orbitmq.durations import Duration as Duration
     from orbitmq.errors import BrokerError as BrokerError
     from orbitmq.errors import ClientStateError as ClientStateError
+    from orbitmq.errors import NotPermittedError as NotPermittedError
     from orbitmq.errors import OrbitError as OrbitError
     from orbitmq.errors import ReplyTimeoutError as ReplyTimeoutError
     from orbitmq.errors import SendError as SendError
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
     from orbitmq.message.sysflag import CompressionType as CompressionType
     from orbitmq.runtime.seam import Runtime as Runtime
     from orbitmq.transport.errors import TransportError as TransportError
+    from orbitmq.wire.signing import Credentials as Credentials
+    from orbitmq.wire.signing import CredentialsSource as CredentialsSource
+    from orbitmq.wire.signing import Secret as Secret
 
 _HOMES = {
     "Allocation": "orbitmq.client.consumer.allocation",
@@ -89,6 +93,8 @@ _HOMES = {
     "ConsumeMiddleware": "orbitmq.client.hooks",
     "ConsumeReturnType": "orbitmq.client.hooks",
     "Consumer": "orbitmq.client.consumer.consumer",
+    "Credentials": "orbitmq.wire.signing",
+    "CredentialsSource": "orbitmq.wire.signing",
     "Duration": "orbitmq.durations",
     "EndTransactionContext": "orbitmq.client.hooks",
     "FaultItem": "orbitmq.client.producer.faults",
@@ -97,6 +103,7 @@ _HOMES = {
     "LocalTransaction": "orbitmq.client.producer.transactional",
     "Message": "orbitmq.message.model",
     "MessageQueue": "orbitmq.message.model",
+    "NotPermittedError": "orbitmq.errors",
     "OrbitError": "orbitmq.errors",
     "Producer": "orbitmq.client.producer.producer",
     "PullConsumer": "orbitmq.client.consumer.pull",
@@ -106,6 +113,7 @@ _HOMES = {
     "ReceivedMessage": "orbitmq.message.model",
     "ReplyTimeoutError": "orbitmq.errors",
     "Runtime": "orbitmq.runtime.seam",
+    "Secret": "orbitmq.wire.signing",
     "Selector": "orbitmq.client.producer.queue_choice",
     "SendContext": "orbitmq.client.hooks",
     "SendDone": "orbitmq.client.producer.callbacks",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orbitmq.message.errors import MessageFormatError as MessageFormatError
     from orbitmq.transport.errors import ConnectError as ConnectError
     from orbitmq.transport.errors import ConnectionLostError as ConnectionLostError
+    from orbitmq.transport.errors import CredentialsError as CredentialsError
     from orbitmq.transport.errors import RequestTimeoutError as RequestTimeoutError
     from orbitmq.transport.errors import TooManyRequestsError as TooManyRequestsError
     from orbitmq.transport.errors import TransportError as TransportError
@@ -30,10 +31,12 @@ __all__ = [
     "ClientStateError",
     "ConnectError",
     "ConnectionLostError",
+    "CredentialsError",
     "MessageFormatError",
     "MessageNotFoundError",
     "NameServerError",
     "NotAllReadError",
+    "NotPermittedError",
     "NotStoredSafelyError",
     "OrbitError",
     "ReplyTimeoutError",
@@ -53,6 +56,7 @@ __all__ = [
 _HOMES = {
     "ConnectError": "orbitmq.transport.errors",
     "ConnectionLostError": "orbitmq.transport.errors",
+    "CredentialsError": "orbitmq.transport.errors",
     "MessageFormatError": "orbitmq.message.errors",
     "RequestTimeoutError": "orbitmq.transport.errors",
     "TooManyRequestsError": "orbitmq.transport.errors",
@@ -140,6 +144,32 @@ class BrokerError(OrbitError):
         self.code = code
         self.remark = remark or ""
         self.address = address
+
+
+class NotPermittedError(BrokerError):
+    """The client's user may not do this, or nobody may: by a permission of the topic, group or broker.
+
+    A client whose keys or rights are refused does not try another broker: rights are the cluster's.
+
+    Attributes:
+        user: the access key that was shown; empty without credentials.
+        what: the request, with its topic or group; empty where the client itself refuses.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        code: int = 16,
+        remark: str | None = None,
+        address: str = "",
+        user: str = "",
+        what: str = "",
+    ) -> None:
+        super().__init__(code, remark, address)
+        self.args = (text,)
+        self.user = user
+        self.what = what
 
 
 class NameServerError(OrbitError):

@@ -39,6 +39,7 @@ from tests.interop import (
     quorum_cells,
     registration_cells,
     replica_cells,
+    secured_cells,
     spark_cells,
     spark_job_cells,
     spark_sink_cells,
@@ -317,7 +318,7 @@ def main() -> int:
         places = {**_without_baseline(), **SHORT_PLACES}
         disk = {name: DISK[name] for name in SHORT_DISK}
         replicas = {name: REPLICAS[name] for name in SHORT_REPLICAS}
-    free = {"disk": disk, "replicas": replicas}
+    free = {"disk": disk, "replicas": replicas, "secured": secured_cells.CELLS}
     if options.list:
         for kind, cells in [*places.items(), *free.items()]:
             for name in cells:

@@ -19,6 +19,8 @@ from orbitmq.durations import Duration, milliseconds
 from orbitmq.errors import ValidationError
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.identity import Identity
+from orbitmq.wire.signing import CredentialsSource
 
 TIMEOUT_S = 5.0
 
@@ -27,6 +29,7 @@ TIMEOUT_S = 5.0
 class AdminOptions:
     name_servers: str | Sequence[str] | None = field(default=None, kw_only=False)
     timeout: Duration = TIMEOUT_S
+    credentials: CredentialsSource | None = None
     runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
@@ -72,6 +75,8 @@ class Admin:
         name_servers: "host:port;host:port" or a list of such addresses, an address server's URL or
             ``dns://name:port``; without it what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
         timeout: limit of each request, in seconds or as a timedelta.
+        credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
+            that is called for each request and returns them.
         runtime: the machine; the real one by default.
 
     Raises:
@@ -84,7 +89,7 @@ class Admin:
         source = name_servers_of(settings.text, used.host)
         if not source:
             raise ValidationError("no name server is given; expected host:port;host:port")
-        self._client = RemotingClient(used)
+        self._client = RemotingClient(used, identity=Identity(settings.credentials))
         self._name_servers = NameServers(self._client, source)
         cluster = ClusterClient(self._client, self._name_servers, milliseconds(settings.timeout))
         self.brokers = BrokerAdmin(cluster)

@@ -16,6 +16,7 @@ from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
+from orbitmq.wire.refusals import error_of
 
 T = TypeVar("T")
 NOT_DONE = "not done at all brokers"
@@ -146,7 +147,7 @@ class ClusterClient:
         """
         answer = await self._client.request(address, command, self.timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, address)
+            raise error_of(command, answer, address)
         return answer
 
     async def ask_unless(self, address: str, command: Command, code: int | None) -> Command | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from orbitmq.errors import NotPermittedError as NotPermittedError
 from orbitmq.errors import OrbitError
 
 P = ParamSpec("P")
@@ -50,10 +51,6 @@ class UnreachableError(OrbitError):
 
 class SinkStateError(OrbitError):
     """The state of a writer cannot be read or written, or contradicts what is stored."""
-
-
-class NotPermittedError(OrbitError):
-    """The permission of a topic does not allow reading, or writing."""
 
 
 class VersionError(OrbitError, ImportError):

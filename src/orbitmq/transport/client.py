@@ -18,11 +18,13 @@ from orbitmq.transport.errors import (
     TooManyRequestsError,
     TransportError,
 )
+from orbitmq.transport.identity import NOBODY, Identity, sign
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
     from orbitmq.runtime import Runtime
     from orbitmq.wire.command import Command
+    from orbitmq.wire.signing import Signer
 
 log = logging.getLogger("orbitmq.transport")
 
@@ -45,10 +47,29 @@ class ClientConnection(Connection):
         self._client.lost(self)
 
 
+class SignedConnection(ClientConnection):
+    """One server that asks for signed requests; the signature is the last that is done to a request."""
+
+    __slots__ = ("_signer",)
+
+    def __init__(self, client: RemotingClient, endpoint: Endpoint, address: str, signer: Signer) -> None:
+        super().__init__(client, endpoint, address)
+        self._signer = signer
+
+    def begin(self, command: Command, deadline: float) -> asyncio.Future[Command]:
+        sign(self._signer, command, self.address)
+        return super().begin(command, deadline)
+
+    def oneway(self, command: Command) -> None:
+        sign(self._signer, command, self.address)
+        super().oneway(command)
+
+
 class RemotingClient:
     """Sends requests to any number of servers.
 
     Args:
+        identity: who the client is for the servers.
         handle: called with (connection, command) for requests that servers send; as the server's handler.
             Without it they are answered REQUEST_CODE_NOT_SUPPORTED.
         max_async: requests that wait for an answer at a time (AS-01).
@@ -63,6 +84,7 @@ class RemotingClient:
         self,
         runtime: Runtime,
         *,
+        identity: Identity = NOBODY,
         handle: Handler | None = None,
         max_async: int = MAX_IN_FLIGHT,
         max_oneway: int = MAX_IN_FLIGHT,
@@ -71,6 +93,7 @@ class RemotingClient:
         on_lost: Callable[[str], None] | None = None,
     ) -> None:
         self.runtime = runtime
+        self._signer = identity.signer()
         self._endpoint = Endpoint(runtime, handle, None, Limits(max_frame_bytes=max_frame_bytes))
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._connections: dict[str, ClientConnection] = {}
@@ -236,7 +259,9 @@ class RemotingClient:
         host, port = parse_address(address)
 
         def factory() -> ClientConnection:
-            return ClientConnection(self, self._endpoint, address)
+            if self._signer is None:
+                return ClientConnection(self, self._endpoint, address)
+            return SignedConnection(self, self._endpoint, address, self._signer)
 
         try:
             _, connection = await asyncio.wait_for(

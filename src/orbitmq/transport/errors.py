@@ -27,3 +27,7 @@ class RequestTimeoutError(TransportError):
 
 class TooManyRequestsError(TransportError):
     """The limit of requests in flight was reached and no time was left to wait; nothing was sent."""
+
+
+class CredentialsError(TransportError):
+    """The function that gives a client its credentials failed; nothing was sent."""

@@ -58,6 +58,7 @@ class Membership:
             settings.name_servers,
             client_id=settings.client_id,
             namespace_v2=settings.namespace_v2,
+            credentials=settings.credentials,
         )
         self.calls = BrokerCalls(self.client)
         self._consume_from = settings.consume_from

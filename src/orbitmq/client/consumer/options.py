@@ -23,6 +23,7 @@ from orbitmq.durations import Duration, datetime, instant_ms
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Runtime
+from orbitmq.wire.signing import CredentialsSource
 
 
 def checked_start(consume_from: object) -> None:
@@ -45,6 +46,7 @@ class MemberOptions:
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     namespace: str = ""
     namespace_v2: str = ""
+    credentials: CredentialsSource | None = None
     client: ClientInstance | None = None
     runtime: Runtime | None = None
 
@@ -142,6 +144,7 @@ class ReaderOptions:
     client_id: str | None = None
     namespace: str = ""
     namespace_v2: str = ""
+    credentials: CredentialsSource | None = None
     client: ClientInstance | None = None
     runtime: Runtime | None = None
 

@@ -66,6 +66,8 @@ class PullConsumer(GroupConsumer):
         on_revoked: called with the list of queues that it has no longer, whose offsets are committed.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``).
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
+            that is called for each request and returns them.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """
@@ -100,6 +102,7 @@ class PullConsumer(GroupConsumer):
             ClientStateError: not running.
             ValidationError: a number is out of its range.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
+            NotPermittedError: there are no messages, and a broker refuses the keys or rights of this client.
         """
         self._life.check_here()
         check_number("poll max_messages", max_messages, called="max_messages")
@@ -113,6 +116,8 @@ class PullConsumer(GroupConsumer):
                 if not await asyncio.wait_for(self._delivery.wait(), max(deadline - loop.time(), 0)):
                     return []
             except TimeoutError:
+                if (refusal := self._client.refusal()) is not None:
+                    raise refusal from None
                 return []
         for process_queue, message in held:
             process_queue.user_owned.add(message.queue_offset)

@@ -83,6 +83,8 @@ class Reader(AsyncContext):
             default.
         namespace: the topic is meant inside this namespace.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
+            that is called for each request and returns them.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
 
@@ -100,6 +102,7 @@ class Reader(AsyncContext):
                 client_id=settings.client_id,
                 namespace=settings.namespace,
                 namespace_v2=settings.namespace_v2,
+                credentials=settings.credentials,
                 client=settings.client,
                 runtime=settings.runtime,
             ),

@@ -85,6 +85,8 @@ class SimpleConsumer(AsyncContext):
             that are on their way.
         namespace: topics and the group are meant inside this namespace.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
+            that is called for each request and returns them.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """

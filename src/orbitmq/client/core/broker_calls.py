@@ -50,6 +50,7 @@ from orbitmq.wire.headers.pop import QueryAssignmentRequest
 from orbitmq.wire.headers.pull import LitePullMessageRequest, PullMessageRequest, PullMessageResponse
 from orbitmq.wire.headers.send import ConsumerSendMsgBackRequest, RecallMessageRequest, RecallMessageResponse
 from orbitmq.wire.recall_handle import RecallHandle
+from orbitmq.wire.refusals import error_of, refuses_user
 from orbitmq.wire.versions import V4_9_3
 
 SEND_BACK_TIMEOUT_MS = 5000
@@ -309,16 +310,19 @@ class BrokerCalls:
         )
         timeout_ms = options.suspend_ms + PULL_MARGIN_MS
         if options.lite and address not in self._without_lite:
-            answer = await self._client.remoting.request(address, _lite(header), timeout_ms)
-            if answer.code in _NO_LITE:
+            command = _lite(header)
+            answer = await self._client.remoting.request(address, command, timeout_ms)
+            if answer.code in _NO_LITE and not refuses_user(answer.code, answer.remark):
                 # Too old for it, or litePullMessageEnable is off there: a plain pull gives the same.
                 self._without_lite.add(address)
-                answer = await self._client.remoting.request(address, header.command(), timeout_ms)
+                command = header.command()
+                answer = await self._client.remoting.request(address, command, timeout_ms)
         else:
-            answer = await self._client.remoting.request(address, header.command(), timeout_ms)
+            command = header.command()
+            answer = await self._client.remoting.request(address, command, timeout_ms)
         status = _PULL_STATUSES.get(answer.code)
         if status is None:
-            raise BrokerError(answer.code, answer.remark, address)
+            raise error_of(command, answer, address)
         fields = PullMessageResponse.from_ext(answer.ext)
         messages: Sequence[ReceivedMessage] = ()
         if status is PullStatus.FOUND:

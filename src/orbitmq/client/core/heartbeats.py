@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
 from typing import Any
 
-from orbitmq.errors import BrokerError
+from orbitmq.errors import BrokerError, NotPermittedError
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
@@ -15,6 +16,7 @@ from orbitmq.transport.errors import ConnectError, TransportError
 from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.refusals import refuses_user
 
 log = logging.getLogger("orbitmq.client")
 
@@ -59,7 +61,7 @@ class Heartbeats:
         self.greeted: set[str] = set()
         self.told: set[str] = set()
         self._again: set[str] = set()
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, BrokerError] = {}
         # Of the brokers that answered a heartbeat.
         self._versions: dict[str, int] = {}
         self._turn = asyncio.Lock()
@@ -106,10 +108,24 @@ class Heartbeats:
             if isinstance(error, ConnectError):
                 self.told.discard(address)
             # A refusal (strictSubscription) is logged as a warning once, not with every heartbeat.
-            new = isinstance(error, BrokerError) and self._refused.get(address) != error.remark
+            new = False
             if isinstance(error, BrokerError):
-                self._refused[address] = error.remark
+                before = self._refused.get(address)
+                new = before is None or before.remark != error.remark
+                self._refused[address] = error
             log.log(logging.WARNING if new else logging.INFO, "heartbeat to %s failed: %s", address, error)
+
+    def refusal(self) -> NotPermittedError | None:
+        """How a broker refused the last heartbeat because of this client's keys or rights, if one did."""
+        brokers = self._brokers()
+        for address, error in self._refused.items():
+            if (
+                address in brokers
+                and isinstance(error, NotPermittedError)
+                and refuses_user(error.code, error.remark)
+            ):
+                return copy(error)
+        return None
 
     def version(self, address: str | None = None) -> int:
         """The protocol version of a broker, or the oldest of all; 0: not known yet."""

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from orbitmq.errors import BrokerError, NameServerError, OrbitError
+from orbitmq.errors import NameServerError, OrbitError
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRouteData
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
+from orbitmq.wire.refusals import error_of, refuses_user
 
 T = TypeVar("T")
 
@@ -51,7 +52,8 @@ class Inquiry(Generic[T]):
         timeout_ms: float = 3000,
         unknown_codes: frozenset[int] = frozenset(),
     ) -> None:
-        self.command = command
+        self._make = command
+        self._sent = Command(code=0)
         self._read = read
         self._addresses = addresses
         self._first = first
@@ -78,16 +80,28 @@ class Inquiry(Generic[T]):
             if self._found is not None:
                 return
 
+    def command(self) -> Command:
+        """The request, a new one for each server."""
+        self._sent = self._make()
+        return self._sent
+
     def failed(self, address: str, error: OrbitError) -> None:
         """No answer came from ``address``."""
         self._tried.append((address, str(error)))
 
     def answered(self, address: str, answer: Command) -> None:
-        """Note an answer, of any code."""
+        """Note an answer, of any code.
+
+        Raises:
+            NotPermittedError: it refuses this client; the other name servers would, too.
+        """
         if answer.code in self._unknown_codes:
             self._unknown = True
         elif answer.code != ResponseCode.SUCCESS:
-            self._tried.append((address, str(BrokerError(answer.code, answer.remark, address))))
+            error = error_of(self._sent, answer, address)
+            if refuses_user(answer.code, answer.remark):
+                raise error
+            self._tried.append((address, str(error)))
         else:
             try:
                 self._found = self._read(answer.body), address

@@ -13,7 +13,7 @@ from orbitmq.client.core.namespaced import NamespacedRemoting
 from orbitmq.client.core.routes import RouteCache
 from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.client.validation import check_client_id
-from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
+from orbitmq.errors import ClientStateError, NotPermittedError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.message.utf8 import check_utf8
@@ -21,10 +21,13 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
 from orbitmq.transport.errors import TransportError
+from orbitmq.transport.identity import Identity
 from orbitmq.wire.bodies.client import ConsumerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported
+from orbitmq.wire.refusals import error_of
+from orbitmq.wire.signing import CredentialsSource
 from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
@@ -76,6 +79,7 @@ class ClientInstance:
         namespace_v2: sent along with every request (NamespaceRpcHook), empty for none.
         max_async: requests that wait for an answer at a time (clientAsyncSemaphoreValue, AS-01).
         max_oneway: one-way requests that are being written at a time (clientOnewaySemaphoreValue, AS-02).
+        credentials: the keys that every request is signed with, or a function that gives them.
     """
 
     def __init__(
@@ -88,18 +92,23 @@ class ClientInstance:
         namespace_v2: str = "",
         max_async: int = MAX_IN_FLIGHT,
         max_oneway: int = MAX_IN_FLIGHT,
+        credentials: CredentialsSource | None = None,
     ) -> None:
         check_utf8("namespace_v2", namespace_v2)
         if client_id is not None:
             check_client_id(client_id)
         self.runtime = runtime
+        self.identity = identity = Identity(credentials)
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues
         self.remoting = (
-            NamespacedRemoting(namespace_v2, runtime, self._handle, max_async, max_oneway, self._lost)
+            NamespacedRemoting(
+                namespace_v2, runtime, identity, self._handle, max_async, max_oneway, self._lost
+            )
             if namespace_v2
             else RemotingClient(
                 runtime,
+                identity=identity,
                 handle=self._handle,
                 max_async=max_async,
                 max_oneway=max_oneway,
@@ -232,12 +241,12 @@ class ClientInstance:
         """Send one request; returns the answer, which is a success.
 
         Raises:
-            BrokerError: another response code.
+            BrokerError: another response code; NotPermittedError: this client may not do that.
             TransportError: no answer.
         """
         answer = await self.remoting.request(address, command, max(1, int(timeout_ms)))
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, address)
+            raise error_of(command, answer, address)
         return answer
 
     def _handle(self, connection: Any, command: Command) -> Command | Awaitable[Command | None] | None:
@@ -487,6 +496,10 @@ class ClientInstance:
             only_new: leave out brokers that had a heartbeat since they appeared.
         """
         await self._heartbeats.send(only_new=only_new)
+
+    def refusal(self) -> NotPermittedError | None:
+        """How a broker refuses this client's keys or rights, if one does."""
+        return self._heartbeats.refusal()
 
     def broker_version(self, address: str | None = None) -> int:
         """The protocol version of a broker, or the oldest of all; 0 as long as that is not known."""

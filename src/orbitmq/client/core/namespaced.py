@@ -7,6 +7,7 @@ from collections.abc import Callable
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.connection import Handler
+from orbitmq.transport.identity import Identity
 from orbitmq.wire.command import Command
 
 
@@ -17,12 +18,20 @@ class NamespacedRemoting(RemotingClient):
         self,
         namespace: str,
         runtime: Runtime,
+        identity: Identity,
         handle: Handler,
         max_async: int,
         max_oneway: int,
         on_lost: Callable[[str], None],
     ) -> None:
-        super().__init__(runtime, handle=handle, max_async=max_async, max_oneway=max_oneway, on_lost=on_lost)
+        super().__init__(
+            runtime,
+            identity=identity,
+            handle=handle,
+            max_async=max_async,
+            max_oneway=max_oneway,
+            on_lost=on_lost,
+        )
         self._fields = {"nsd": "true", "ns": namespace}
 
     async def request(self, address: str, command: Command, timeout_ms: int) -> Command:

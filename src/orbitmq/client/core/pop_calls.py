@@ -16,6 +16,7 @@ from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire import pop_info
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.refusals import error_of
 
 # How much longer than its wait at the broker a pop may take.
 POP_MARGIN_MS = 10_000
@@ -114,7 +115,8 @@ class PopCalls:
             attempt_id=attempt_id,
         )
         begun_ms = self._client.now_ms()
-        answer = await self._client.remoting.request(address, header.command(), wait_ms + POP_MARGIN_MS)
+        command = header.command()
+        answer = await self._client.remoting.request(address, command, wait_ms + POP_MARGIN_MS)
         if answer.code in _NOTHING:
             if _TOO_LATE in (answer.remark or "") and self._client.now_ms() - begun_ms < wait_ms + LATE_MS:
                 raise BrokerError(
@@ -125,7 +127,7 @@ class PopCalls:
                 )
             return []
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, address)
+            raise error_of(command, answer, address)
         fields = headers.PopMessageResponse.from_ext(answer.ext)
         taken = _Taken(fields, topic, options.group, broker_name)
         return [taken.message(message) for message in whole_messages(answer.body, broker_name)]

@@ -26,6 +26,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import MAX_IN_FLIGHT
+from orbitmq.wire.signing import CredentialsSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class ProducerOptions:
     trace: bool | str = False
     namespace: str = ""
     namespace_v2: str = ""
+    credentials: CredentialsSource | None = None
     max_in_flight: int | None = None
     max_in_flight_bytes: int = 100 * 1024 * 1024
     max_async: int = MAX_IN_FLIGHT

@@ -86,6 +86,8 @@ class Producer(AsyncContext):
         namespace: topics and the group are meant inside this namespace (``namespace%topic``). Results and
             :meth:`queues` name topics in full.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
+            that is called for each request and returns them.
         max_in_flight: back pressure: sends under way at a time; more wait. A batch counts as one. None for no
             limit but ``max_async``.
         max_in_flight_bytes: with ``max_in_flight``: their bodies together.
@@ -547,5 +549,6 @@ def _client(settings: ProducerOptions) -> ClientInstance:
         client_id=settings.client_id,
         default_topic_queues=settings.default_topic_queues,
         namespace_v2=settings.namespace_v2,
+        credentials=settings.credentials,
         max_async=settings.max_async,
     )

@@ -19,8 +19,14 @@ from orbitmq.durations import instant
 from orbitmq.errors import Attempt, NameServerError, SendError, SendErrorKind, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.backoff import Backoff
-from orbitmq.transport.errors import RequestTimeoutError, TooManyRequestsError, TransportError
+from orbitmq.transport.errors import (
+    CredentialsError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    TransportError,
+)
 from orbitmq.wire.command import Command
+from orbitmq.wire.refusals import error_of, refuses_user
 from orbitmq.wording import counted
 
 CONNECT_FAILED = 10001
@@ -110,6 +116,8 @@ class SendKernel:
 
         Raises:
             SendError: names every broker tried, and why it failed.
+            NotPermittedError: a broker refuses this client; no other one is tried.
+            CredentialsError: the function that gives the credentials failed.
         """
         client = self._client
         options = self._options
@@ -196,6 +204,8 @@ class SendKernel:
         command = Command(code=out.code, ext=out.header(queue), body=out.body)
         try:
             await self._client.remoting.oneway(address, command, int(limit_ms))
+        except CredentialsError:
+            raise
         except TransportError as error:
             if not isinstance(error, TooManyRequestsError):
                 self._client.suspect(out.topic)
@@ -262,6 +272,8 @@ class SendKernel:
             # FT-10: an interruption does not isolate; the time that the broker has taken counts.
             self._note(queue.broker_name, begun, isolation=False, reachable=True)
             raise
+        except CredentialsError:
+            raise
         except TransportError as error:
             cost = client.now_ms() - begun
             kind, code = _transport_kind(error)
@@ -276,6 +288,9 @@ class SendKernel:
             if self._faults is not None:
                 self._note(queue.broker_name, begun, isolation=False, reachable=True)
             return out.result(status, queue, answer)
+        if refuses_user(answer.code, answer.remark):
+            # Not the broker's fault, and not to be mended by another broker.
+            raise error_of(command, answer, address)
         cost = client.now_ms() - begun
         self._note(queue.broker_name, begun, isolation=True, reachable=False)
         if answer.code in STALE_CODES:

@@ -1,0 +1,49 @@
+"""Who a client is for the servers: what it signs with. Connections are kept for one identity each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orbitmq.transport.errors import CredentialsError
+from orbitmq.wire.command import Command
+from orbitmq.wire.signing import CredentialsSource, Signer, check_source
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a client shows to servers. Two of the same credentials are equal, and can share a connection.
+
+    Attributes:
+        credentials: the keys, or a function that is called for each request and returns them.
+
+    Raises:
+        ValidationError: no credentials and no function.
+    """
+
+    credentials: CredentialsSource | None = None
+
+    def __post_init__(self) -> None:
+        if self.credentials is not None:
+            check_source(self.credentials)
+
+    def signer(self) -> Signer | None:
+        """Signs the requests; None for a client without keys."""
+        return None if self.credentials is None else Signer(self.credentials)
+
+
+NOBODY = Identity()
+
+
+def sign(signer: Signer, command: Command, address: str, body: bytes | memoryview | None = None) -> None:
+    """Sign a request to ``address``.
+
+    Raises:
+        CredentialsError: the user's function gave no credentials.
+        FrameError: a field without a UTF-8 form.
+    """
+    try:
+        credentials = signer.credentials()
+    except Exception as error:
+        text = f"no credentials for the request to {address}: {type(error).__name__}: {error}"
+        raise CredentialsError(text, address) from error
+    signer.sign(command, credentials, body)

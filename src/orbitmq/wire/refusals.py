@@ -1,0 +1,65 @@
+"""The error for an answer that is no success, with what is known of the request."""
+
+from __future__ import annotations
+
+import re
+
+from orbitmq.errors import BrokerError, NotPermittedError
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.signing import ACCESS_KEY
+
+# What servers say of the user, by ACL 2.0 with NO_PERMISSION. Other refusals of that code are about a topic,
+# a group or a broker that is closed to everybody, where another broker may do better.
+_OF_A_USER = re.compile(r"^User:|^check signature failed|^username |^authentication failed", re.IGNORECASE)
+# ACL 1.0 fails with an exception, and so with SYSTEM_ERROR.
+_ACL_1 = "AclException"
+# The remarks for keys that are wrong, not for rights that are missing.
+_OF_KEYS = re.compile(r"signature|not found|authentication failed", re.IGNORECASE)
+# The fields with names of one letter are those of sends.
+_SENDS = frozenset(
+    {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+)
+_TOPICS, _GROUPS = ("topic",), ("consumerGroup", "group", "producerGroup")
+
+
+def refuses_user(code: int, remark: str | None) -> bool:
+    """Whether a server refuses the client's keys or rights; every server of the cluster would."""
+    if code == ResponseCode.NO_PERMISSION:
+        return _OF_A_USER.search(remark or "") is not None
+    return code == ResponseCode.SYSTEM_ERROR and _ACL_1 in (remark or "")
+
+
+def error_of(request: Command, answer: Command, address: str) -> BrokerError:
+    """The error for an answer that is no success.
+
+    Args:
+        request: as it was sent, with the fields of its signature.
+    """
+    if answer.code != ResponseCode.NO_PERMISSION and not refuses_user(answer.code, answer.remark):
+        return BrokerError(answer.code, answer.remark, address)
+    user, what = request.ext.get(ACCESS_KEY, ""), _what(request)
+    remark = answer.remark or "no remark"
+    if not refuses_user(answer.code, answer.remark):
+        text = f"{address} does not permit {what}: {remark}"
+    elif not user:
+        text = f"{address} does not permit {what} to a client without credentials: {remark}"
+    elif _OF_KEYS.search(remark):
+        text = f"{address} refuses {what}: the access key {user!r} or its secret key is wrong: {remark}"
+    else:
+        text = f"{address} does not permit {what} to {user!r}: {remark}"
+    return NotPermittedError(
+        text, code=answer.code, remark=answer.remark, address=address, user=user, what=what
+    )
+
+
+def _what(request: Command) -> str:
+    """The request with the topic and the group that it is about."""
+    try:
+        parts = [RequestCode(request.code).name]
+    except ValueError:
+        parts = [f"request {request.code}"]
+    sends = request.code in _SENDS
+    for called, names in (("topic", ("b",) if sends else _TOPICS), ("group", ("a",) if sends else _GROUPS)):
+        parts += [f"{called} {request.ext[name]}" for name in names if name in request.ext][:1]
+    return ", ".join(parts)

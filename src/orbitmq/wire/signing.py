@@ -1,0 +1,193 @@
+"""Signatures of requests: the keys of a client, and what is signed with them (RocketMQ's ACL 1.0 and 2.0)."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from orbitmq.errors import ValidationError
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import FrameError
+
+ACCESS_KEY: Final = "AccessKey"
+SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the name of the field
+SIGNATURE: Final = "Signature"
+_OURS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
+_HIDDEN: Final = "***"
+MAX_KEY_CHARACTERS: Final = 4096
+
+
+class Secret:
+    """A text that is shown as ``***`` wherever it is printed, logged or formatted.
+
+    Two of the same text are equal. :meth:`reveal` gives the text.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return _HIDDEN
+
+    __str__ = __repr__
+
+    def __format__(self, form: str) -> str:
+        return format(_HIDDEN, form)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._text.encode(), other._text.encode())
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The keys with which a client signs its requests.
+
+    Example::
+
+        Producer("shop", credentials=Credentials("app", os.environ["MQ_SECRET"]))
+
+    Attributes:
+        access_key: the user's name at the brokers.
+        secret_key: given as a string, kept as a :class:`Secret`: it is shown as ``***`` and never sent.
+        security_token: for keys that were lent for some time (STS).
+
+    Raises:
+        ValidationError: a key is no text, is empty, or has white space at an end, as the last line of a file
+            has.
+    """
+
+    access_key: str
+    secret_key: str | Secret
+    security_token: str | Secret | None = None
+
+    def __post_init__(self) -> None:
+        _check_key("access_key", self.access_key)
+        object.__setattr__(self, "secret_key", _secret("secret_key", self.secret_key))
+        if self.security_token is not None:
+            object.__setattr__(self, "security_token", _secret("security_token", self.security_token))
+
+
+CredentialsSource: TypeAlias = Credentials | Callable[[], Credentials]
+
+
+def check_source(source: object) -> None:
+    """Refuse what gives no credentials.
+
+    Raises:
+        ValidationError: neither Credentials nor a function.
+    """
+    if not isinstance(source, Credentials) and not callable(source):
+        # Not the value: it may be the secret itself.
+        raise ValidationError(
+            "credentials must be Credentials(access_key, secret_key) or a function that returns them, "
+            f"got {type(source).__name__}"
+        )
+
+
+def signed_content(ext: Mapping[str, str]) -> bytes:
+    """What of the header fields is signed: their values in the order of their names. The body follows it.
+
+    Raises:
+        FrameError: a value without a UTF-8 form.
+    """
+    try:
+        return "".join([ext[name] for name in sorted(ext) if name != SIGNATURE]).encode()
+    except UnicodeEncodeError as error:
+        raise FrameError(f"a header field has text without a UTF-8 form: {error}") from error
+
+
+class Signer:
+    """Signs requests.
+
+    Args:
+        source: the credentials, or a function that is called for each request and returns them at once.
+    """
+
+    __slots__ = ("_keyed", "_known", "_source")
+
+    def __init__(self, source: CredentialsSource) -> None:
+        self._source = source
+        self._known: Credentials | None = None
+        # The hash with the key taken in, to be copied for each request.
+        self._keyed = hmac.new(b"", digestmod="sha1")
+
+    def credentials(self) -> Credentials:
+        """The credentials of now.
+
+        Raises:
+            ValidationError: the function returned something else.
+            Exception: what the function raises.
+        """
+        source = self._source
+        if isinstance(source, Credentials):
+            return source
+        given = source()
+        if not isinstance(given, Credentials):
+            raise ValidationError(
+                f"the function given as credentials returned {type(given).__name__}, not Credentials"
+            )
+        return given
+
+    def sign(
+        self, command: Command, credentials: Credentials, body: bytes | bytearray | memoryview | None = None
+    ) -> None:
+        """Give a request its access key and signature; its fields must not change after that.
+
+        Args:
+            body: what is sent instead of the command's own body.
+
+        Raises:
+            FrameError: a field without a UTF-8 form.
+        """
+        if credentials is not self._known:
+            self._keyed = _keyed(credentials)
+            self._known = credentials
+        # A new mapping: that of the caller may be shared with clients of another identity.
+        ext = {name: value for name, value in command.ext.items() if name not in _OURS}
+        ext[ACCESS_KEY] = credentials.access_key
+        if isinstance(credentials.security_token, Secret):
+            ext[SECURITY_TOKEN] = credentials.security_token.reveal()
+        digest = self._keyed.copy()
+        digest.update(signed_content(ext))
+        digest.update(command.body if body is None else body)
+        ext[SIGNATURE] = b64encode(digest.digest()).decode()
+        command.ext = ext
+
+
+def _keyed(credentials: Credentials) -> hmac.HMAC:
+    assert isinstance(credentials.secret_key, Secret)
+    return hmac.new(credentials.secret_key.reveal().encode(), digestmod="sha1")
+
+
+def _secret(name: str, given: str | Secret) -> Secret:
+    text = given.reveal() if isinstance(given, Secret) else given
+    _check_key(name, text)
+    return Secret(text)
+
+
+def _check_key(name: str, given: object) -> None:
+    """Refuse what cannot be a key; the texts do not show it."""
+    if not isinstance(given, str):
+        raise ValidationError(f"{name} must be a string, got {type(given).__name__}")
+    if not given:
+        raise ValidationError(f"{name} is empty")
+    if given != given.strip():
+        raise ValidationError(f"{name} has white space at its beginning or end: strip what a file gave")
+    if len(given) > MAX_KEY_CHARACTERS:
+        raise ValidationError(f"{name} has {len(given)} characters, the limit is {MAX_KEY_CHARACTERS}")
+    if not given.isprintable():
+        raise ValidationError(f"{name} has characters that cannot be printed")

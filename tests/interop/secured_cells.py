@@ -1,0 +1,284 @@
+"""Our clients at Apache's brokers that ask for keys: ACL 2.0 of 5.5.0 and ACL 1.0 of 4.9.7."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.interop.world import Place, World, check, equal, wait_registered
+
+from orbitmq import (
+    ConsumeFrom,
+    Consumer,
+    Credentials,
+    Message,
+    NotPermittedError,
+    Producer,
+    PullConsumer,
+    Reader,
+    ReceivedMessage,
+    SimpleConsumer,
+    TransactionProducer,
+    TransactionState,
+)
+from orbitmq.admin import Admin
+from orbitmq.runtime import system_runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.identity import Identity
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+
+ROOT = Credentials("rootuser", "root-secret-1")
+APP = Credentials("appuser", "app-secret-1")
+WRONG = Credentials("appuser", "app-secret-2")
+NOBODY = Credentials("nobodyatall", "app-secret-1")
+OPEN, CLOSED = "orders", "invoices"
+"""Topics that APP may use, and may not."""
+TIMEOUT_S = 60
+
+_AUTHENTICATION = "org.apache.rocketmq.auth.authentication.provider."
+_AUTHORIZATION = "org.apache.rocketmq.auth.authorization.provider."
+ACL_2 = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTHENTICATION}DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTHENTICATION}LocalAuthenticationMetadataProvider",
+    "initAuthenticationUser": '{"username":"rootuser","password":"root-secret-1"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"rootuser","secretKey":"root-secret-1"}',
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTHORIZATION}DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTHORIZATION}LocalAuthorizationMetadataProvider",
+}
+PLAIN_ACL = """
+accounts:
+- accessKey: rootuser
+  secretKey: root-secret-1
+  admin: true
+- accessKey: appuser
+  secretKey: app-secret-1
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: PUB|SUB
+  topicPerms:
+  - orders=PUB|SUB
+"""
+
+
+@contextmanager
+def secured(world: World, kind: str, settings: dict[str, str]) -> Iterator[Place]:
+    """A name server and a broker of Apache's that asks for keys."""
+    maker = world.maker(kind)
+    folder = world.folder / world.fresh("secured").replace(" ", "-")
+    with world.server_stopped(maker.name_server(folder)) as names:
+        if kind == "apache 4.9":
+            (folder / "conf").mkdir(exist_ok=True)
+            (folder / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
+        # Not asked whether it answers: it refuses a heartbeat without keys.
+        started = maker.broker(
+            folder,
+            names.address,
+            wait=False,
+            flushDiskType="ASYNC_FLUSH",
+            mappedFileSizeCommitLog=str(1 << 20),
+            transactionTimeOut="2000",
+            transactionCheckInterval="3000",
+            waitTimeMillsInSendQueue="20000",
+            osPageCacheBusyTimeOutMills="20000",
+            **settings,
+        )
+        with world.server_stopped(started) as broker:
+            wait_registered(names.port, timeout_s=60)
+            yield Place(f"secured {kind}", names, broker)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _told(place: Place, code: int, fields: dict[str, str], body: dict[str, Any]) -> None:
+    client = RemotingClient(system_runtime(), identity=Identity(ROOT))
+    try:
+        answer = await client.request(
+            place.broker.address, Command(code, fields, json.dumps(body).encode()), 10_000
+        )
+        equal(answer.code, int(ResponseCode.SUCCESS), f"request {code}: {answer.remark}")
+    finally:
+        await client.close()
+
+
+async def _make_user(place: Place) -> None:
+    """The user APP with rights on one topic and all groups, as mqadmin's createUser and createAcl make it."""
+    user = {
+        "username": APP.access_key,
+        "password": "app-secret-1",
+        "userType": "Normal",
+        "userStatus": "enable",
+    }
+    await _told(place, 3001, {"username": APP.access_key}, user)
+    subject = f"User:{APP.access_key}"
+    rights = [("Topic:orders", ["Pub", "Sub"]), ("Topic:RMQ_SYS_TRACE_TOPIC", ["Pub"]), ("Group:*", ["Sub"])]
+    entries = [
+        {"resource": resource, "actions": actions, "sourceIps": [], "decision": "Allow"}
+        for resource, actions in rights
+    ]
+    policies = [{"policyType": "Custom", "entries": entries}]
+    await _told(place, 3006, {"subject": subject}, {"subject": subject, "policies": policies})
+
+
+async def _topics(place: Place) -> None:
+    async with Admin(place.ns, credentials=ROOT) as admin:
+        for topic in (OPEN, CLOSED):
+            await admin.topics.create(topic, queues=2)
+
+
+async def _refused(work: Callable[[], Awaitable[object]], what: str, *words: str) -> None:
+    """The work ends with NotPermittedError, whose text has the words and no secret."""
+    try:
+        found = await work()
+    except NotPermittedError as error:
+        for word in words:
+            check(word in str(error), f"{what}: {word!r} is not in: {error}")
+        check("app-secret" not in str(error), f"{what} shows a secret: {error}")
+    else:
+        check(False, f"{what} was not refused: {found!r}")
+
+
+async def _clients(world: World, place: Place, *, pops: bool) -> None:
+    """Everything that a user with rights does: send, push, pull, pop, transactions, traces, reading."""
+    common: dict[str, Any] = {"name_servers": place.ns, "credentials": APP}
+    first: dict[str, Any] = {**common, "consume_from": ConsumeFrom.FIRST}
+    seen: list[bytes] = []
+    asked: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.body == b"again" and message.reconsume_times == 0:
+            raise ValueError("the first time")
+        seen.append(message.body)
+
+    async def decide(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.body)
+        return TransactionState.COMMIT
+
+    async with Producer(world.fresh("pg"), trace=True, **common) as producer:
+        await producer.send(Message(OPEN, b"one"))
+        await producer.send_batch([Message(OPEN, b"two"), Message(OPEN, b"three")])
+        await producer.send_oneway(Message(OPEN, b"four"))
+        await producer.send(Message(OPEN, b"again"))
+    async with TransactionProducer(world.fresh("tg"), check=decide, **common) as transactions:
+        async with transactions.transaction(Message(OPEN, b"committed")):
+            pass
+        async with transactions.transaction(Message(OPEN, b"decided")) as open_one:
+            open_one.leave_open()
+        async with asyncio.timeout(TIMEOUT_S):
+            while not asked:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+    wanted = {b"one", b"two", b"three", b"four", b"again", b"committed", b"decided"}
+    consumer = Consumer(world.fresh("cg"), trace=True, **first)
+    consumer.subscribe(OPEN)
+    async with consumer:
+        task = asyncio.ensure_future(consumer.run(handle))
+        async with asyncio.timeout(TIMEOUT_S):
+            while set(seen) != wanted:
+                await asyncio.sleep(0.1)
+    await task
+    pull_group = world.fresh("pull")
+    async with PullConsumer(pull_group, **first) as pulling:
+        pulling.subscribe(OPEN)
+        polled: set[bytes] = set()
+        async with asyncio.timeout(TIMEOUT_S):
+            while polled != wanted:
+                polled |= {message.body for message in await pulling.poll(timeout=5)}
+        await pulling.commit()
+    if pops:
+        async with SimpleConsumer(world.fresh("pop"), **first) as simple:
+            simple.subscribe(OPEN)
+            popped: set[bytes] = set()
+            async with asyncio.timeout(TIMEOUT_S):
+                while popped != wanted:
+                    for message in await simple.receive(wait=5):
+                        await simple.ack(message)
+                        popped.add(message.body)
+    async with Admin(place.ns, credentials=ROOT) as admin:
+        lag = (await admin.groups.lag(pull_group)).whole()
+        equal(sum(each.lag for each in lag if each.queue.topic == OPEN), 0, "lag of the pull consumer")
+
+
+async def _refusals(place: Place, *, pops: bool, keys: str, unknown: str, right: str) -> None:
+    """What is refused: wrong secret, unknown user, no credentials, a topic without rights, administration."""
+
+    async def send(credentials: Credentials | None, topic: str = OPEN) -> object:
+        async with Producer("refused", name_servers=place.ns, credentials=credentials) as producer:
+            return await producer.send(Message(topic, b"x"))
+
+    await _refused(lambda: send(WRONG), "wrong secret", "SEND_MESSAGE_V2, topic orders", "'appuser'", keys)
+    await _refused(lambda: send(NOBODY), "unknown user", "'nobodyatall'", unknown)
+    await _refused(lambda: send(None), "no credentials", "to a client without credentials")
+    await _refused(lambda: send(APP, CLOSED), "a topic without rights", "topic invoices", "'appuser'", right)
+
+    async def poll() -> object:
+        async with PullConsumer("refused", name_servers=place.ns, credentials=WRONG) as pulling:
+            pulling.subscribe(OPEN)
+            return await pulling.poll(timeout=10)
+
+    await _refused(poll, "a pull consumer", keys)
+
+    async def receive() -> object:
+        async with SimpleConsumer("refused", name_servers=place.ns, credentials=WRONG) as simple:
+            simple.subscribe(OPEN)
+            return await simple.receive(wait=1)
+
+    if pops:
+        await _refused(receive, "a simple consumer", keys)
+
+    async def create() -> object:
+        async with Admin(place.ns, credentials=APP) as admin:
+            return await admin.topics.create("mine", queues=2)
+
+    await _refused(create, "administration", "UPDATE_AND_CREATE_TOPIC, topic mine")
+
+
+async def _read(place: Place) -> None:
+    async with Reader(OPEN, name_servers=place.ns, credentials=ROOT) as reader:
+        check(len([message async for message in reader]) >= 7, "the reader found too little")
+
+
+def acl_2(world: World) -> None:
+    """ACL 2.0 of 5.5.0."""
+
+    async def run(place: Place) -> None:
+        await _make_user(place)
+        await _topics(place)
+        await _clients(world, place, pops=True)
+        await _read(place)
+        await _refusals(
+            place,
+            pops=True,
+            keys="check signature failed",
+            unknown="User:nobodyatall is not found",
+            right="no permission to access Topic:invoices",
+        )
+
+    with secured(world, "apache", ACL_2) as place:
+        asyncio.run(run(place))
+
+
+def acl_1(world: World) -> None:
+    """ACL 1.0 of 4.9.7, whose brokers cannot pop."""
+
+    async def run(place: Place) -> None:
+        await _topics(place)
+        await _clients(world, place, pops=False)
+        await _read(place)
+        await _refusals(
+            place, pops=False, keys="signature", unknown="nobodyatall", right="No default permission"
+        )
+
+    with secured(world, "apache 4.9", {"aclEnable": "true"}) as place:
+        asyncio.run(run(place))
+
+
+CELLS: dict[str, Callable[[World], None]] = {
+    "our clients, 5.5.0 with ACL 2.0": acl_2,
+    "our clients, 4.9.7 with ACL 1.0": acl_1,
+}
