@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import consumer_of, until
 from tests.conversation.scripted import running as consuming
+from tests.conversation.scripted_cluster import ClientWorld
 from tests.signature_gate import Gate, gated
 
 from orbitmq import (
@@ -342,3 +344,52 @@ async def test_a_broker_that_is_closed_to_writes_still_leads_to_another_one(secu
     async with secured.producer(credentials=APP) as producer:
         results = [await producer.send(Message("orders", b"x")) for _ in range(6)]
     assert {result.queue.broker_name for result in results} == {"broker-b"}
+
+
+@pytest.mark.behaviour("AU-09")
+async def test_who_may_consume_needs_not_ask_where_a_queue_begins(world: ClientWorld) -> None:
+    """As the rules of ACL 2.0: GET_MIN_OFFSET wants Get, of the retry topic too."""
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for body in (b"one", b"two"):
+        broker.store("t", body)
+
+    def script(command: Command) -> Command | str:
+        if command.code == Code.GET_MIN_OFFSET:
+            return command.reply(16, "User:app has no permission to access Topic:t from 127.0.0.1")
+        return "default"
+
+    broker.script = script
+    seen: list[bytes] = []
+    async with consuming(consumer_of(world, credentials=APP), lambda message: seen.append(message.body)):
+        await until(world, lambda: seen == [b"one", b"two"])
+        await until(world, lambda: broker.requests(Code.GET_MIN_OFFSET))
+
+
+@pytest.mark.behaviour("AU-10")
+@pytest.mark.parametrize("secured", [{"settings": QUICK_CHECKS}], indirect=True)
+async def test_the_end_of_a_checked_transaction_names_the_topic_of_the_message(
+    secured: World, gate: Gate
+) -> None:
+    named: list[str] = []
+
+    def denies(user: str, command: Command) -> str:
+        if command.code == Code.END_TRANSACTION:
+            named.append(command.ext["topic"])
+        return ""
+
+    gate.denies = denies
+    async with TransactionProducer(
+        "tx",
+        check=lambda message: TransactionState.COMMIT,
+        name_servers=secured.name_server,
+        runtime=secured.runtime,
+        credentials=APP,
+        namespace="space",
+    ) as transactions:
+        async with transactions.transaction(Message("orders", b"open")) as transaction:
+            transaction.leave_open()
+        await secured.until(lambda: len(named) == 2, 100)
+    assert named == ["space%orders"] * 2
+    async with secured.reader("orders", credentials=APP, namespace="space") as reader:
+        assert await gathered(reader) == [b"open"]

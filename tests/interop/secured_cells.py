@@ -143,6 +143,15 @@ async def _refused(work: Callable[[], Awaitable[object]], what: str, *words: str
         check(False, f"{what} was not refused: {found!r}")
 
 
+async def _until(condition: Callable[[], object], what: Callable[[], object]) -> None:
+    """Wait until the condition holds; else the cell fails with ``what``."""
+    for _ in range(10 * TIMEOUT_S):
+        if condition():
+            return
+        await asyncio.sleep(0.1)
+    check(False, f"not within {TIMEOUT_S} s: {what()}")
+
+
 async def _clients(world: World, place: Place, *, pops: bool) -> None:
     """Everything that a user with rights does: send, push, pull, pop, transactions, traces, reading."""
     common: dict[str, Any] = {"name_servers": place.ns, "credentials": APP}
@@ -169,18 +178,14 @@ async def _clients(world: World, place: Place, *, pops: bool) -> None:
             pass
         async with transactions.transaction(Message(OPEN, b"decided")) as open_one:
             open_one.leave_open()
-        async with asyncio.timeout(TIMEOUT_S):
-            while not asked:
-                await asyncio.sleep(0.1)
+        await _until(lambda: asked, lambda: "the check of a transaction")
         await asyncio.sleep(1)
     wanted = {b"one", b"two", b"three", b"four", b"again", b"committed", b"decided"}
     consumer = Consumer(world.fresh("cg"), trace=True, **first)
     consumer.subscribe(OPEN)
     async with consumer:
         task = asyncio.ensure_future(consumer.run(handle))
-        async with asyncio.timeout(TIMEOUT_S):
-            while set(seen) != wanted:
-                await asyncio.sleep(0.1)
+        await _until(lambda: set(seen) == wanted, lambda: f"pushed {sorted(seen)}")
     await task
     pull_group = world.fresh("pull")
     async with PullConsumer(pull_group, **first) as pulling:

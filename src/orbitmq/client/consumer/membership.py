@@ -11,7 +11,7 @@ from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.validation import check_group, check_topic
 from orbitmq.durations import datetime, instant_ms
-from orbitmq.errors import ValidationError
+from orbitmq.errors import NotPermittedError, ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX, SQL92, TAG
 from orbitmq.message.tags import java_hash
@@ -186,7 +186,12 @@ async def first_offset(
 ) -> QueueOffset:
     """The offset of ``consume_from`` in a queue without progress; errors as :func:`start_offset`."""
     if consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
-        return await calls.min_offset(queue)
+        try:
+            return await calls.min_offset(queue)
+        except NotPermittedError:
+            # The right to consume does not include the right to ask. RocketMQ's clients begin at 0, too; a
+            # pull from there tells where the queue begins.
+            return QueueOffset(0)
     if consume_from is ConsumeFrom.TIMESTAMP:
         return await calls.offset_by_time(queue, timestamp_ms)
     return await calls.max_offset(queue)

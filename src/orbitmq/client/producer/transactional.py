@@ -278,7 +278,7 @@ class TransactionProducer(Producer):
         self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
     ) -> None:
         """A broker asks how a transaction ended."""
-        remark = None
+        remark, own_topic = None, message.topic
         message.topic = self._namespace.short(message.topic)
         try:
             state = await self._call(self._check_transaction, message)
@@ -287,7 +287,9 @@ class TransactionProducer(Producer):
             state = TransactionState.UNKNOWN
             remark = f"checkLocalTransactionState Exception: {error!r}"
         request = EndTransactionRequest(
-            topic=header.topic,
+            # Not the one of the check, which Apache's brokers fill with the topic of half messages: a user
+            # has the right to publish to its own topic only.
+            topic=own_topic,
             producer_group=self.group,
             tran_state_table_offset=header.tran_state_table_offset,
             commit_log_offset=header.commit_log_offset,
