@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from orbitmq.message.model import UnreadableMessage as UnreadableMessage
     from orbitmq.message.settling import Settled as Settled
     from orbitmq.message.sysflag import CompressionType as CompressionType
+    from orbitmq.runtime.client_tls import Tls as Tls
     from orbitmq.runtime.seam import Runtime as Runtime
     from orbitmq.transport.errors import TransportError as TransportError
     from orbitmq.wire.signing import Credentials as Credentials
@@ -125,6 +126,7 @@ _HOMES = {
     "Settled": "orbitmq.message.settling",
     "SimpleConsumer": "orbitmq.client.consumer.simple",
     "Telemetry": "orbitmq.client.observe.telemetry",
+    "Tls": "orbitmq.runtime.client_tls",
     "TopicNotFoundError": "orbitmq.errors",
     "Transaction": "orbitmq.client.producer.transactional",
     "TransactionCheck": "orbitmq.client.producer.transactional",

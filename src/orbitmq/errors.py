@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orbitmq.transport.errors import ConnectionLostError as ConnectionLostError
     from orbitmq.transport.errors import CredentialsError as CredentialsError
     from orbitmq.transport.errors import RequestTimeoutError as RequestTimeoutError
+    from orbitmq.transport.errors import TlsError as TlsError
     from orbitmq.transport.errors import TooManyRequestsError as TooManyRequestsError
     from orbitmq.transport.errors import TransportError as TransportError
 
@@ -44,6 +45,7 @@ __all__ = [
     "SendError",
     "SendErrorKind",
     "StartError",
+    "TlsError",
     "TooManyRequestsError",
     "TopicNotFoundError",
     "TransportError",
@@ -59,6 +61,7 @@ _HOMES = {
     "CredentialsError": "orbitmq.transport.errors",
     "MessageFormatError": "orbitmq.message.errors",
     "RequestTimeoutError": "orbitmq.transport.errors",
+    "TlsError": "orbitmq.transport.errors",
     "TooManyRequestsError": "orbitmq.transport.errors",
     "TransportError": "orbitmq.transport.errors",
 }

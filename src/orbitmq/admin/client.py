@@ -18,6 +18,7 @@ from orbitmq.client.ranges import check_options
 from orbitmq.durations import Duration, milliseconds
 from orbitmq.errors import ValidationError
 from orbitmq.runtime import Runtime, system_runtime
+from orbitmq.runtime.client_tls import Tls
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
 from orbitmq.wire.signing import CredentialsSource
@@ -30,6 +31,7 @@ class AdminOptions:
     name_servers: str | Sequence[str] | None = field(default=None, kw_only=False)
     timeout: Duration = TIMEOUT_S
     credentials: CredentialsSource | None = None
+    tls: Tls | None = None
     runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class Admin:
         timeout: limit of each request, in seconds or as a timedelta.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
         runtime: the machine; the real one by default.
 
     Raises:
@@ -89,7 +92,7 @@ class Admin:
         source = name_servers_of(settings.text, used.host)
         if not source:
             raise ValidationError("no name server is given; expected host:port;host:port")
-        self._client = RemotingClient(used, identity=Identity(settings.credentials))
+        self._client = RemotingClient(used, identity=Identity(settings.credentials, settings.tls))
         self._name_servers = NameServers(self._client, source)
         cluster = ClusterClient(self._client, self._name_servers, milliseconds(settings.timeout))
         self.brokers = BrokerAdmin(cluster)

@@ -111,7 +111,7 @@ def _check_shared(client: object, keywords: Mapping[str, Any]) -> None:
     """Refuse options about connections beside a shared ``client``, whose connections are used."""
     if not isinstance(client, ClientInstance):
         raise ValidationError(f"client must be a ClientInstance, got {client!r}")
-    for name in ("max_async", "namespace_v2", "credentials"):
+    for name in ("max_async", "namespace_v2", "credentials", "tls"):
         if keywords.get(name):
             raise ValidationError(f"{name} belongs to the connections: give it to the client that is shared")
     queues = keywords.get("default_topic_queues", client.default_topic_queues)

@@ -1,4 +1,4 @@
-"""TLS for accepted connections: contexts, and a layer between a transport and its protocol.
+"""TLS of connections: the contexts of servers, and a layer between a transport and its protocol.
 
 The layer is a filter over :class:`ssl.MemoryBIO`, not the event loop's own TLS: that takes a socket
 before anything is read, and a listener that serves clients with and without TLS on one port has read
@@ -13,7 +13,9 @@ import contextlib
 import os
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from orbitmq.runtime.client_tls import Tls, client_context, handshake_failure
 
 HANDSHAKE_SECONDS: Final = 10.0
 _READ_BYTES = 64 * 1024
@@ -54,15 +56,27 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     Args:
         on_failure: called with a kind of failure and its text; the connection is gone then.
+        server_host: for the client's side, the host that was connected to.
+
+    Attributes:
+        error: what ended the connection, if TLS did.
     """
 
     def __init__(
-        self, context: ssl.SSLContext, inner: asyncio.BufferedProtocol, on_failure: OnFailure
+        self,
+        context: ssl.SSLContext,
+        inner: asyncio.BufferedProtocol,
+        on_failure: OnFailure,
+        *,
+        server_host: str | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._encrypted = ssl.MemoryBIO()
         self._to_send = ssl.MemoryBIO()
-        self._session = context.wrap_bio(self._encrypted, self._to_send, server_side=True)
+        self._session = context.wrap_bio(
+            self._encrypted, self._to_send, server_side=server_host is None, server_hostname=server_host
+        )
+        self.error: ssl.SSLError | None = None
         self._inner = inner
         self._on_failure = on_failure
         self._transport: asyncio.Transport | None = None
@@ -110,6 +124,7 @@ class TlsLayer(asyncio.BufferedProtocol):
                 return
             self._deliver()
         except ssl.SSLError as error:
+            self.error = error
             self._failed("TLS that cannot be read", error.reason or str(error))
 
     def _shake_hands(self) -> bool:
@@ -120,14 +135,19 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._flush()
             return False
         except ssl.SSLError as error:
-            self._flush()  # the alert that tells the client
+            self._flush()  # the alert that tells the other side
+            self.error = error
             self._failed("TLS handshake failed", error.reason or str(error))
             return False
         self._flush()
         self._end_timer()
         self._open = True
-        self._inner.connection_made(TlsTransport(self))
+        self.handshake_done()
         return True
+
+    def handshake_done(self) -> None:
+        """Give the inner protocol its transport."""
+        self._inner.connection_made(TlsTransport(self))
 
     def _deliver(self) -> None:
         while self._open and self._transport is not None and not self._transport.is_closing():
@@ -212,6 +232,42 @@ class TlsLayer(asyncio.BufferedProtocol):
     def inner(self) -> asyncio.BufferedProtocol:
         """The protocol that gets the decrypted data."""
         return self._inner
+
+
+class ClientTlsLayer(TlsLayer):
+    """The client's side of a TLS connection.
+
+    Args:
+        address: of the server, for errors.
+        host: the host in it, which the certificate must be for.
+
+    Attributes:
+        opened: done with the handshake; its failure is a ConnectionError with one sentence.
+    """
+
+    def __init__(self, tls: Tls, inner: asyncio.BufferedProtocol, address: str, host: str) -> None:
+        super().__init__(client_context(tls), inner, lambda kind, text: None, server_host=host)
+        self._shows_certificate = tls.cert is not None
+        self._address = address
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio.Transport by shape only.
+        self.begin(cast("asyncio.Transport", transport), b"")
+
+    def handshake_done(self) -> None:
+        super().handshake_done()
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.error is not None or not self.opened.done():
+            cause = self.error or exc or EOFError()
+            text = handshake_failure(cause, self._address, shows_certificate=self._shows_certificate)
+            exc = ConnectionAbortedError(text)
+        if not self.opened.done():
+            self.opened.set_exception(exc or ConnectionAbortedError())
+        super().connection_lost(exc)
 
 
 class TlsTransport(asyncio.Transport):

@@ -7,18 +7,21 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from orbitmq.errors import ClientStateError
+from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.runtime.line import Line
+from orbitmq.runtime.tls import ClientTlsLayer
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.connection import Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.errors import (
     ConnectError,
     ConnectionLostError,
     RequestTimeoutError,
+    TlsError,
     TooManyRequestsError,
     TransportError,
 )
 from orbitmq.transport.identity import NOBODY, Identity, sign
+from orbitmq.wire.connection import TLS_ALERT
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
@@ -43,8 +46,19 @@ class ClientConnection(Connection):
         self.address = address
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed and not self._protocol.framed and not isinstance(exc, ConnectionAbortedError):
+            self._why = (f": {exc}" if exc else "") + self._client.hint
         super().connection_lost(exc)
         self._client.lost(self)
+
+    def hand_over(self, first: bytes, received: bytes) -> bool:
+        if first != TLS_ALERT:
+            return False
+        self._why = "; it asks for TLS: give tls=Tls(ca=...)"
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+        return True
 
 
 class SignedConnection(ClientConnection):
@@ -94,6 +108,7 @@ class RemotingClient:
     ) -> None:
         self.runtime = runtime
         self._signer = identity.signer()
+        self._tls = identity.tls
         self._endpoint = Endpoint(runtime, handle, None, Limits(max_frame_bytes=max_frame_bytes))
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._connections: dict[str, ClientConnection] = {}
@@ -159,6 +174,15 @@ class RemotingClient:
             connection.oneway(command)
         finally:
             line.leave()
+
+    @property
+    def hint(self) -> str:
+        """What a server may want that closes a connection without any answer."""
+        if self._tls is None:
+            return "; it may ask for TLS: tls=Tls(ca=...)"
+        if self._tls.cert is None:
+            return "; it may ask for a certificate of the client: Tls(cert=..., key=...)"
+        return "; it may not accept this client's certificate (Tls.cert)"
 
     def use_here(self) -> None:
         """Bind the client to this event loop.
@@ -264,18 +288,41 @@ class RemotingClient:
             return SignedConnection(self, self._endpoint, address, self._signer)
 
         try:
-            _, connection = await asyncio.wait_for(
-                self.runtime.network.connect(factory, host, port), self._connect_timeout_s
+            connection = await asyncio.wait_for(
+                self._connected(factory, address, host, port), self._connect_timeout_s
             )
         except TimeoutError as error:
             text = f"connecting to {address} took longer than {self._connect_timeout_s:g} s"
             raise ConnectError(text, address) from error
         except OSError as error:
             raise ConnectError(f"cannot connect to {address}: {error}", address) from error
-        assert isinstance(connection, ClientConnection)
         if connection.closed:
-            raise ConnectError(f"{address} closed the connection at once", address)
+            raise ConnectError(f"{address} closed the connection at once{connection.why}", address)
         self._connections[address] = connection
+        return connection
+
+    async def _connected(
+        self, factory: Callable[[], ClientConnection], address: str, host: str, port: int
+    ) -> ClientConnection:
+        network, tls = self.runtime.network, self._tls
+        if tls is None:
+            _, connection = await network.connect(factory, host, port)
+            assert isinstance(connection, ClientConnection)
+            return connection
+        connection = factory()
+        try:
+            layer = ClientTlsLayer(tls, connection, address, host)
+        except ValidationError as error:
+            # A file was changed by half, or is gone.
+            raise TlsError(f"no TLS with {address}: {error}", address) from error
+        transport, _ = await network.connect(lambda: layer, host, port)
+        try:
+            await layer.opened
+        except ConnectionError as error:
+            raise TlsError(str(error), address) from error.__cause__
+        except asyncio.CancelledError:
+            transport.abort()
+            raise
         return connection
 
 

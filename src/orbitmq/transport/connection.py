@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         "_protocol",
         "_tasks",
         "_transport",
+        "_why",
         "_write_paused",
         "active",
         "closed",
@@ -125,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_planned = False
         self._corked = False
         self._write_paused = False
+        # How it was lost, for errors.
+        self._why = ""
         self._drained: asyncio.Future[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_at = NEVER
@@ -143,6 +146,11 @@ class Connection(asyncio.BufferedProtocol):
     def remote_address(self) -> str:
         """The other side as "host:port"."""
         return joined(*self.remote)
+
+    @property
+    def why(self) -> str:
+        """How it was lost, as the end of a sentence; empty when that is not known."""
+        return self._why
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -210,7 +218,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        self._fail_pending(f": {exc}" if exc else "")
+        self._why = self._why or (f": {exc}" if exc else "")
+        self._fail_pending(self._why)
         self.gone.set_result(None)
 
     def _fail_pending(self, reason: str) -> None:
@@ -388,7 +397,9 @@ class Connection(asyncio.BufferedProtocol):
         self._protocol.forget(opaque)
 
     def _lost(self) -> ConnectionLostError:
-        return ConnectionLostError(f"connection to {self.remote_address} is closed", self.remote_address)
+        return ConnectionLostError(
+            f"connection to {self.remote_address} is closed{self._why}", self.remote_address
+        )
 
     def _plan_expiry(self, deadline: float) -> None:
         if self._expiry is not None:

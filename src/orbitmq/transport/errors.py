@@ -17,6 +17,10 @@ class ConnectError(TransportError):
     """No connection could be made; nothing was sent."""
 
 
+class TlsError(ConnectError):
+    """The other side does not speak TLS as it must: the text names the certificate and the cure."""
+
+
 class ConnectionLostError(TransportError):
     """The connection ended before the answer came. The other side may have done the work or not."""
 

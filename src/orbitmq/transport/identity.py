@@ -1,9 +1,11 @@
-"""Who a client is for the servers: what it signs with. Connections are kept for one identity each."""
+"""Who a client is for the servers: what it signs with, and its TLS. Connections are of one identity each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orbitmq.errors import ValidationError
+from orbitmq.runtime.client_tls import Tls
 from orbitmq.transport.errors import CredentialsError
 from orbitmq.wire.command import Command
 from orbitmq.wire.signing import CredentialsSource, Signer, check_source
@@ -11,20 +13,24 @@ from orbitmq.wire.signing import CredentialsSource, Signer, check_source
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a client shows to servers. Two of the same credentials are equal, and can share a connection.
+    """What a client shows to servers. Those that are equal can share a connection.
 
     Attributes:
         credentials: the keys, or a function that is called for each request and returns them.
+        tls: how TLS is spoken; None: it is not.
 
     Raises:
-        ValidationError: no credentials and no function.
+        ValidationError: no credentials and no function, or no :class:`Tls`.
     """
 
     credentials: CredentialsSource | None = None
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         if self.credentials is not None:
             check_source(self.credentials)
+        if self.tls is not None and not isinstance(self.tls, Tls):
+            raise ValidationError(f"tls must be Tls(ca=..., cert=..., key=...), got {self.tls!r:.80}")
 
     def signer(self) -> Signer | None:
         """Signs the requests; None for a client without keys."""

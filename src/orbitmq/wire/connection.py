@@ -27,10 +27,12 @@ RECEIVE_BUFFER_BYTES: Final = 260 * 1024
 OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
 NEVER: Final = float("inf")
 TLS: Final = b"\x16"
+TLS_ALERT: Final = b"\x15\x03"
 HTTP2: Final = b"PRI "
 # What a connection may begin with that is no frame: what is said of it, and the kind of fault.
 OTHER_PROTOCOLS: Final = {
     TLS: ("TLS is not enabled here", "it starts a TLS handshake"),
+    TLS_ALERT: ("TLS is expected there", "it answers with a TLS alert"),
     HTTP2: ("gRPC is not served here", "it speaks HTTP/2"),
     b"PROX": ("that is not enabled here", "it sends a PROXY protocol header"),
     b"\r\n\r\n": ("that is not enabled here", "it sends a PROXY protocol header"),
@@ -218,6 +220,11 @@ class RemotingConnection(Generic[W]):
                 self._tail = b""
                 return
         self._tail = bytes(buffer[position:end])
+
+    @property
+    def framed(self) -> bool:
+        """Whether a whole frame has come."""
+        return self._framed
 
     # -- requests of this side -------------------------------------------------------------------------
 

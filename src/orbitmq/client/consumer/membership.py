@@ -59,6 +59,7 @@ class Membership:
             client_id=settings.client_id,
             namespace_v2=settings.namespace_v2,
             credentials=settings.credentials,
+            tls=settings.tls,
         )
         self.calls = BrokerCalls(self.client)
         self._consume_from = settings.consume_from

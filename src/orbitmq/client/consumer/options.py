@@ -22,6 +22,7 @@ from orbitmq.client.validation import check_offset, check_queue, check_topic
 from orbitmq.durations import Duration, datetime, instant_ms
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.client_tls import Tls
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.signing import CredentialsSource
 
@@ -47,6 +48,7 @@ class MemberOptions:
     namespace: str = ""
     namespace_v2: str = ""
     credentials: CredentialsSource | None = None
+    tls: Tls | None = None
     client: ClientInstance | None = None
     runtime: Runtime | None = None
 
@@ -145,6 +147,7 @@ class ReaderOptions:
     namespace: str = ""
     namespace_v2: str = ""
     credentials: CredentialsSource | None = None
+    tls: Tls | None = None
     client: ClientInstance | None = None
     runtime: Runtime | None = None
 

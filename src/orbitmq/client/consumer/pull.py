@@ -68,6 +68,7 @@ class PullConsumer(GroupConsumer):
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """

@@ -17,6 +17,7 @@ from orbitmq.errors import ClientStateError, NotPermittedError, OrbitError, Topi
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.message.utf8 import check_utf8
+from orbitmq.runtime.client_tls import Tls
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
@@ -80,6 +81,7 @@ class ClientInstance:
         max_async: requests that wait for an answer at a time (clientAsyncSemaphoreValue, AS-01).
         max_oneway: one-way requests that are being written at a time (clientOnewaySemaphoreValue, AS-02).
         credentials: the keys that every request is signed with, or a function that gives them.
+        tls: how TLS is spoken with name servers and brokers; by default it is not.
     """
 
     def __init__(
@@ -93,12 +95,13 @@ class ClientInstance:
         max_async: int = MAX_IN_FLIGHT,
         max_oneway: int = MAX_IN_FLIGHT,
         credentials: CredentialsSource | None = None,
+        tls: Tls | None = None,
     ) -> None:
         check_utf8("namespace_v2", namespace_v2)
         if client_id is not None:
             check_client_id(client_id)
         self.runtime = runtime
-        self.identity = identity = Identity(credentials)
+        self.identity = identity = Identity(credentials, tls)
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues
         self.remoting = (

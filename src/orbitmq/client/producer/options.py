@@ -24,6 +24,7 @@ from orbitmq.message.compression import compress
 from orbitmq.message.errors import CompressionError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.sysflag import CompressionType
+from orbitmq.runtime.client_tls import Tls
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import MAX_IN_FLIGHT
 from orbitmq.wire.signing import CredentialsSource
@@ -54,6 +55,7 @@ class ProducerOptions:
     namespace: str = ""
     namespace_v2: str = ""
     credentials: CredentialsSource | None = None
+    tls: Tls | None = None
     max_in_flight: int | None = None
     max_in_flight_bytes: int = 100 * 1024 * 1024
     max_async: int = MAX_IN_FLIGHT

@@ -88,6 +88,7 @@ class Producer(AsyncContext):
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
         max_in_flight: back pressure: sends under way at a time; more wait. A batch counts as one. None for no
             limit but ``max_async``.
         max_in_flight_bytes: with ``max_in_flight``: their bodies together.
@@ -550,5 +551,6 @@ def _client(settings: ProducerOptions) -> ClientInstance:
         default_topic_queues=settings.default_topic_queues,
         namespace_v2=settings.namespace_v2,
         credentials=settings.credentials,
+        tls=settings.tls,
         max_async=settings.max_async,
     )
