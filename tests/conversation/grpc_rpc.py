@@ -96,10 +96,11 @@ class RpcClient:
         *,
         client_id: str = "client-1",
         group: str = "cg",
+        host: str = "127.0.0.1",
         port: int = PORT,
         **options: Any,
     ) -> None:
-        self.grpc = GrpcClient(runtime, "127.0.0.1", port, **options)
+        self.grpc = GrpcClient(runtime, host, port, **options)
         self.client_id = client_id
         self.group = group
         self.more_headers: dict[str, str] = {}
