@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.runtime.line import Line
-from orbitmq.runtime.tls import ClientTlsLayer
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.connection import Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.errors import (
@@ -309,6 +308,9 @@ class RemotingClient:
             _, connection = await network.connect(factory, host, port)
             assert isinstance(connection, ClientConnection)
             return connection
+        # Loaded with the first such connection: most clients and servers never need it.
+        from orbitmq.runtime.tls import ClientTlsLayer
+
         connection = factory()
         try:
             layer = ClientTlsLayer(tls, connection, address, host)
