@@ -293,6 +293,21 @@ def test_what_a_broker_dealt_out_itself_is_no_news_to_it() -> None:
     assert feed.is_news(Entry(1, 0, POPS, "no queue", 1)), "making it says what is wrong"
 
 
+@pytest.mark.behaviour("PO-37")
+def test_pops_of_before_a_reset_that_waits_are_no_news() -> None:
+    """A returning slave told them, and the group's committed offset went behind the reset again."""
+    other_feed, other = pops()
+    take(other.in_flight, other.in_flight.queue("T", "g", 0), 4)
+    told = {entry.table: entry for entry in everything(other_feed)}
+    feed = ChangeFeed()
+    offsets = ConsumerOffsets(VirtualClock(), feed, Events())
+    PopState(feed, offsets)
+    offsets.reset("g", "T", 0, 0)
+    assert [feed.is_news(told[table]) for table in (POP_DELIVERIES, POPS)] == [False, False]
+    offsets.take_reset("g", "T", 0)
+    assert [feed.is_news(told[table]) for table in (POP_DELIVERIES, POPS)] == [True, True]
+
+
 def test_more_time_leaves_the_receipt_as_it_is(in_flight: InFlight, told: Told) -> None:
     queue = in_flight.queue("T", "g", 0)
     delivery = take(in_flight, queue, 2)

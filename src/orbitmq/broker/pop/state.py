@@ -114,13 +114,22 @@ class PopState:
         return self.in_flight.queue(topic, group, int(queue_id))
 
     def _is_ahead(self, key: str, position: int | None) -> bool:
-        return key != MARKS and position is not None and position > self._queue_of(key).next
+        if key == MARKS or position is None:
+            return False
+        queue = self._queue_of(key)
+        return position > queue.next and not self._waits_for_reset(queue)
+
+    def _waits_for_reset(self, queue: PopQueue) -> bool:
+        """Whether a reset waits, which forgets what was popped before it."""
+        return self._offsets.has_reset(queue.group, queue.topic, queue.queue_id)
 
     def _is_unknown(self, key: str, plain: list[int] | None) -> bool:
         """Whether a delivery holds messages that this broker has not dealt out yet."""
         name, start, _ = key.rsplit(SEPARATOR, 2)
-        position = self._queue_of(name).next
-        return plain is not None and any(offset >= position for offset in of_runs(plain[2:], int(start)))
+        queue = self._queue_of(name)
+        if plain is None or self._waits_for_reset(queue):
+            return False
+        return any(offset >= queue.next for offset in of_runs(plain[2:], int(start)))
 
     def _restore_queue(self, key: str, value: Any) -> None:
         if key == MARKS:
