@@ -101,6 +101,28 @@ async def test_a_redelivery_that_no_master_takes_holds_up_no_other(broker: Broke
     assert len(in_flight) == 0
 
 
+@pytest.mark.behaviour("ES-16")
+async def test_redeliveries_behind_too_many_that_are_not_stored_wait(
+    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They did so in a loop without a pause, with all of one processor."""
+    monkeypatch.setattr("orbitmq.broker.pop.revive.MAX_ON_THE_WAY", 1)
+    for body in (b"one", b"two"):
+        await peer.sent(body)
+    for body in (b"one", b"two"):
+        assert (await pop(peer, max_msg_nums=1, invisible_time=5000)).bodies == [body]
+    await broker.change_role(Role.SLAVE)
+    elsewhere = broker.services.outlet.elsewhere = Elsewhere()
+    await broker.change_role(Role.ACTING_MASTER)
+    with monkeypatch.context() as few:
+        few.setattr("orbitmq.broker.pop.revive.TAKEN_PER_TURN", 1)
+        await asyncio.sleep(30)
+        [first] = elsewhere.sent
+        first.arrive()
+        await asyncio.sleep(1)
+    assert [sent.message.body for sent in elsewhere.sent] == [b"one", b"two"]
+
+
 @pytest.mark.behaviour("ES-06", "PE-01", "PE-02")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=ESCAPING)
 async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(orbitmq_world: World) -> None:

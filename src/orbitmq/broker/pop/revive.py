@@ -199,7 +199,9 @@ class PopRevive(Component):
         now = self._clock.now_ms()
         due = self._in_flight.next_due_ms
         self.state.looks_at_ms = NEVER_MS if due is None else due
-        if self._on_the_way:
+        if len(self._on_the_way) >= MAX_ON_THE_WAY:
+            due = now + SETTLE_MS  # those that are due have to wait for these
+        elif self._on_the_way:
             due = now + SETTLE_MS if due is None else min(due, now + SETTLE_MS)
         await woken(self._wake, None if due is None else due - now)
 
