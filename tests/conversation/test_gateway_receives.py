@@ -356,6 +356,71 @@ async def test_a_group_in_order_gets_what_it_did_not_end_again_and_counted(
     assert (await rpc.receive(count=1)).bodies == [b"1"]
 
 
+@pytest.mark.behaviour("GW-24")
+async def test_a_repeated_attempt_gets_the_same_messages_though_other_queues_have_some(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await ordered_group(grpc_broker)
+    await rpc.route()
+    for group in "abcdefgh":
+        await rpc.sent(*(f"{group}{number}".encode() for number in range(3)), message_group=group)
+    first = await rpc.receive(count=4, attempt="a-1")
+    assert len(first.bodies) == 4
+    for _ in range(4):
+        again = await rpc.receive(count=4, attempt="a-1")
+        assert sorted(again.bodies) == sorted(first.bodies)
+        assert {each.system_properties.delivery_attempt for each in again.messages} == {1}
+    handles = [again.handle(index) for index in range(4)]
+    assert (await rpc.ack(*handles)).status.code == Code.OK
+    left = await rpc.receive(attempt="a-1")
+    assert len(left.bodies) == 20, "an attempt whose messages are done gets others"
+    assert not set(left.bodies) & set(first.bodies)
+
+
+@pytest.mark.behaviour("GW-24")
+async def test_a_repeated_attempt_gets_no_more_than_before(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.sent(b"0", message_group="g")
+    assert (await rpc.receive(attempt="a-1")).bodies == [b"0"]
+    await rpc.sent(b"1", message_group="g")
+    assert (await rpc.receive(attempt="a-1")).bodies == [b"0"]
+
+
+@pytest.mark.behaviour("GW-24")
+async def test_a_repeated_attempt_gets_all_beside_many_that_are_done(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await ordered_group(grpc_broker)
+    await rpc.route()
+    for start in range(0, 60, 20):
+        await rpc.sent(*(b"%d" % number for number in range(start, start + 20)), message_group="g")
+    first = await rpc.receive(count=16)
+    assert (await rpc.ack(*(first.handle(index) for index in range(1, 16)))).status.code == Code.OK
+    await asyncio.sleep(11)
+    expected = [b"0", *(b"%d" % number for number in range(16, 47))]
+    assert (await rpc.receive(attempt="a-1")).bodies == expected
+    assert (await rpc.receive(attempt="a-1")).bodies == expected
+
+
+@pytest.mark.behaviour("GW-24")
+async def test_a_repeated_attempt_takes_the_place_of_the_one_that_waits(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await ordered_group(grpc_broker)
+    await rpc.route()
+    silent = asyncio.ensure_future(rpc.receive(wait_ms=20_000, attempt="a-1", renew=True))
+    other = asyncio.ensure_future(rpc.receive(wait_ms=5_000, attempt="b-1", renew=True))
+    await asyncio.sleep(0.1)
+    async with RpcClient(grpc_broker.runtime) as back:
+        waiting = asyncio.ensure_future(back.receive(wait_ms=20_000, attempt="a-1", renew=True))
+        answer = await asyncio.wait_for(silent, 1)
+        assert (answer.code, answer.messages) == (Code.MESSAGE_NOT_FOUND, [])
+        await other
+        await back.sent(b"late", message_group="g")
+        assert (await asyncio.wait_for(waiting, 1)).bodies == [b"late"]
+
+
 # -- messages that stay --------------------------------------------------------------------------------
 
 

@@ -135,6 +135,13 @@ class OrderedPops:
         free = batch.free_at_ms()
         return free if free > now_ms else None
 
+    def left_of(self, topic: str, group: str, queue_id: int, attempt_id: str | None) -> int:
+        """How many messages an attempt got from a queue that are not done."""
+        batch = self.find(topic, group, queue_id) if attempt_id else None
+        if batch is None or batch.attempt_id != attempt_id:
+            return 0
+        return batch.left - sum(due_ms == NOT_OUT_MS for due_ms in batch.visible.values())
+
     def take(
         self,
         topic: str,

@@ -243,12 +243,12 @@ class Popping:
     ) -> None:
         queues = source.read_queue_nums
         one = request.queue_id >= 0 and not is_retry
-        for step in range(1 if one else queues):
-            queue_id = request.queue_id if one else (self._turn + step) % queues
-            if request.ordered:
-                self._pop_in_order(popped, request, source.topic_name, queue_id, filter)
-            else:
-                self._pop_queue(popped, request, source.topic_name, queue_id, filter, is_retry)
+        ids = [request.queue_id] if one else [(self._turn + step) % queues for step in range(queues)]
+        if request.ordered:
+            self._pop_all_in_order(popped, request, source.topic_name, ids, filter)
+            return
+        for queue_id in ids:
+            self._pop_queue(popped, request, source.topic_name, queue_id, filter, is_retry)
 
     def _pop_queue(
         self,
@@ -406,13 +406,36 @@ class Popping:
 
     # -- in order --------------------------------------------------------------------------------------
 
+    def _pop_all_in_order(
+        self, popped: Popped, request: PopRequest, topic: str, ids: Sequence[int], filter: MessageFilter
+    ) -> None:
+        """Deal out of these queues; to a repeated attempt what it got before, wherever that was, and no more.
+
+        New messages instead of those would leave their queue to a client that does not know of them.
+        """
+        for queue_id in ids:
+            again = self._orders.left_of(topic, request.group, queue_id, request.attempt_id)
+            if again:
+                most = MAX_MESSAGES if self._config.pop_order_repeats_done else again
+                self._pop_in_order(popped, request, topic, queue_id, filter, most)
+        if popped.count:
+            return
+        for queue_id in ids:
+            self._pop_in_order(popped, request, topic, queue_id, filter)
+
     def _pop_in_order(
-        self, popped: Popped, request: PopRequest, topic: str, queue_id: int, filter: MessageFilter
+        self,
+        popped: Popped,
+        request: PopRequest,
+        topic: str,
+        queue_id: int,
+        filter: MessageFilter,
+        most: int = MAX_MESSAGES,
     ) -> None:
         group = request.group
         queue = self._in_flight.queue(topic, group, queue_id)
         start = self._position(queue, request.from_newest)
-        wanted = request.max_count - popped.count
+        wanted = min(request.max_count - popped.count, most)
         free = self._orders.blocked_until(topic, group, queue_id, request.attempt_id, popped.pop_time_ms)
         if free is not None:
             popped.free_at_ms = min(free, popped.free_at_ms or free)
@@ -424,13 +447,18 @@ class Popping:
         keeps_done = not self._config.pop_order_repeats_done
         before = self._orders.find(topic, group, queue_id) if keeps_done else None
         done = before.done_offsets if before is not None else set()
-        noted = sum(offset > start for offset in before.offsets) if before is not None else 0
-        room = MAX_BATCH - noted
-        result = self._read(topic, queue_id, start, max(1, min(wanted + len(done), room)), filter)
+        noted = {offset for offset in before.offsets if offset > start} if before is not None else set()
+        result = self._read(topic, queue_id, start, min(wanted + len(done), MAX_BATCH), filter)
         if result.status is not GetStatus.FOUND:
             self._in_flight.skip(queue, result.next_offset)
             return
-        records = [(offset, body) for offset, body in _records(result.body) if offset not in done][:wanted]
+        records: list[tuple[int, bytes]] = []
+        for offset, body in _records(result.body):
+            noted.add(offset)
+            if len(records) == wanted or (records and len(noted) > MAX_BATCH):
+                break
+            if offset not in done:
+                records.append((offset, body))
         if not records:
             self._in_flight.skip(queue, result.next_offset)
             return

@@ -83,6 +83,7 @@ class Pops:
             PopsFullError: there is nothing now, and nobody else may wait.
         """
         filter = self._popping.check(request)
+        self._end_repeated(request)
         popped = self._popping.pop(request, filter)
         if popped.count or wait_ms <= 0:
             if popped.rest and popped.count:
@@ -93,6 +94,15 @@ class Pops:
             raise PopsFullError
         self._look_again(request, waiter, popped)
         return None
+
+    def _end_repeated(self, request: PopRequest) -> None:
+        """A pop that waits under the same attempt id gets nothing: its client has given it up."""
+        if not request.ordered or not request.attempt_id:
+            return
+        for held in self._held.at(_place(request)):
+            waiter = held.waiter
+            if isinstance(waiter, _WaitingPop) and waiter.request.attempt_id == request.attempt_id:
+                self._held.expire(held)
 
     def leave(self, request: PopRequest, client: PopClient) -> None:
         """A client waits no more for an answer to this request, and gets none."""
