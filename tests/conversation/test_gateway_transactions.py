@@ -19,6 +19,7 @@ from orbitmq.gateway.schema import ClientType, MessageType, TransactionResolutio
 from orbitmq.gateway.status import Code
 from orbitmq.gateway.transaction_id import TransactionId
 from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.wire.codes import RequestCode
 
 COMMIT, ROLLBACK = TransactionResolution.COMMIT, TransactionResolution.ROLLBACK
 
@@ -222,6 +223,35 @@ async def test_transactional_messages_of_two_topics_are_refused(grpc_broker: Bro
     answer = await rpc.send(half, message(b"again", message_type=MessageType.TRANSACTION))
     assert answer.status.code == Code.OK
     assert len({entry.transaction_id for entry in answer.entries}) == 2
+
+
+@pytest.mark.behaviour("GW-32")
+@pytest.mark.parametrize("late", [COMMIT, ROLLBACK])
+async def test_a_commit_into_a_topic_that_was_deleted_says_so_and_is_possible_later(
+    grpc_broker: Broker, rpc: RpcClient, late: TransactionResolution
+) -> None:
+    half = await rpc.begin(b"kept", topic="gone")
+    async with BrokerPeer(grpc_broker.runtime) as peer:
+        await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="gone")
+    answer = await rpc.end(half, topic="gone")
+    assert answer.status.code == Code.TOPIC_NOT_FOUND
+    assert "orbitmq topic create gone" in answer.status.message
+    if late == COMMIT:
+        await rpc.route("gone")
+    assert (await rpc.end(half, late, topic="gone")).status.code == Code.OK
+    if late == COMMIT:
+        assert (await rpc.receive("gone")).bodies == [b"kept"]
+
+
+@pytest.mark.behaviour("GW-32")
+async def test_of_ends_that_come_at_once_one_counts(grpc_broker: Broker, rpc: RpcClient) -> None:
+    half = await rpc.begin()
+    async with RpcClient(grpc_broker.runtime, client_id="client-2") as other:
+        answers = await asyncio.gather(
+            rpc.end(half), other.end(half, ROLLBACK), rpc.end(half, ROLLBACK), other.end(half)
+        )
+    codes = sorted(answer.status.code for answer in answers)
+    assert codes == [Code.OK, *[Code.INVALID_TRANSACTION_ID] * 3]
 
 
 @pytest.mark.broker(reject_transaction_message=True)

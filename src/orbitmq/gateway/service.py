@@ -101,7 +101,7 @@ def service(host: Host, admit: Admit = everybody) -> Service:
     order = OrderWarnings(s.topics)
     receives = Receives(config, clock, s.metadata, pops, settling, clients, held, background, callers, order)
     ends = Ends(config, settling)
-    transactions = TransactionEnds(config, host.offered(EndingTransactions))
+    transactions = TransactionEnds(config, s.topics, host.offered(EndingTransactions))
     recalls = Recalls(host.offered(Recall), others)
     handlers: dict[str, Handler] = {
         "QueryRoute": unary(callers, schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.broker.transactions.service import NoTransactionError
 from orbitmq.gateway import schema, transaction_id
@@ -28,8 +29,9 @@ _STATES: Final = {
 class TransactionEnds:
     """Ends transactions of gRPC clients."""
 
-    def __init__(self, config: BrokerConfig, ending: EndingTransactions) -> None:
+    def __init__(self, config: BrokerConfig, topics: TopicConfigs, ending: EndingTransactions) -> None:
         self._config = config
+        self._topics = topics
         self._ending = ending
 
     async def end(
@@ -46,6 +48,12 @@ class TransactionEnds:
         if request.resolution not in _STATES:
             raise RefusalError(
                 Code.BAD_REQUEST, f"resolution {request.resolution}: 1 is COMMIT, 2 is ROLLBACK"
+            )
+        if request.resolution == TransactionResolution.COMMIT and self._topics.get(topic) is None:
+            raise RefusalError(
+                Code.TOPIC_NOT_FOUND,
+                f"topic {topic} is not there any more: the transaction can be rolled back, "
+                f"or committed after: orbitmq topic create {topic}",
             )
         asked = EndTransactionRequest(
             producer_group=named.group,
