@@ -203,6 +203,53 @@ def test_options_of_nested_classes_and_of_admin_are_refused_alike(make: Any, tex
         make()
 
 
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: orbitmq.Message("t", b"", tag="a"), "no option 'tag': did you mean 'tags'"),  # type: ignore[call-arg]
+        (lambda: orbitmq.Message("t", b"", key="a"), "no option 'key': did you mean 'keys'"),  # type: ignore[call-arg]
+        (lambda: orbitmq.Message("t", b"", delay_ms=5), "no option 'delay_ms': did you mean 'delay'"),  # type: ignore[call-arg]
+        (lambda: orbitmq.ReceivedMessage.retry(None, delay_s=5), "'delay_s': did you mean 'delay'"),  # type: ignore
+    ],
+)
+def test_parameters_of_a_message_are_refused_alike(call: Any, text: str) -> None:
+    with pytest.raises(UnknownOptionError, match=text):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "wrong", "nearest"),
+    [
+        ("Producer", "send", "timeout_ms", "timeout"),
+        ("Producer", "send", "time_out", "timeout"),
+        ("PullConsumer", "poll", "timeout_ms", "timeout"),
+        ("PullConsumer", "subscribe", "tag", "tags"),
+        ("PullConsumer", "assign", "tag", "tags"),
+        ("Consumer", "subscribe", "tag", "tags"),
+        ("Consumer", "on", "tag", "tags"),
+        ("SimpleConsumer", "receive", "wait_s", "wait"),
+        ("SimpleConsumer", "receive", "max_message", "max_messages"),
+        ("SimpleConsumer", "retry", "delay_ms", "delay"),
+    ],
+)
+async def test_parameters_of_methods_are_refused_alike(
+    name: str, method: str, wrong: str, nearest: str
+) -> None:
+    client = made(getattr(orbitmq, name))
+    arguments = () if method == "poll" else ("t",)
+
+    async def call() -> None:
+        await getattr(client, method)(*arguments, **{wrong: 3})
+
+    with pytest.raises(UnknownOptionError, match=f"no option '{wrong}': did you mean '{nearest}'"):
+        await call()
+
+
+def test_an_error_of_kind_inside_a_method_stays_itself() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'body'"):
+        orbitmq.Message("t", tags="a")  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("wrong", [3, b"h:1", [3], {"h:1"}, object()])
 def test_name_servers_of_admin_are_a_text_or_a_list_of_them(wrong: Any) -> None:
     with pytest.raises(ValidationError, match="name_servers must be a string or a list of strings"):

@@ -8,10 +8,10 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from orbitmq.admin.group_settings import GroupSettings
-from orbitmq.client.keywords import check_names
 from orbitmq.client.ranges import RANGES, check_kind, check_number
 from orbitmq.durations import datetime, instant_ms
 from orbitmq.errors import UnknownOptionError, ValidationError
+from orbitmq.parameters import check_names
 
 K = TypeVar("K")
 _KINDS: Mapping[str, type[Any]] = {

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from orbitmq.client.keywords import refuses_unknown
 from orbitmq.client.ranges import check_kind, check_number
 from orbitmq.durations import Duration, as_seconds, milliseconds
 from orbitmq.errors import ValidationError
+from orbitmq.parameters import refuses_unknown
 from orbitmq.wire.bodies.group import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -14,6 +13,7 @@ from orbitmq.client.core.name_servers import parse_source
 from orbitmq.client.ranges import check_kind
 from orbitmq.durations import shown as shortened
 from orbitmq.errors import UnknownOptionError, ValidationError
+from orbitmq.parameters import check_names
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.addresses import Source, shown
 
@@ -78,33 +78,6 @@ def options_of(kind: Callable[..., O], args: Sequence[object], keywords: Mapping
     elif given.get("runtime") is not None:
         check_kind("runtime", given["runtime"], Runtime)
     return kind(**given)
-
-
-def check_names(given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse the names of options that are not known.
-
-    Raises:
-        UnknownOptionError: it names the nearest one, or all.
-    """
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise UnknownOptionError(f"there is no option {name!r}: {hint}")
-
-
-def refuses_unknown(kind: type[O]) -> type[O]:
-    """The dataclass refuses unknown options as clients do: the error names the nearest one."""
-    init = kind.__init__
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-
-    @wraps(init)
-    def checked(self: O, /, *args: Any, **given: Any) -> None:
-        check_names(given, names)
-        init(self, *args, **given)
-
-    setattr(kind, "__init__", checked)  # noqa: B010
-    return kind
 
 
 def _check_shared(client: object, keywords: Mapping[str, Any]) -> None:

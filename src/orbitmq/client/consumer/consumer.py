@@ -32,6 +32,7 @@ from orbitmq.client.keywords import takes
 from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.parameters import refuses_unknown
 from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -39,6 +40,7 @@ H = TypeVar("H", bound=Callable[..., Any])
 MAX_BATCH = 10_000
 
 
+@refuses_unknown
 class Consumer(GroupConsumer):
     """Receives the messages of its group's topics; every message is handled by one member.
 

@@ -34,12 +34,14 @@ from orbitmq.durations import as_seconds
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
+from orbitmq.parameters import refuses_unknown
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
 
 COMMIT_EVERY_S = 5.0
 
 
+@refuses_unknown
 class GroupConsumer(AsyncContext):
     """A member of a group: it gets its share of the queues and pulls them. How messages reach the user's code
     is what the classes below it add.

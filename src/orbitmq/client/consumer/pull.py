@@ -22,8 +22,10 @@ from orbitmq.client.validation import check_offset, check_queue
 from orbitmq.durations import Duration, as_seconds, datetime, instant_ms
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.parameters import refuses_unknown
 
 
+@refuses_unknown
 class PullConsumer(GroupConsumer):
     """Gives messages when asked, list by list: of its share of a group's queues, or of queues that it names.
 

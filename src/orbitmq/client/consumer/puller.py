@@ -12,10 +12,10 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus, QueueOffset
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.keywords import refuses_unknown
 from orbitmq.client.ranges import check_number
 from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.parameters import refuses_unknown
 from orbitmq.wire.codes import ResponseCode
 
 log = logging.getLogger("orbitmq.client")

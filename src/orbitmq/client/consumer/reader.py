@@ -26,6 +26,7 @@ from orbitmq.errors import (
 )
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.reserved import TOOLS_GROUP
+from orbitmq.parameters import refuses_unknown
 from orbitmq.runtime.line import Line
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.errors import TransportError
@@ -55,6 +56,7 @@ class _Ended:
     error: Exception | None = None
 
 
+@refuses_unknown
 class Reader(AsyncContext):
     """Reads the messages of a topic, in order within each queue. It belongs to no group and commits nothing.
 

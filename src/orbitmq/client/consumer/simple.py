@@ -34,6 +34,7 @@ from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, retry_verdict, settle
+from orbitmq.parameters import refuses_unknown
 from orbitmq.runtime.line import Line
 from orbitmq.runtime.tasks import Background, every, failed_itself, outcome
 
@@ -43,6 +44,7 @@ log = logging.getLogger("orbitmq.client")
 WAIT_S = 15.0
 
 
+@refuses_unknown
 class SimpleConsumer(AsyncContext):
     """Receives messages when asked to. Members need not know of each other: the broker deals messages out.
 

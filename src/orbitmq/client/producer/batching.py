@@ -7,7 +7,6 @@ import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from orbitmq.client.keywords import refuses_unknown
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer.open_batch import PLAIN_ITEM_BYTES, Item, OpenBatch, plain_body, share
 from orbitmq.client.producer.request import Outgoing, OutgoingFactory
@@ -18,6 +17,7 @@ from orbitmq.errors import ClientStateError
 from orbitmq.message import property_names
 from orbitmq.message.model import Message
 from orbitmq.message.reserved import RETRY_PREFIX
+from orbitmq.parameters import refuses_unknown
 from orbitmq.runtime.tasks import Background
 
 _ALONE = frozenset(

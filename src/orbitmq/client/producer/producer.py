@@ -42,10 +42,12 @@ from orbitmq.client.validation import (
 from orbitmq.durations import Duration, milliseconds
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.parameters import refuses_unknown
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
 
 
+@refuses_unknown
 class Producer(AsyncContext):
     """Sends messages. Safe for any number of tasks of one event loop at the same time.
 

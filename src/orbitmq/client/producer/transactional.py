@@ -28,6 +28,7 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import decode_record, to_received
+from orbitmq.parameters import refuses_unknown
 from orbitmq.runtime.tasks import is_async
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import RequestCode
@@ -109,6 +110,7 @@ class TransactionOptions(ProducerOptions):
             raise ValidationError(f"check must be a function of the half message, got {self.check!r}")
 
 
+@refuses_unknown
 class TransactionProducer(Producer):
     """A producer of transactions.
 
