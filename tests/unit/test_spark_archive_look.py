@@ -129,9 +129,14 @@ def test_a_broker_that_nobody_shows_may_be_retired(cluster: ScriptedCluster, job
     archive_file(job, gone, 0, 9)
     archive_file(job, U0, 0, 9)  # of another job
     found = look(job)
-    assert (found.left_out, found.not_shown) == ([], ["broker-c"])
+    assert (found.left_out, [one.broker for one in found.not_shown]) == ([], ["broker-c"])
     assert found.remarks == ["broker-c is in the archive, but the name servers do not show it"]
-    assert archiving.plan(job).ok
+    report = archiving.plan(job)
+    assert report.ok
+    why = "is in the archive, but the name servers do not show it"
+    told = report.to_json()
+    assert told["not_shown"] == [{"broker": "broker-c", "topic": None, "reason": why, "address": None}]
+    assert "summary" not in told, "text is for people"
     assert found.resume == Offsets({A0: 0, A1: 10, B0: 5, gone: 10})
 
 

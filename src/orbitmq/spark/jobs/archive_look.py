@@ -17,6 +17,8 @@ from orbitmq.spark.read.positions import KnownOffsets, Positions
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.archiving import ArchiveJob
 
+NOT_SHOWN = "is in the archive, but the name servers do not show it"
+
 
 class LeftOut(NamedTuple):
     """A broker or a topic whose queues a run leaves out, and the reason."""
@@ -29,6 +31,10 @@ class LeftOut(NamedTuple):
     def name(self) -> str:
         """The broker, or the topic, as a sentence names it."""
         return self.broker or f"topic {self.topic}"
+
+    def as_json(self) -> dict[str, str | None]:
+        """The fields that all commands have; no broker was asked, so there is no address."""
+        return self._asdict() | {"address": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class ArchiveState:
     ends: Mapping[MessageQueue, int]
     begins: Mapping[MessageQueue, int]
     left_out: Sequence[LeftOut]
-    not_shown: Sequence[str]
+    not_shown: Sequence[LeftOut]
 
     @property
     def rows(self) -> int:
@@ -69,7 +75,7 @@ class ArchiveState:
     def remarks(self) -> list[str]:
         """A line for each broker and topic that is left out."""
         left = [f"{one.name} is left to the next run: {one.reason}" for one in self.left_out]
-        shown = [f"{name} is in the archive, but the name servers do not show it" for name in self.not_shown]
+        shown = [f"{one.name} {one.reason}" for one in self.not_shown]
         return left + shown
 
 
@@ -103,7 +109,8 @@ def look(job: ArchiveJob, *, patient: bool = True) -> ArchiveState:
         and queue.broker_name not in silent
         and (queue.topic, queue.broker_name) not in shown
     }
-    return ArchiveState(archived, ends, begins, left_out, sorted(not_shown))
+    away = [LeftOut(name, None, NOT_SHOWN) for name in sorted(not_shown)]
+    return ArchiveState(archived, ends, begins, left_out, away)
 
 
 def check_topics(job: ArchiveJob) -> None:

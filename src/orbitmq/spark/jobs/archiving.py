@@ -116,8 +116,8 @@ def plan(job: ArchiveJob) -> Report:
 def _note_left_out(report: Report, found: ArchiveState) -> None:
     """Note the brokers and topics that the run left out: the archive lacks what they have."""
     report.ok = not found.left_out
-    report.facts["left_out"] = [one._asdict() | {"address": None} for one in found.left_out]
-    report.facts["not_shown"] = list(found.not_shown)
+    report.facts["left_out"] = [one.as_json() for one in found.left_out]
+    report.facts["not_shown"] = [one.as_json() for one in found.not_shown]
     report.summary = "; ".join([report.summary, *found.remarks])
 
 

@@ -36,9 +36,9 @@ class Report:
         return [heading.replace(" ", "_") for heading in self.headings]
 
     def to_json(self) -> dict[str, Any]:
-        """The form of ``--json``: the rows as objects."""
+        """The form of ``--json``: facts, and the rows as objects. The summary is for people."""
         rows = [dict(zip(self.keys, row, strict=True)) for row in self.rows]
-        return {"job": self.job, "ok": self.ok, "summary": self.summary, **self.facts, "rows": rows}
+        return {"job": self.job, "ok": self.ok, **self.facts, "rows": rows}
 
 
 # Called with a line of progress. A line replaces the one before, unless that is a Remark (orbitmq.wording).
