@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.metrics_text import families, value
 
-SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+from orbitmq import ConsumeFrom, Message
+from orbitmq.sync import Producer, SimpleConsumer
+from orbitmq.testing import running_cluster
+
+PROJECT = Path(__file__).resolve().parents[2]
+SOURCE = str(PROJECT / "src")
 
 
 @pytest.mark.behaviour("MX-01")
@@ -39,3 +46,67 @@ def test_the_line_of_the_start_names_the_address_that_answers(tmp_path: Path) ->
         process.terminate()
         process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+@pytest.mark.behaviour("MX-01")
+def test_without_h11_the_start_ends_with_a_line_that_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "h11.py").write_text("raise ImportError('no h11 here')")
+    path = os.pathsep.join(filter(None, (str(tmp_path), SOURCE, os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "orbitmq", "broker"]
+    for setting in (
+        f"storePathRootDir={tmp_path}/store", "listenPort=0", "grpcServerPort=0", "haListenPort=0",
+        "brokerIP1=127.0.0.1", "mappedFileSizeCommitLog=1048576", "metricsExporterType=PROM",
+    ):  # fmt: skip
+        command += ["--set", setting]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert ended.returncode != 0
+    lines = [line for line in ended.stderr.splitlines() if "h11" in line]
+    assert len(lines) == 1, ended.stderr
+    assert "pip install 'orbitmq[server]'" in lines[0]
+    assert "Traceback" not in ended.stderr
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.behaviour("MX-05")
+def test_a_scrape_shows_what_was_sent_and_received_and_all_that_alerts_name(tmp_path: Path) -> None:
+    port = free_port()
+    on = {"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)}
+    with running_cluster(str(tmp_path), settings=on) as cluster:
+        servers = cluster.name_server
+        with Producer("shop", name_servers=servers) as producer:
+            for number in range(7):
+                producer.send(Message("orders", str(number)))
+        with SimpleConsumer("billing", name_servers=servers, consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("orders")
+            held = []
+            while len(held) < 7:
+                held += consumer.receive(7 - len(held), 300, wait=10)
+            for message in held[:4]:
+                message.ack()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                found = families(answer.read())
+            group = {"consumer_group": "billing", "topic": "orders"}
+            assert value(found, "rocketmq_messages_in_total", topic="orders") == 7
+            assert value(found, "rocketmq_messages_out_total", **group) == 7
+            assert value(found, "orbitmq_messages_in_total") >= 7
+            # Of each queue, what is behind the first message that is not done counts as not done.
+            assert 3 <= value(found, "rocketmq_consumer_lag_messages", **group) <= 7
+            assert value(found, "rocketmq_consumer_ready_messages", **group) == 0
+    page = (PROJECT / "docs/monitoring.md").read_text()
+    alerts = page.partition("## Alerts")[2]
+    expressions = re.findall(r"expr: (.+)", alerts)
+    assert len(expressions) >= 5
+    for expression in expressions:
+        for name, labels in re.findall(r"((?:rocketmq|orbitmq)_\w+)(?:\{(.*?)\})?", expression):
+            assert name in found, f"{name} of the alert {expression}"
+            for label in re.findall(r"(\w+)=", labels):
+                assert all(label in sample.labels for sample in found[name].samples), label
+    listed = set(re.findall(r"`((?:rocketmq|orbitmq)_\w+)`", page.partition("## Metrics")[2]))
+    assert listed - {"rocketmq_timing_messages"} == set(found)

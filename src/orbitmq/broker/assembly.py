@@ -69,6 +69,8 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.metrics.figures import Figures
+from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.monitoring import Monitoring, Readiness
 from orbitmq.broker.name_server_watch import NameServerWatch
 from orbitmq.broker.parts import Ports, Services
@@ -129,7 +131,8 @@ def assemble(
     files = TableFiles(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
     )
-    shared = _components(services, doors, files)
+    figures = _figures(services)
+    shared = _components(services, doors, files, figures)
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
     attached: list[Attachment] = []
@@ -138,7 +141,7 @@ def assemble(
         host.offers.extend(attached[-1].offers)
     for each in attached:
         doors.takers.update(each.takers)
-    status = [each.status for each in attached]
+    status = figures.status = [each.status for each in attached]
     router = Router(
         [*families(services, services_of_doors, status), *(f for each in attached for f in each.families)]
     )
@@ -157,10 +160,23 @@ def assemble(
     return Assembly(services, parts, [each.hand_over for each in attached if each.hand_over is not None])
 
 
-def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]:
+def _figures(s: Services) -> Figures:
+    return Figures(
+        s.runtime, s.config, s.role, s.store, s.topics, s.groups, s.clients, s.stats, s.long_polling
+    )
+
+
+def _components(s: Services, doors: Doors, files: TableFiles, figures: Figures) -> list[Component]:
     """The parts that start first, in their order; they stop last, in the opposite one."""
+    clock = s.runtime.clock
     return [
-        Monitoring(s.runtime, s.config, Readiness(doors, s.role, s.store, s.registration)),
+        Monitoring(
+            s.runtime,
+            s.config,
+            Readiness(doors, s.role, s.store, s.registration),
+            figures,
+            Topics(clock, s.role, s.store, s.topics, s.groups, s.offsets, s.clients, s.stats),
+        ),
         s.durability,
         NameServerWatch(s.runtime, s.config, s.events),
         StoreLife(s.store, s.config, s.events),
@@ -177,7 +193,7 @@ def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]
         Connections(doors, s.durability, s.store),
         s.clients,
         s.assignments,
-        FilterTable(s.runtime.clock, s.events, s.feed),
+        FilterTable(clock, s.events, s.feed),
         s.long_polling,
         s.stats,
     ]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
+from orbitmq.broker.metrics.figures import Figures
+from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.errors import StartError
@@ -16,6 +18,7 @@ from orbitmq.store import MessageStore
 from orbitmq.wire.addresses import joined
 
 if TYPE_CHECKING:
+    from orbitmq.broker.metrics.page import MetricsPage
     from orbitmq.monitoring.http import HttpListener
 
 
@@ -27,6 +30,10 @@ class Readiness:
         self._role = role
         self._store = store
         self._registration = registration
+
+    def serving(self) -> bool:
+        """Whether the broker's parts work."""
+        return self._doors.router is not None and not self._doors.stopping
 
     def reasons(self) -> Sequence[str]:
         """Why it is not ready, each a short text; empty when it is."""
@@ -59,10 +66,15 @@ class Monitoring(Component):
 
     name = "monitoring"
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, readiness: Readiness) -> None:
+    def __init__(
+        self, runtime: Runtime, config: BrokerConfig, readiness: Readiness, figures: Figures, topics: Topics
+    ) -> None:
         self._network = runtime.network
         self._config = config
         self._readiness = readiness
+        self._figures = figures
+        self._topics = topics
+        self._page: MetricsPage | None = None
         self._listener: HttpListener | None = None
         self.port = 0
 
@@ -75,13 +87,16 @@ class Monitoring(Component):
         if self._config.metrics_exporter == "DISABLE":
             return
         try:
+            from orbitmq.broker.metrics.page import MetricsPage
             from orbitmq.monitoring import health
             from orbitmq.monitoring.http import HttpListener
         except ImportError as error:
             raise StartError(
                 "metricsExporterType=PROM needs h11: pip install 'orbitmq[server]', or set it to DISABLE"
             ) from error
-        listener = HttpListener(self._network, health.pages(self._readiness.reasons))
+        reasons, serving = self._readiness.reasons, self._readiness.serving
+        self._page = MetricsPage(self._config, self._figures, self._topics, reasons, serving)
+        listener = HttpListener(self._network, {**health.pages(reasons), "/metrics": self._page.answer})
         host, port = self._config.metrics_host, self._config.metrics_port
         try:
             self.port = await listener.start(host, port)
@@ -97,3 +112,6 @@ class Monitoring(Component):
         self.port = 0
         if listener is not None:
             await listener.stop()
+        page, self._page = self._page, None
+        if page is not None:
+            await page.stop()

@@ -348,6 +348,10 @@ class Stats(Component):
         series = self._found(name, key)
         return 0.0 if series is None else round(series.growth(0, self._sampled_at)[1], 2)
 
+    def totals(self, name: str) -> list[tuple[str, int]]:
+        """By how much each number of this name grew since the start, with its key."""
+        return [(key, series.total) for (each, key), series in self._series.items() if each == name]
+
     def _found(self, name: str, key: str) -> Series | None:
         series = self._series.get((name, key))
         if series is not None and self._sampled_at is not None and series.silent(self._sampled_at):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias, cast
@@ -20,6 +20,8 @@ CONNECTION_SECONDS = 10.0
 MAX_CONNECTIONS = 64
 # The request line and all headers.
 MAX_HEAD_BYTES = 16 * 1024
+# Bodies that slow readers have not taken yet, of all connections together.
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,8 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Page: TypeAlias = Callable[[], Answer]
+# A page that takes long gives an awaitable.
+Page: TypeAlias = Callable[[], Answer | Awaitable[Answer]]
 
 
 def text(status: int, body: str, *headers: tuple[str, str]) -> Answer:
@@ -60,6 +63,7 @@ class HttpListener:
         self._pages = pages
         self._listener: Listener | None = None
         self._connections: set[_Connection] = set()
+        self._unsent = 0
         self._limiter = LogLimiter(log)
 
     async def start(self, host: str, port: int) -> int:
@@ -98,7 +102,18 @@ class HttpListener:
         """A connection has ended."""
         self._connections.discard(connection)
 
-    def answer(self, request: h11.Request) -> Answer:
+    def reserve(self, body_bytes: int) -> bool:
+        """Whether a body of this size may be sent now; it counts until :meth:`release`."""
+        if self._unsent and self._unsent + body_bytes > MAX_UNSENT_BYTES:
+            return False
+        self._unsent += body_bytes
+        return True
+
+    def release(self, body_bytes: int) -> None:
+        """The connection that sent this body has ended."""
+        self._unsent -= body_bytes
+
+    def answer(self, request: h11.Request) -> Answer | Awaitable[Answer]:
         """The answer to a request whose headers have come."""
         if request.method not in (b"GET", b"HEAD"):
             return text(405, "only GET and HEAD are served", ("Allow", "GET, HEAD"))
@@ -109,10 +124,22 @@ class HttpListener:
         if page is None:
             return text(404, f"no such page; there are {', '.join(sorted(self._pages))}")
         try:
-            return page()
+            answer = page()
         except Exception:
-            log.exception("the page %s failed", path)
-            return text(500, "the page failed; the server's log has the reason")
+            return _failed(path)
+        return answer if isinstance(answer, Answer) else _awaited(path, answer)
+
+
+async def _awaited(path: str, answer: Awaitable[Answer]) -> Answer:
+    try:
+        return await answer
+    except Exception:
+        return _failed(path)
+
+
+def _failed(path: str) -> Answer:
+    log.exception("the page %s failed", path)
+    return text(500, "the page failed; the server's log has the reason")
 
 
 def _has_body(request: h11.Request) -> bool:
@@ -132,6 +159,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._answered = False
+        self._waiting: asyncio.Future[Answer] | None = None
+        self._reserved = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -146,6 +175,11 @@ class _Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        self._listener.release(self._reserved)
+        self._reserved = 0
         self._listener.lost(self)
 
     def abort(self) -> None:
@@ -164,7 +198,7 @@ class _Connection(asyncio.Protocol):
             self._send(text(status, f"this is no HTTP request that is served here: {error}"))
             return
         if isinstance(event, h11.Request):
-            self._send(self._listener.answer(event), head_only=event.method == b"HEAD")
+            self._answer(event)
         elif event is not h11.NEED_DATA:
             self._answered = True
             self.abort()
@@ -173,11 +207,31 @@ class _Connection(asyncio.Protocol):
         # A client that has sent its whole request may close its half; half a request gets no answer.
         return self._answered
 
+    def _answer(self, request: h11.Request) -> None:
+        head_only = request.method == b"HEAD"
+        answer = self._listener.answer(request)
+        if isinstance(answer, Answer):
+            self._send(answer, head_only=head_only)
+            return
+        self._answered = True
+
+        def given(done: asyncio.Future[Answer]) -> None:
+            self._waiting = None
+            if not done.cancelled():
+                self._send(done.result(), head_only=head_only)
+
+        self._waiting = asyncio.ensure_future(answer)
+        self._waiting.add_done_callback(given)
+
     def _send(self, answer: Answer, *, head_only: bool = False) -> None:
         self._answered = True
         transport, http = self._transport, self._http
         if transport is None:
             return
+        if self._listener.reserve(len(answer.body)):
+            self._reserved = len(answer.body)
+        else:
+            answer = text(503, f"answers of more than {MAX_UNSENT_BYTES} bytes wait for slow readers")
         headers = [
             ("Content-Type", answer.content_type),
             ("Content-Length", str(len(answer.body))),

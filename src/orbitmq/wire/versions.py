@@ -10,3 +10,15 @@ V3_4_9: Final = 121  # has maxReconsumeTimes of its own in CONSUMER_SEND_MSG_BAC
 V4_9_3: Final = 399  # takes what comes back without a limit of its own: the group's counts
 V4_9_4: Final = 401  # reads routes with quoted numeric keys
 V5_0_0: Final = 413  # registers static topics in the compressed form
+
+_V3 = "v3_x"
+_V4_0_0 = V5_0_0 - 10 * 2 * 10
+
+
+def name_of(version: int) -> str:
+    """The release in lower case, such as v5_3_3: of 4.0.0 and later, which have two places each."""
+    if version < _V4_0_0 - 1:
+        return _V3
+    release, final = divmod(version - _V4_0_0 + 1, 2)
+    name = f"v{4 + release // 100}_{release // 10 % 10}_{release % 10}"
+    return name if final else f"{name}_snapshot"
