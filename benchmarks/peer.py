@@ -3,7 +3,7 @@
 Both run in one session on the same machine, in turn for every load, each with all processors; the other one
 is stopped (SIGSTOP) while one is measured, and which one begins changes from run to run. Before a load is
 measured it runs for 10 s on the JVM. Apache's broker comes from Maven Central, with a heap of 1 GiB. Then
-Apache's own benchmark programs do the same, and growth, pops, timers and our redrive are measured.
+Apache's own benchmark programs do the same, and growth, pops, timers, our redrive and gRPC are measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import example_programs, growth, pop, redrive, replicas, timers
+from benchmarks import example_programs, growth, grpc, pop, redrive, replicas, timers
 from benchmarks.example_programs import Programs, Speed
 from benchmarks.measure import (
     Bench,
@@ -240,24 +240,29 @@ class Wanted:
         loads: the project's own loads, by flush mode (durable or not); a mode without any is left out.
         examples: Apache's example programs.
         rest: growth, pops, timers, the redrive and replicas.
+        grpc: SendMessage over gRPC.
     """
 
     loads: dict[bool, list[Case]]
     examples: bool = True
     rest: bool = True
+    grpc: bool = True
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Wanted:
         """What the command line asks for."""
         if options.examples:
-            return cls({False: []}, rest=False)
+            return cls({False: []}, rest=False, grpc=False)
+        if options.grpc:
+            return cls({}, examples=False, rest=False)
         loads = {False: LOADS, True: DURABLE_LOADS}
         if options.loads is None:
             return cls(loads)
         some = {
             mode: [case for case in cases if options.loads in case.title] for mode, cases in loads.items()
         }
-        return cls({mode: cases for mode, cases in some.items() if cases}, examples=False, rest=False)
+        found = {mode: cases for mode, cases in some.items() if cases}
+        return cls(found, examples=False, rest=False, grpc=False)
 
 
 def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[str, dict[str, Any]]:
@@ -304,6 +309,9 @@ def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[s
         parts.append(f"\n## Redrive\n\n{text}")
         text, content["replicas"] = compare_replicas(folder, classpath, short=short)
         parts.append(f"\n## A slave\n\n{text}")
+    if wanted.grpc:
+        text, content["grpc"] = grpc.compare(folder / "grpc", effort)
+        parts.append(f"\n## SendMessage over gRPC, SYNC_FLUSH\n\n{text}")
     return "\n".join(parts), content
 
 
@@ -313,6 +321,7 @@ def main() -> int:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--examples", action="store_true", help="Apache's example programs only")
     only.add_argument("--loads", metavar="TEXT", help="only the loads whose title has this text, as 'SQL92'")
+    only.add_argument("--grpc", action="store_true", help="SendMessage over gRPC only")
     parser.add_argument(
         "--name", default="peer", help="name of the files in benchmarks/results/ (and -part, -short)"
     )
@@ -321,7 +330,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     wanted = Wanted.of(options)
-    if not wanted.loads:
+    if not wanted.loads and not wanted.grpc:
         parser.error(f"--loads {options.loads}: no load has that in its title")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
     try:

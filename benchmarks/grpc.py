@@ -1,0 +1,249 @@
+"""SendMessage over gRPC: OrbitMQ's broker beside Apache's proxy with its broker in one JVM (``-pm local``).
+
+The load is nghttp2's ``h2load``: one request of 128 bytes again and again, plaintext, durable (SYNC_FLUSH).
+Its headers never change, which flatters both sides. Both run in one session, in turn for every load; which of
+them begins changes from run to run, and the other one is stopped meanwhile. Before a load is measured it runs
+for 10 s on the JVM. That each call stored its message is checked by the topic's offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Effort, microseconds, table
+from benchmarks.ports import free_ports
+from benchmarks.remoting import HEART_BEAT, Client
+from benchmarks.servers import (
+    PEER_VERSION,
+    POM,
+    Apache,
+    Ours,
+    Server,
+    ServerError,
+    broker_properties,
+    classpath,
+    left_out,
+    start,
+    write_properties,
+)
+
+from orbitmq.gateway import schema
+from orbitmq.gateway.messages import new, timestamp
+from orbitmq.gateway.schema import Encoding, MessageType
+
+TOPIC = "grpc"
+QUEUES = 8
+BODY_BYTES = 128
+HEAP_MB = 1024
+PATH = "/apache.rocketmq.v2.MessagingService/SendMessage"
+HEADERS = ("content-type: application/grpc", "te: trailers", "x-mq-client-id: h2load", "x-mq-language: JAVA")
+FLUSH = {"flushDiskType": "SYNC_FLUSH"}
+# Beside the time of a run.
+LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many connections, with so many calls under way on each."""
+
+    connections: int
+    calls: int
+
+    @property
+    def title(self) -> str:
+        return f"SendMessage {BODY_BYTES} B, {self.connections} x {self.calls}"
+
+
+LOADS = (Load(1, 1), Load(64, 1), Load(16, 16))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One run of a load: calls a second, server CPU of a call, latencies in microseconds."""
+
+    rate: float
+    cpu_us: float
+    p50_us: float
+    p99_us: float
+
+
+@dataclass
+class Place:
+    """One of the two systems while it runs.
+
+    Attributes:
+        server: whose CPU is counted; its port speaks remoting.
+        port: where it serves gRPC.
+    """
+
+    title: str
+    server: Server
+    port: int
+    warmup_s: float
+
+    def stored(self) -> int:
+        with Client(self.server.port) as client:
+            return sum(client.max_offset(TOPIC, queue) for queue in range(QUEUES))
+
+
+def request() -> bytes:
+    """The body of the call, with gRPC's prefix."""
+    system = new(
+        schema.SystemProperties,
+        message_id="01AABBCCDDEE0000000000000000000001",
+        message_type=MessageType.NORMAL,
+        body_encoding=Encoding.IDENTITY,
+        born_timestamp=timestamp(1_700_000_000_000),
+        born_host="h2load",
+        queue_id=0,
+    )
+    topic = new(schema.Resource, name=TOPIC)
+    message = new(schema.Message, topic=topic, system_properties=system, body=b"x" * BODY_BYTES)
+    data = new(schema.SendMessageRequest, messages=[message]).SerializeToString()
+    return b"\0" + len(data).to_bytes(4, "big") + data
+
+
+@contextmanager
+def ours(folder: Path) -> Iterator[Place]:
+    """OrbitMQ's broker."""
+    maker = Ours()
+    with _running(maker, folder) as (name_server, kept):
+        broker = kept(
+            maker.broker(folder, name_server.address, flushDiskType="SYNC_FLUSH", grpcServerPort="0")
+        )
+        yield Place(maker.title, broker, broker.port, maker.warmup_s)
+
+
+@contextmanager
+def apache(folder: Path) -> Iterator[Place]:
+    """Apache's proxy with a broker in the same JVM; raises as ``classpath`` does."""
+    jars = classpath(f"proxy-{PEER_VERSION}", POM, f"-Drocketmq.version={PEER_VERSION}", "-Pproxy")
+    maker = Apache(jars, heap_mb=HEAP_MB)
+    with _running(maker, folder) as (name_server, kept):
+        port = free_ports(7) + 2
+        properties = broker_properties(
+            port, folder / "store", name_server.address, flushDiskType="SYNC_FLUSH"
+        )
+        broker = write_properties(folder / "broker.conf", properties)
+        grpc_port = port + 3
+        settings = {
+            "rocketMQClusterName": "DefaultCluster",
+            "namesrvAddr": name_server.address,
+            "grpcServerPort": grpc_port,
+            "remotingListenPort": port + 4,
+        }
+        proxy = folder / "rmq-proxy.json"
+        proxy.write_text(json.dumps(settings))
+        main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-n", name_server.address]
+        command = [*maker.java(folder, HEAP_MB), *main, "-pc", str(proxy), "-bc", str(broker)]
+        server = kept(start("apache-proxy", command, port, folder, HEART_BEAT))
+        yield Place(f"{maker.title}, proxy -pm local", server, grpc_port, maker.warmup_s)
+
+
+@contextmanager
+def _running(maker: Ours | Apache, folder: Path) -> Iterator[tuple[Server, Any]]:
+    """A name server, and a function that keeps another server until the end of the block."""
+    with ExitStack() as stack:
+
+        def kept(server: Server) -> Server:
+            stack.callback(server.kill)
+            return server
+
+        yield kept(maker.name_server(folder)), kept
+
+
+def run_load(place: Place, load: Load, folder: Path, seconds: float) -> Sent:
+    """One run.
+
+    Raises:
+        ServerError: h2load fails, or not every call stored its message.
+    """
+    data, log = folder / "request", folder / "calls.tsv"
+    data.write_bytes(request())
+    log.unlink(missing_ok=True)
+    command = ["h2load", "-c", str(load.connections), "-m", str(load.calls), "-D", f"{seconds * 1000:.0f}ms"]
+    command += ["-d", str(data), f"--log-file={log}", *(f"-H{header}" for header in HEADERS)]
+    place.server.resume()
+    before, cpu_s = place.stored(), place.server.cpu_s()
+    done = subprocess.run(
+        [*command, f"http://127.0.0.1:{place.port}{PATH}"],
+        capture_output=True,
+        text=True,
+        timeout=seconds + LIMIT_S,
+        check=False,
+    )
+    cpu_s = place.server.cpu_s() - cpu_s
+    stored = place.stored() - before
+    place.server.pause()
+    lines = log.read_text().splitlines() if log.exists() else []
+    took_us = sorted(int(line.split("\t")[2]) for line in lines)
+    # Calls under way at the end may be stored and not counted.
+    under_way = load.connections * load.calls
+    if done.returncode != 0 or not took_us or abs(stored - len(took_us)) > under_way:
+        said = f"{len(took_us)} calls, {stored} messages stored: {done.stdout[-500:]}{done.stderr[-200:]}"
+        raise ServerError(f"{place.title}, {load.title}: {said}")
+    return Sent(
+        rate=len(took_us) / seconds,
+        cpu_us=cpu_s / len(took_us) * 1e6,
+        p50_us=took_us[len(took_us) // 2],
+        p99_us=took_us[len(took_us) * 99 // 100],
+    )
+
+
+def compare(folder: Path, effort: Effort) -> tuple[str, dict[str, Any]]:
+    """Both in turn; the table, and what is kept.
+
+    Without ``h2load`` there is nothing to measure: one line says so.
+    """
+    if shutil.which("h2load") is None:
+        left_out("gRPC is left out: h2load is not installed (apt install nghttp2-client)")
+        return "left out: h2load is not installed", {}
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, content = [], {}
+    with ours(folder / "ours") as first, apache(folder / "apache") as second:
+        places = [first, second]
+        for place in places:
+            with Client(place.server.port) as client:
+                client.create_topic(TOPIC, QUEUES)
+            place.server.pause()
+        for number, load in enumerate(LOADS):
+            print(f"measuring {load.title} over gRPC", flush=True)
+            for place in places:
+                run_load(place, load, folder, place.warmup_s)
+            runs: list[list[Sent]] = [[], []]
+            for turn in range(effort.repeats):
+                for side in (0, 1) if (number + turn) % 2 == 0 else (1, 0):
+                    runs[side].append(run_load(places[side], load, folder, effort.duration_s))
+            sides = [_median(each) for each in runs]
+            rows.append(_row(load, *sides))
+            content[load.title] = {"ours": runs[0], "apache": runs[1]}
+    headings = ["load", "calls/s ours", "Apache", "ratio", "CPU us ours", "Apache", "ratio"]
+    headings += ["p50 ours", "Apache", "p99 ours", "Apache"]
+    return table(headings, rows), content
+
+
+def _median(runs: list[Sent]) -> Sent:
+    return Sent(
+        *(statistics.median(getattr(run, name) for run in runs) for name in Sent.__dataclass_fields__)
+    )
+
+
+def _row(load: Load, mine: Sent, theirs: Sent) -> list[str]:
+    return [
+        load.title,
+        f"{mine.rate:,.0f}",
+        f"{theirs.rate:,.0f}",
+        f"{mine.rate / theirs.rate:.2f}",
+        f"{mine.cpu_us:.0f}",
+        f"{theirs.cpu_us:.0f}",
+        f"{mine.cpu_us / theirs.cpu_us:.2f}",
+        *map(microseconds, (mine.p50_us, theirs.p50_us, mine.p99_us, theirs.p99_us)),
+    ]
