@@ -55,7 +55,7 @@ def test_an_example_prints_what_it_should(name: str, name_server: str, tmp_path:
         text=True,
         cwd=tmp_path,
         env=environment(),
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr

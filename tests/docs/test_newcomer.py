@@ -51,7 +51,7 @@ class Newcomer:
             env={**self.environment(), "PYSPARK_PYTHON": str(self.commands / "python")},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"

@@ -75,7 +75,7 @@ def test_an_example_prints_what_its_page_says(
         text=True,
         cwd=tmp_path,
         env=environment(),
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -331,7 +331,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, cluster: Cluster, tm
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(90)
+        query.awaitTermination(300)
 
     run()
     assert [len(batch) for batch in batches] == [200, 200, 100]
@@ -362,7 +362,7 @@ def test_a_limited_run_of_an_older_spark_is_started_again(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(300)
     assert [len(batch) for batch in batches] == [200, 200, 100]
     assert sorted(functools.reduce(operator.iadd, batches, [])) == list(range(500))
 
@@ -381,7 +381,7 @@ def test_a_run_without_limits_reads_everything(spark: SparkSession, cluster: Clu
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(300)
     assert [count for count in counts if count] == [100, 30]
 
 
@@ -406,7 +406,7 @@ def test_a_line_in_the_log_tells_how_far_a_query_is(
     )
     line = "query listened, batch 0: 300 rows; behind by 0 rows"
     try:
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(300)
         deadline = time.monotonic() + 60
         while line not in caplog.messages:
             assert time.monotonic() < deadline, caplog.messages
@@ -446,7 +446,7 @@ def test_a_replayed_batch_is_written_once(spark: SparkSession, cluster: Cluster,
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(90)
+        query.awaitTermination(300)
 
     for _ in range(ONE_RUN):
         run(3)

@@ -38,7 +38,7 @@ pytestmark = [
 ]
 
 ROWS = 20_000 if os.environ.get("ORBITMQ_SPARK_SHORT") else 100_000
-BATCHES = 10
+BATCHES = 20
 LIMIT_S = 300
 TOPICS = ("made", "copied")
 
