@@ -2,9 +2,10 @@
 
 Producers in Python (plaintext) and Java (TLS); what each sends is received by a push and a simple consumer of
 both languages and by OrbitMQ's own client, each in a group of its own: every message once, keys and bodies
-equal. Then each client chooses messages by SQL92, fails until they are dead letters, begins transactions, and
-takes back a delayed message. The two programs of docs/grpc.md run first, and its test with client and broker
-in one process. Then both protocols (:mod:`tests.interop.grpc_remoting`), at last clusters of several brokers
+equal. Then each client chooses messages by SQL92, fails until they are dead letters, begins transactions,
+answers for a producer that died, and takes back a delayed message. The two programs of docs/grpc.md run
+first, and its test with client and broker in one process. Then both protocols
+(:mod:`tests.interop.grpc_remoting`), at last clusters of several brokers
 (:mod:`tests.interop.grpc_clusters`). The Python client is installed into a virtual environment of its own in
 ``build/``; Java's comes from Maven Central. A client that cannot be had is left out with one line; where
 ``ORBITMQ_CI`` is set, that fails.
@@ -217,6 +218,15 @@ def more_cells(
         received = client.run("simple", endpoint, of_transactions, f"simple-transactions-{name}", 2)
         return difference(received, {"committed", "asked about"})
 
+    def orphan() -> str:
+        orphans = f"orphans-{name}"
+        client.run("die", endpoint, orphans, "-", 1)
+        asked = [line.get("asked") for line in client.run("answer", endpoint, orphans, "-", 1)]
+        if asked != ["left behind"]:
+            return f"asked about others: {asked}"
+        received = client.run("simple", endpoint, orphans, f"simple-orphans-{name}", 1)
+        return difference(received, {"left behind"})
+
     def recall() -> str:
         delayed = f"delayed-{name}"
         lines = client.run("recall", endpoint, delayed, "-", 2)
@@ -228,6 +238,7 @@ def more_cells(
     yield f"{client.name}: SQL92", sql
     yield f"{client.name}: dead letters", dead_letters
     yield f"{client.name}: transactions", transactions
+    yield f"{client.name}: a transaction whose producer died", orphan
     yield f"{client.name}: recall", recall
 
 

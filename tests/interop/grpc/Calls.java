@@ -20,7 +20,7 @@ import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
- * The official Java client as it comes, TLS on: send|steady|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT;
+ * The official Java client as it comes, TLS on: send|steady|simple|push|sql|fail|transact|die|answer|recall ENDPOINT TOPIC GROUP COUNT;
  * a JSON object a line. What each role does: see python_client.py.
  */
 public final class Calls {
@@ -48,6 +48,11 @@ public final class Calls {
                 new FilterExpression("number >= 10", FilterExpressionType.SQL92)), count);
         } else if (args[0].equals("transact")) {
             transact(configuration, topic);
+        } else if (args[0].equals("die")) {
+            begin(checking(configuration, topic, new CountDownLatch(1)), topic, "left behind");
+            Runtime.getRuntime().halt(0);
+        } else if (args[0].equals("answer")) {
+            answer(configuration, topic);
         } else if (args[0].equals("recall")) {
             recall(configuration, topic);
         } else if (args[0].equals("fail")) {
@@ -106,18 +111,31 @@ public final class Calls {
 
     private static void transact(ClientConfiguration configuration, String topic) throws Exception {
         CountDownLatch asked = new CountDownLatch(1);
-        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
-                .setTransactionChecker(message -> {
-                    say("{\"asked\": \"" + text(message) + "\"}");
-                    asked.countDown();
-                    return TransactionResolution.COMMIT;
-                }).build()) {
+        try (Producer producer = checking(configuration, topic, asked)) {
             begin(producer, topic, "committed").commit();
             begin(producer, topic, "rolled back").rollback();
             begin(producer, topic, "asked about");
             asked.await(LIMIT_S, TimeUnit.SECONDS);
             Thread.sleep(1000);
         }
+    }
+
+    private static void answer(ClientConfiguration configuration, String topic) throws Exception {
+        CountDownLatch asked = new CountDownLatch(1);
+        try (Producer producer = checking(configuration, topic, asked)) {
+            asked.await(LIMIT_S, TimeUnit.SECONDS);
+            Thread.sleep(1000);
+        }
+    }
+
+    private static Producer checking(ClientConfiguration configuration, String topic, CountDownLatch asked)
+            throws Exception {
+        return PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+            .setTransactionChecker(message -> {
+                say("{\"asked\": \"" + text(message) + "\"}");
+                asked.countDown();
+                return TransactionResolution.COMMIT;
+            }).build();
     }
 
     private static Transaction begin(Producer producer, String topic, String body) throws Exception {

@@ -1,14 +1,16 @@
 """The official Python client at work, in a virtual environment of its own: one JSON object a line.
 
-    python python_client.py send|steady|simple|push|sql|fail|transact|recall ENDPOINT TOPIC GROUP COUNT
+    python_client.py send|steady|simple|push|sql|fail|transact|die|answer|recall ENDPOINT TOPIC GROUP COUNT
 
 What is sent: bodies ``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``. What is received
 is acknowledged. ``steady`` sends 50 a second, whatever becomes of each; ``fail`` fails to handle what comes;
 ``sql`` takes numbers from 10 on. ``transact`` commits one message, rolls one back, and leaves one to the
-question of the broker. ``recall`` takes back one of two delayed messages.
+question of the broker. ``die`` leaves one and ends without a goodbye; ``answer`` waits for one question.
+``recall`` takes back one of two delayed messages.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -103,26 +105,48 @@ def message_of(topic, body):
     return message
 
 
-def transact(configuration, topic, _group, _count):
-    asked = threading.Event()
+class Checker(TransactionChecker):
+    def __init__(self):
+        self.asked = threading.Event()
 
-    class Checker(TransactionChecker):
-        def check(self, message):
-            say(asked=message.body.decode())
-            asked.set()
-            return TransactionResolution.COMMIT
+    def check(self, message):
+        say(asked=message.body.decode())
+        self.asked.set()
+        return TransactionResolution.COMMIT
 
-    producer = Producer(configuration, (topic,), checker=Checker())
+
+def checking(configuration, topic):
+    checker = Checker()
+    producer = Producer(configuration, (topic,), checker=checker)
     producer.startup()
+    return producer, checker.asked
+
+
+def transact(configuration, topic, _group, _count):
+    producer, asked = checking(configuration, topic)
     for body, end in (("committed", "commit"), ("rolled back", "rollback"), ("asked about", "")):
         transaction = producer.begin_transaction()
         say(id=producer.send(message_of(topic, body), transaction).message_id)
         if end:
             getattr(transaction, end)()
+    answer_one(producer, asked)
+
+
+def answer_one(producer, asked):
     asked.wait(LIMIT_S)
     # The answer is on its way.
     time.sleep(1)
     producer.shutdown()
+
+
+def die(configuration, topic, _group, _count):
+    producer, _asked = checking(configuration, topic)
+    say(id=producer.send(message_of(topic, "left behind"), producer.begin_transaction()).message_id)
+    os._exit(0)
+
+
+def answer(configuration, topic, _group, _count):
+    answer_one(*checking(configuration, topic))
 
 
 def recall(configuration, topic, _group, _count):
@@ -163,7 +187,7 @@ def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_
 
 def main(role, endpoint, topic, group, count):
     configuration = ClientConfiguration(endpoint, Credentials())
-    roles = (send, steady, simple, push, sql, fail, transact, recall)
+    roles = (send, steady, simple, push, sql, fail, transact, die, answer, recall)
     {each.__name__: each for each in roles}[role](configuration, topic, group, int(count))
 
 
