@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
 import zlib
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -126,8 +126,9 @@ def test_unique_ids() -> None:
     assert len(set(made[:65_536])) == 65_536
     assert all(len(text) == 32 and text.startswith("0A000001") for text in made[:5])
     now = runtime.clock.now_ms()
-    local = time.localtime(now / 1000)
-    start = time.mktime((local.tm_year, local.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000
+    # A simulated machine is in UTC.
+    month = datetime.fromtimestamp(now / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    start = month.timestamp() * 1000
     assert int(made[0][20:28], 16) == now - start
     assert UniqueIds(simulated_runtime(seed=4), "10.0.0.1").next()[:20] != made[0][:20]
     with pytest.raises(MessageFormatError, match="not a numeric"):
