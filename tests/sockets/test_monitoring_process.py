@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ import pytest
 from tests.metrics_text import families, value
 
 from orbitmq import ConsumeFrom, Message
+from orbitmq.runtime.ports import free_ports
 from orbitmq.sync import Producer, SimpleConsumer
 from orbitmq.testing import running_cluster
 
@@ -40,11 +40,11 @@ def test_the_line_of_the_start_names_the_address_that_answers(tmp_path: Path) ->
         line = process.stdout.readline()
         address = re.search(r"health (http://127\.0\.0\.1:\d+/readyz)$", line.strip())
         assert address is not None, line
-        with urllib.request.urlopen(address[1], timeout=10) as answer:
+        with urllib.request.urlopen(address[1], timeout=60) as answer:
             assert (answer.status, json.load(answer)) == (200, {"ready": True})
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -68,15 +68,9 @@ def test_without_h11_the_start_ends_with_a_line_that_says_what_to_install(tmp_pa
     assert "Traceback" not in ended.stderr
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.behaviour("MX-05")
 def test_a_scrape_shows_what_was_sent_and_received_and_all_that_alerts_name(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     on = {"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)}
     with running_cluster(str(tmp_path), settings=on) as cluster:
         servers = cluster.name_server
@@ -90,7 +84,7 @@ def test_a_scrape_shows_what_was_sent_and_received_and_all_that_alerts_name(tmp_
                 held += consumer.receive(7 - len(held), 300, wait=10)
             for message in held[:4]:
                 message.ack()
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
                 found = families(answer.read())
             group = {"consumer_group": "billing", "topic": "orders"}
             assert value(found, "rocketmq_messages_in_total", topic="orders") == 7
