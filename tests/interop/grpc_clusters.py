@@ -1,8 +1,8 @@
 """Cells of `make interop-grpc` with several brokers and one endpoint, and the commonest wrong endpoint.
 
-Two brokers, of which one is killed and started again while a producer and a push consumer work: what was
-acknowledged arrives, and messages arrive also while the broker is away. An Apache broker beside ours: clients
-are led to ours. The name server's port: the client reads a broker's address.
+Two brokers, of which one is killed or stopped, and started again, while a producer and a push consumer work:
+every message is sent and arrives, and some arrive also while the broker is away. An Apache broker beside
+ours: clients are led to ours. The name server's port: the client reads a broker's address.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ async def _brokers_with_messages(name_server: str) -> set[str]:
     return {each.queue.broker_name for each in status.whole() if each.max_offset > each.min_offset}
 
 
-def killed_in_the_middle(client: Client, folder: Path, count: int) -> str:
-    """What is wrong when one of two brokers is killed and comes back while messages flow; empty: nothing."""
+def away_in_the_middle(client: Client, folder: Path, count: int, end: Callable[[Server], None]) -> str:
+    """What is wrong when one of two brokers ends and comes back while messages flow; empty: nothing."""
     with two_brokers(folder, Ours()) as (name_server, first, second), ExitStack() as stack:
         consumer = Running(client, "push", first.address, "readers", 10 * count)
         stack.callback(consumer.end)
@@ -111,11 +111,11 @@ def killed_in_the_middle(client: Client, folder: Path, count: int) -> str:
         if not producer.wait_for(lambda: sent() >= count // 3) or not consumer.wait_for(
             lambda: len(received()) >= count // 6
         ):
-            return f"{sent()} sent and {len(received())} received before a broker is killed"
+            return f"{sent()} sent and {len(received())} received before a broker ends"
         used = asyncio.run(_brokers_with_messages(name_server.address))
         if used != {"broker-a", "broker-b"}:
             return f"messages went to {sorted(used)}, not to both brokers"
-        second.kill()
+        end(second)
         before = received()
         producer.wait_for(lambda: sent() >= 2 * count // 3)
         if not consumer.wait_for(lambda: len(received() - before) >= count // 6):
@@ -168,13 +168,17 @@ def cells(
         place = folder / f"client-{number}"
         yield (
             f"{client.name}: one of two brokers is killed",
-            partial(killed_in_the_middle, client, place / "killed", 3 * count),
+            partial(away_in_the_middle, client, place / "killed", 3 * count, Server.kill),
         )
         yield (
             f"{client.name}: at the name server's port",
             partial(at_the_name_server, client, place / "wrong"),
         )
         if not short:
+            yield (
+                f"{client.name}: one of two brokers is stopped",
+                partial(away_in_the_middle, client, place / "stopped", 3 * count, Server.stop),
+            )
             yield f"{client.name}: an Apache broker in the route", partial(_left_out, client, place, count)
 
 
