@@ -8,11 +8,13 @@ values with a sequence number and the place in the commit log that they belong t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from orbitmq.broker.stamps import Stamp, Stamps
 from orbitmq.runtime.listeners import tell
 from orbitmq.wire.bodies.topic import DataVersion
 from orbitmq.wire.errors import WireError
@@ -57,6 +59,7 @@ class Entry(msgspec.Struct, frozen=True):
         value: the new value as JSON has it, ``None``: the key is gone.
         version: the table's data version after the change (state version, timestamp in ms, counter), ``None``
             for a table without one.
+        stamp: when the key was changed last; not in the line if the sender has none.
     """
 
     sequence: int
@@ -65,6 +68,7 @@ class Entry(msgspec.Struct, frozen=True):
     key: str
     value: Any
     version: tuple[int, int, int] | None = None
+    stamp: Stamp | msgspec.UnsetType = msgspec.UNSET
 
     def encode(self) -> bytes:
         """The entry as one line of JSON, without its end."""
@@ -91,6 +95,11 @@ class Versioned(Protocol):
     """A table that knows how new it is."""
 
     version: DataVersion
+
+
+def stamp_of(entry: Entry) -> Stamp | None:
+    """The stamp of a change, ``None``: its sender has none of the key."""
+    return None if entry.stamp is msgspec.UNSET else entry.stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +133,13 @@ class ChangeFeed:
 
     Args:
         log_end: gives the present end of the commit log.
+
+    Attributes:
+        stamps: how new each key is, ``None``: that is not kept.
     """
 
     def __init__(self, log_end: Callable[[], int] = lambda: 0) -> None:
+        self.stamps: Stamps | None = None
         self._log_end = log_end
         self._tables: dict[str, FedTable] = {}
         self._listeners: list[Listener] = []
@@ -155,6 +168,8 @@ class ChangeFeed:
             Exception: the first failure of a listener, after all have heard of the change.
         """
         self.sequence += 1
+        if self.stamps is not None:
+            self.stamps.changed(table, key)
         tell(self._listeners, table, key, value)
 
     def entry(self, sequence: int, table: str, key: str, value: object) -> Entry:
@@ -165,7 +180,8 @@ class ChangeFeed:
             now = known.versioned.version
             version = (now.state_version, now.timestamp, now.counter)
         plain = None if value is None else known.plain(value)
-        return Entry(sequence, self._log_end(), table, key, plain, version)
+        stamp = None if self.stamps is None else self.stamps.of(table, key)
+        return Entry(sequence, self._log_end(), table, key, plain, version, stamp or msgspec.UNSET)
 
     def travels(self, table: str) -> bool:
         """Whether changes of a table are sent to other brokers."""
@@ -216,7 +232,8 @@ class ChangeFeed:
             raise ValueError(f"change {entry.sequence}: this broker has no table {entry.table}")
         make = known.restore if own and known.restore is not None else known.apply
         try:
-            make(entry.key, entry.value)
+            with nullcontext() if self.stamps is None else self.stamps.receiving(stamp_of(entry)):
+                make(entry.key, entry.value)
         except _MALFORMED as error:
             raise ValueError(f"change {entry.sequence} of {entry.table} {entry.key!r}: {error!r}") from error
         if entry.version is not None and known.versioned is not None:

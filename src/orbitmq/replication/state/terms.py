@@ -72,6 +72,8 @@ class Terms:
         for table in self._tables():
             version = table.version
             table.version = DataVersion(term, version.timestamp, version.counter)
+        if self._feed.stamps is not None:
+            self._feed.stamps.begin(term)
         return term
 
     def outdate(self) -> None:
@@ -79,6 +81,8 @@ class Terms:
         self._highest, self.begun, self.lost = self.term, NONE, True
         for table in self._tables():
             table.version = DataVersion(state_version=0, timestamp=0, counter=0)
+        if self._feed.stamps is not None:
+            self._feed.stamps.forget()
 
     def saw(self, term: int) -> None:
         """Another broker leads with this term."""

@@ -1,0 +1,110 @@
+"""How new each key of each table is: the term of the leader that changed it last, and a number (no I/O).
+
+A broker stamps its own changes, and keeps the stamp that came with a change of another broker. The
+stamp goes where the change goes: over the link and into the change journal. Numbers only grow, also across
+brokers, so of two changes of one term of which one side knew the other, the later one is higher.
+
+Only one broker stamps in a term: a slave, which also takes offsets that a client commits there, gives its
+own changes the term in which it led last. If it never led, they have no stamp: any change of its leader is
+newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Stamp(NamedTuple):
+    """When a key was changed last.
+
+    Attributes:
+        term: of the leader that changed it, or the last one of a broker that leads no more.
+        number: one more than the highest number that this leader had seen.
+    """
+
+    term: int
+    number: int
+
+
+class Age(StrEnum):
+    """A received change against the value that is here."""
+
+    NEWER = "newer"
+    SAME = "same"
+    OLDER = "older"
+
+
+def age(received: Stamp | None, here: Stamp | None) -> Age:
+    """Which of two changes of a key is the later one.
+
+    Args:
+        received, here: ``None``: that side has no stamp of the key, so any stamp is newer.
+    """
+    if received == here:
+        return Age.SAME
+    if received is None:
+        return Age.OLDER
+    if here is None:
+        return Age.NEWER
+    return Age.NEWER if received > here else Age.OLDER
+
+
+class Stamps:
+    """The stamps of one broker's tables. A deleted key keeps the stamp of its deletion.
+
+    Args:
+        leads: whether this broker leads, acts or is fenced: then the highest term that it knows is its own.
+    """
+
+    def __init__(self, leads: Callable[[], bool] = lambda: True) -> None:
+        self._leads = leads
+        self._of: dict[tuple[str, str], Stamp] = {}
+        self._term = 0
+        self._led: int | None = None
+        self._highest = 0
+        self._received: Stamp | None = None
+        self._receives = False
+
+    def begin(self, term: int) -> None:
+        """This broker leads in a new term: its own changes are stamped with it from now on."""
+        self._led = self._term = max(self._term, term)
+
+    def of(self, table: str, key: str) -> Stamp | None:
+        """The stamp of a key, also of a deleted one; ``None``: there is none."""
+        return self._of.get((table, key))
+
+    def changed(self, table: str, key: str) -> None:
+        """A key has another value or is gone: by a change of this broker, or by the received one."""
+        stamp = self._received if self._receives else self._next()
+        if stamp is None:
+            self._of.pop((table, key), None)
+        else:
+            self.keep(table, key, stamp)
+
+    def _next(self) -> Stamp | None:
+        if self._leads():
+            self._led = self._term
+        return None if self._led is None else Stamp(self._led, self._highest + 1)
+
+    def keep(self, table: str, key: str, stamp: Stamp) -> None:
+        """A key has this stamp, as an earlier run or another broker has told it."""
+        self._of[table, key] = stamp
+        self._term = max(self._term, stamp.term)
+        self._highest = max(self._highest, stamp.number)
+
+    def forget(self) -> None:
+        """The tables are those of a lost disk: any value with a stamp is newer."""
+        self._of.clear()
+
+    @contextmanager
+    def receiving(self, stamp: Stamp | None) -> Iterator[None]:
+        """Give all changes made meanwhile the stamp of a received change, ``None``: it had none."""
+        before = self._received, self._receives
+        self._received, self._receives = stamp, True
+        try:
+            yield
+        finally:
+            self._received, self._receives = before
