@@ -21,6 +21,7 @@ from tools.simulation.excuses import ENOUGH_SEEDS, Count, added, too_wide
 from tools.simulation.many import Verdict, run_seeds
 from tools.simulation.plan import Kind, Plan, make_plan
 from tools.simulation.run import Outcome, simulate
+from tools.simulation.shadow import Difference, all_of, lines_of
 from tools.simulation.shrink import smallest
 
 # How many failing seeds are shown one by one.
@@ -81,6 +82,7 @@ def simulated(
     trace: Annotated[bool, Parameter(negative=())] = False,
     shrink: bool = True,
     processes: int | None = None,
+    shadow: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Run brokers and clients in memory through faults.
@@ -98,6 +100,9 @@ def simulated(
         Of one seed that fails, leave out the faults that do not matter, and show that run.
     processes
         Of many seeds: how many processes run them. Default: one for each processor.
+    shadow
+        Compare what brokers accept of each other's tables with what stamps say, and print the differences.
+        For maintainers (docs/decisions/0031).
     json
         Print JSON: one document, or one line for each of many seeds.
     """
@@ -105,10 +110,10 @@ def simulated(
     if seeds is not None and seed is not None:
         raise UsageError("expected --seed or --seeds, not both")
     if seeds is not None:
-        return _many(_seeds(seeds), kinds, processes, as_json=json)
+        return _many(_seeds(seeds), kinds, processes, shadow=shadow, as_json=json)
     if seed is None:
         seed = system_runtime().random.randrange(1_000_000)
-    return _one(make_plan(seed, kinds), shrink=shrink, trace=trace, as_json=json)
+    return _one(make_plan(seed, kinds), shrink=shrink, trace=trace, shadow=shadow, as_json=json)
 
 
 def _kinds(text: str) -> list[Kind]:
@@ -151,8 +156,8 @@ def seeds_of_day(now_ms: int, count: int) -> range:
 # ---- one seed
 
 
-def _one(plan: Plan, *, shrink: bool, trace: bool, as_json: bool) -> int:
-    outcome = simulate(plan)
+def _one(plan: Plan, *, shrink: bool, trace: bool, shadow: bool, as_json: bool) -> int:
+    outcome = simulate(plan, shadow=shadow)
     if outcome.violations and shrink and len(plan.faults) > 1:
         checkers = {violation.checker for violation in outcome.violations}
         print(
@@ -163,11 +168,14 @@ def _one(plan: Plan, *, shrink: bool, trace: bool, as_json: bool) -> int:
         def fails(smaller: Plan) -> bool:
             return any(violation.checker in checkers for violation in simulate(smaller).violations)
 
-        outcome = simulate(smallest(plan, fails))
+        outcome = simulate(smallest(plan, fails), shadow=shadow)
     if as_json:
         print_json(_as_json(outcome))
     else:
         _show(plan, outcome, trace=trace or bool(outcome.violations))
+        if shadow:
+            for line in lines_of(all_of(outcome.differences)):
+                print(line)
     return EXIT_FAILED if outcome.violations else EXIT_OK
 
 
@@ -216,14 +224,16 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
 # ---- many seeds
 
 
-def _many(seeds: Sequence[int], kinds: Sequence[Kind], processes: int | None, *, as_json: bool) -> int:
+def _many(
+    seeds: Sequence[int], kinds: Sequence[Kind], processes: int | None, *, shadow: bool, as_json: bool
+) -> int:
     runtime = system_runtime()
     processes = runtime.host.cores if processes is None else processes
     if processes < 1:
         raise UsageError(f"--processes {processes}: expected 1 or more")
     begin = runtime.clock.monotonic()
     progress = _Progress(len(seeds))
-    for verdict in run_seeds(seeds, kinds, processes):
+    for verdict in run_seeds(seeds, kinds, processes, shadow=shadow):
         if as_json:
             print_json(asdict(verdict), one_line=True)
         elif not verdict.holds and len(progress.failed) < MOST_SHOWN:
@@ -239,6 +249,9 @@ def _many(seeds: Sequence[int], kinds: Sequence[Kind], processes: int | None, *,
         progress.summary(seeds, runtime.clock.monotonic() - begin)
         for line in _excused(excuses):
             print(line)
+        if shadow:
+            for line in lines_of(all_of(progress.differences)):
+                print(line)
     for text in wide:
         print(text, file=sys.stderr)
     return EXIT_FAILED if progress.failed or wide else EXIT_OK
@@ -261,6 +274,7 @@ class _Progress:
         self._done = self._sent = self._delivered = 0
         self._virtual_s = 0.0
         self.excuses: list[Mapping[str, Count]] = []
+        self.differences: list[Difference] = []
         self._shows = sys.stderr.isatty()
 
     def add(self, verdict: Verdict, seconds: float) -> None:
@@ -269,6 +283,7 @@ class _Progress:
         self._delivered += verdict.delivered
         self._virtual_s += verdict.virtual_s
         self.excuses.append(verdict.excuses)
+        self.differences += verdict.differences
         if not verdict.holds:
             self.failed.append(verdict)
         if self._shows:

@@ -10,6 +10,7 @@ from tools.simulation.excuses import Count
 from tools.simulation.parallel import in_processes
 from tools.simulation.plan import Kind, make_plan
 from tools.simulation.run import simulate
+from tools.simulation.shadow import Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Verdict:
         violations: a line for each broken promise.
         failure: the error, if the run itself failed.
         excuses: what the checkers excused, by rule.
+        differences: see ``Outcome``.
     """
 
     seed: int
@@ -32,6 +34,7 @@ class Verdict:
     acknowledged: int = 0
     delivered: int = 0
     excuses: Mapping[str, Count] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -39,11 +42,11 @@ class Verdict:
         return not self.violations and not self.failure
 
 
-def run_seed(seed: int, kinds: Sequence[Kind]) -> Verdict:
+def run_seed(seed: int, kinds: Sequence[Kind], *, shadow: bool = False) -> Verdict:
     """One seed; whatever goes wrong is part of the verdict."""
     plan = make_plan(seed, kinds)
     try:
-        outcome = simulate(plan)
+        outcome = simulate(plan, shadow=shadow)
     except Exception as error:
         return Verdict(seed, str(plan.mode), len(plan.faults), (), repr(error))
     return Verdict(
@@ -57,9 +60,12 @@ def run_seed(seed: int, kinds: Sequence[Kind]) -> Verdict:
         outcome.acknowledged,
         outcome.delivered,
         outcome.excuses,
+        outcome.differences,
     )
 
 
-def run_seeds(seeds: Iterable[int], kinds: Sequence[Kind], processes: int) -> Iterator[Verdict]:
+def run_seeds(
+    seeds: Iterable[int], kinds: Sequence[Kind], processes: int, *, shadow: bool = False
+) -> Iterator[Verdict]:
     """Many seeds, in the order in which they end."""
-    return in_processes(partial(run_seed, kinds=tuple(kinds)), seeds, processes)
+    return in_processes(partial(run_seed, kinds=tuple(kinds), shadow=shadow), seeds, processes)

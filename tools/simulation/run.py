@@ -46,6 +46,7 @@ from tools.simulation.kept import UNSYNCED_S
 from tools.simulation.load import CONSUMERS, FILLED, PRODUCERS, Load
 from tools.simulation.operator import Operator
 from tools.simulation.plan import FORGETS, GROUPS, NAME_SERVERS, Plan, group_of
+from tools.simulation.shadow import Difference, Shadow
 from tools.simulation.site import Site
 from tools.simulation.traffic import (
     MOVED_GROUP,
@@ -99,6 +100,7 @@ class Outcome:
         lines: the trace: seconds since all brokers served, the actor, the event.
         virtual_s: the duration by the simulated clock.
         excuses: what the checkers excused, by rule.
+        differences: between what brokers accepted and what stamps say, when that was compared.
     """
 
     plan: Plan
@@ -109,15 +111,21 @@ class Outcome:
     acknowledged: int
     delivered: int
     excuses: dict[str, Count]
+    differences: tuple[Difference, ...] = ()
 
 
-def simulate(plan: Plan) -> Outcome:
-    """Run a plan; the same plan gives the same outcome."""
+def simulate(plan: Plan, *, shadow: bool = False) -> Outcome:
+    """Run a plan; the same plan gives the same outcome.
+
+    Args:
+        shadow: whether what brokers accept is compared with stamps.
+    """
     loop = VirtualLoop(VirtualClock(), plan.seed, max_iterations=MOST_ITERATIONS)
     history = History(loop.clock)
+    run = _Run(plan, history, shadow=shadow)
     try:
         with _collected_at_the_end():
-            loop.run_until_complete(_Run(plan, history).run())
+            loop.run_until_complete(run.run())
     except SimulationStuckError as error:
         history.violate("everything is bounded", str(error))
     finally:
@@ -131,6 +139,7 @@ def simulate(plan: Plan) -> Outcome:
         sum(sent.acked_s is not None for sent in history.sent.values()),
         len(history.delivered),
         history.excuses.counts(),
+        run.differences,
     )
 
 
@@ -154,19 +163,28 @@ def _collected_at_the_end() -> Iterator[None]:
 
 
 class _Run:
-    def __init__(self, plan: Plan, history: History) -> None:
+    def __init__(self, plan: Plan, history: History, *, shadow: bool) -> None:
         self._plan = plan
+        self._shadow = shadow
         self._brokers = plan.mode.brokers
         self._history = history
         self._judged: tuple[int, ...] = ()
         # What was read while the run waited for its end: masters' queues only grow then.
         self._read: dict[tuple[Broker, str, int], list[Stored]] = {}
 
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Between what brokers accepted and what stamps say."""
+        shadow = self._site.shadow
+        return () if shadow is None else shadow.differences
+
     async def run(self) -> None:
         plan, history = self._plan, self._history
         runtime = simulated_runtime(plan.seed)
         self._site = site = Site(runtime, plan.mode, history)
         site.slow_network(*LINK_DELAY_S)
+        if self._shadow:
+            site.shadow = Shadow(plan.seed, site.names)
         load = Load(site, history, seeded(3 * plan.seed + 1), plan.mode, moved_pops=plan.seed % 2 == 1)
         faults = Faults(plan, site, load, history, seeded(3 * plan.seed + 2))
         self._operator = Operator(site, history, seeded(5 * plan.seed + 3), plan.mode)

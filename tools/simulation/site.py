@@ -30,6 +30,7 @@ from tools.simulation.plan import (
     Mode,
     group_of,
 )
+from tools.simulation.shadow import Shadow
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
 LEVELS, MORE_LEVELS = "1s 2s 5s 8s", "1s 2s 5s 8s 9s 11s"
@@ -91,9 +92,14 @@ class Server:
 
 
 class Site:
-    """All machines and servers of one run."""
+    """All machines and servers of one run.
+
+    Attributes:
+        shadow: compares what brokers accept of each other's tables with stamps; ``None``: nothing does.
+    """
 
     def __init__(self, runtime: SimulatedRuntime, mode: Mode, history: History) -> None:
+        self.shadow: Shadow | None = None
         self._runtime = runtime
         self._mode = mode
         self._history = history
@@ -181,7 +187,8 @@ class Site:
             config, _ = config.updated(name_server_settings(SETTINGS))
             server.name_server = NameServer(runtime, config)
             return server.name_server
-        server.broker = make_broker(runtime, self._broker_config(server))
+        more = [] if self.shadow is None else [self.shadow.extension(server.name)]
+        server.broker = make_broker(runtime, self._broker_config(server), *more)
         return server.broker
 
     def _broker_config(self, server: Server) -> BrokerConfig:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.extension import Extension
 from orbitmq.gateway.attach import attach as gateway
 from orbitmq.replication.attach import attach as replication
 from orbitmq.runtime import Runtime
 
 
-def make_broker(runtime: Runtime, config: BrokerConfig) -> Broker:
-    """The broker that ``orbitmq broker`` runs; nothing starts yet."""
-    return Broker(runtime, config, extensions=[replication, gateway])
+def make_broker(runtime: Runtime, config: BrokerConfig, *more: Extension) -> Broker:
+    """The broker that ``orbitmq broker`` runs, and what else is attached; nothing starts yet."""
+    return Broker(runtime, config, extensions=[replication, gateway, *more])

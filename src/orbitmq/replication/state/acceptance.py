@@ -116,13 +116,13 @@ class MergeRules:
         """Which changes of a frame are made that nobody asked for."""
         if not link.is_master or self._role.takes_messages or self._role.leads:
             self._lacking.add(link)
-            return _none
+            return takes_nothing
         if frame.anew and link not in self._told_own:
             self._lacking.add(link)
             self._tell_own(link)
-            return _none
+            return takes_nothing
         if frame.anew and link in self._lacking and not frame.begins:
-            return _none  # it tells all once more when it has taken what we know
+            return takes_nothing  # it tells all once more when it has taken what we know
         terms = self._terms
         unheard = frame.term == terms.begun or (self._acted.term and frame.term >= terms.term)
         if unheard and link not in self._told_own:
@@ -133,7 +133,7 @@ class MergeRules:
             self._lacking.add(link)
             if link not in self._told_own:
                 self._tell_own(link)
-            return _none
+            return takes_nothing
         if frame.begins:
             self._lacking.discard(link)
             self._follows()
@@ -157,7 +157,7 @@ class MergeRules:
             elif news_only and not answer.acted and self._untold.has_older(link.broker_id):
                 answer.kept = self._keys(_KEPT)
         if not answer.welcome:
-            return _none
+            return takes_nothing
         known, rule = answer, self._rule_of(answer)
         if known.kept:
             return lambda entry: rule(entry) and self._is_missing(known.kept, entry)
@@ -215,5 +215,6 @@ class MergeRules:
         return entry.table not in older
 
 
-def _none(_entry: Entry) -> bool:
+def takes_nothing(_entry: Entry) -> bool:
+    """The rule of a frame of which no change is made."""
     return False

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec import UNSET
+
 from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, Entry
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard, TablesTold
@@ -29,6 +31,7 @@ from orbitmq.replication.state.frames import (
 from orbitmq.replication.state.handed_out import SeenByFollower
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
 from orbitmq.replication.state.kept import DurableTables, has_metadata
+from orbitmq.replication.state.shadow import Shadow
 from orbitmq.replication.state.telling import Stamp, Telling
 from orbitmq.replication.state.terms import Terms, begins_term
 from orbitmq.replication.state.untold import LaggingFollowers
@@ -66,6 +69,7 @@ class StateExchange(Component):
             ``None``: unknown. With ``True`` a master that is about to lead is told.
         follows: called when the tables of a leader begin to come, and ours become its.
         acted: whether this broker acted for its master.
+        shadow: compares what is accepted with what stamps say, in the simulation only.
     """
 
     name = "state exchange"
@@ -126,6 +130,7 @@ class StateExchange(Component):
         self.whole: Callable[[int], object] = lambda _number: None
         self.locks_in_s: Callable[[bool], float | None] = lambda _leads: None
         self.follows: Callable[[], object] = lambda: None
+        self.shadow: Shadow | None = None
         self._refused = refused
         self._limiter = LogLimiter(log)
         peers.on(Kind.STATE, self._received)
@@ -247,6 +252,8 @@ class StateExchange(Component):
             accepts = self._accepts.of_answer(link, frame, asked=link in self._asked)
         else:
             accepts = self._accepts.of_leader(link, frame)
+        if self.shadow is not None:
+            accepts = self.shadow.accepting(link.address, frame, accepts)
         inbox.take(frame, accepts)
         link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
         self._news.set()
@@ -332,13 +339,13 @@ class StateExchange(Component):
         if not action.asked:
             self._was_told = True
             self._alone.ends()
-            self._remove_others(action)
+            self._remove_others(link, action)
         elif link in self._telling.links and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
                 # The peer acted meanwhile, and took none of the changes made here.
                 self._telling.begin(link)
             elif answer.newer or not answer.news_only:
-                self._remove_others(action, acted=link.broker_id if answer.acted else None)
+                self._remove_others(link, action, acted=link.broker_id if answer.acted else None)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
             asked.set_result(action.locks_in_s)
 
@@ -358,7 +365,7 @@ class StateExchange(Component):
         finally:
             self._applies = False
 
-    def _remove_others(self, complete: Complete, *, acted: int | None = None) -> None:
+    def _remove_others(self, link: PeerLink, complete: Complete, *, acted: int | None = None) -> None:
         """Remove what the leader's tables do not have.
 
         Of a peer that acted meanwhile only the parts of what it knows: it had no more than there was before.
@@ -377,7 +384,8 @@ class StateExchange(Component):
                     continue
                 done = acted is not None and self._handed_out.knew(acted, name, key)
                 if done or not complete.asked or complete.knows_whole(table, key):
-                    self._apply(Entry(0, 0, name, key, None, version))
+                    stamp = None if self.shadow is None else self.shadow.removing(link.address, name, key)
+                    self._apply(Entry(0, 0, name, key, None, version, stamp or UNSET))
 
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
         sending = self._telling.acknowledged(link, payload)

@@ -1,0 +1,22 @@
+"""What the simulation sets to compare the rules of :mod:`acceptance` with stamps (decision 31, proposed)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from orbitmq.broker.change_feed import Entry
+from orbitmq.broker.stamps import Stamp
+from orbitmq.replication.state.frames import Changes
+
+
+class Shadow(Protocol):
+    """Sees each decision; none of them changes by it."""
+
+    def accepting(
+        self, address: str, frame: Changes, accepts: Callable[[Entry], bool]
+    ) -> Callable[[Entry], bool]:
+        """The rule ``accepts`` for the entries of a frame from a peer; each of its answers is compared."""
+
+    def removing(self, address: str, table: str, key: str) -> Stamp | None:
+        """A key is removed that a peer's tables do not have; the stamp of its deletion there."""
