@@ -17,7 +17,7 @@ from orbitmq.client.consumer.allocation import (
     consistent_hash,
     nearest_room,
 )
-from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.process_queue import DeliveryState, ProcessQueue
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 
 QUEUES = [MessageQueue("t", "b", number) for number in range(8)]
@@ -102,6 +102,20 @@ def test_messages_pulled_twice_are_delivered_once() -> None:
     for offset in range(3):
         held.finish(offset)
     assert (len(held), held.unfinished_bytes, held.committable(), held.span) == (0, 0, 3, 0)
+
+
+def test_a_message_that_ended_before_its_loop_was_left_holds_up_no_move() -> None:
+    held = ProcessQueue(QUEUES[0], 0)
+    held.add([message(0), message(1)])
+    held.begun |= {0: (DeliveryState.HANDLER, 0), 1: (DeliveryState.LOOP, 0)}
+    assert (held.in_flight, held.at_work) == (2, True)
+    held.finish(0)  # it took too long and was sent back
+    held.leave_open(0)
+    assert (held.in_flight, held.at_work, held.state(0)) == (1, True, None)
+    held.leave_open(1)
+    assert (held.in_flight, held.at_work, held.state(1)) == (1, False, DeliveryState.LEFT)
+    held.put_aside(1)
+    assert (held.in_flight, held.at_work) == (0, False)
 
 
 @given(st.permutations(range(30)), st.integers(1, 30))

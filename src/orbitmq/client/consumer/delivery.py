@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
-from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.process_queue import DeliveryState, ProcessQueue
 from orbitmq.client.consumer.queue_locks import MemberLocks
 from orbitmq.client.consumer.ready import ReadyLine
 from orbitmq.client.consumer.redelivery import LOCAL_RETRY_S, RedeliveryPolicy, StaysHere, restore_topic
@@ -33,6 +33,8 @@ EXPIRY_CHECK_S = 60.0
 
 # Messages in the user's code, each with its queue.
 HandedOut = list[tuple[ProcessQueue, ReceivedMessage]]
+# States in which a verdict need not wait for a handler.
+AT_ONCE = (DeliveryState.LOOP, DeliveryState.LEFT)
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
@@ -70,6 +72,8 @@ class Delivery(ABC):
         self._paused: Collection[str] | None = ()
         self._ready: ReadyLine[Any] = ReadyLine()
         self._round = 0
+        # The entry of a message that comes to the user's code now.
+        self._begun = (DeliveryState.HANDLER, 0)
         self.expiry_s = min(EXPIRY_CHECK_S, consume_timeout_s / 4)
         # One more, since a message may have been begun at the end of its round.
         self._rounds = math.ceil(consume_timeout_s / self.expiry_s)
@@ -121,7 +125,7 @@ class Delivery(ABC):
                 restore_topic(message, self._group, self._namespace)
 
     def _begin(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        process_queue.begun[message.queue_offset] = self._round
+        process_queue.begun[message.queue_offset] = self._begun
         if self._hooks is not None:
             self._hooks.begin(process_queue.queue, message)
 
@@ -136,7 +140,7 @@ class Delivery(ABC):
         offset = message.queue_offset
         if process_queue.released or offset not in process_queue:
             return Settled.GONE
-        if verdict.ending is Ending.ACK or offset in process_queue.user_owned:
+        if verdict.ending is Ending.ACK or process_queue.state(offset) in AT_ONCE:
             return self._on_loop(process_queue, message)
         return Settled.DONE
 
@@ -154,11 +158,16 @@ class Delivery(ABC):
             return Settled.GONE  # the event loop is closed
         return Settled.DONE
 
-    def settle_now(self, process_queue: ProcessQueue, message: ReceivedMessage) -> Settled:
-        """Carry out a verdict, unless a running handler has to return first."""
-        loose = message.queue_offset in process_queue.user_owned
-        process_queue.user_owned.discard(message.queue_offset)
-        process_queue.abandoned.discard(message.queue_offset)
+    def settle_now(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, *, left: bool = False
+    ) -> Settled:
+        """Carry out a verdict, unless a running handler has to return first.
+
+        Args:
+            left: the loop that had the message was left, after the verdict.
+        """
+        loose = left or process_queue.state(message.queue_offset) in AT_ONCE
+        process_queue.move(message.queue_offset, DeliveryState.ENDED)
         if message.verdict is not None and message.verdict.ending is Ending.ACK:
             self.done(process_queue, message)
             if loose and not process_queue.begun:
@@ -186,8 +195,7 @@ class Delivery(ABC):
         after an error.
 
         The work goes on when the caller is cancelled: a message that is sent back only partly would count as
-            in the
-        user's code for ever.
+        in the user's code for ever.
         """
         for process_queue, message in held:
             if not close_delivery(message):
@@ -226,6 +234,10 @@ class Delivery(ABC):
             return  # someone else's now, or sent back already because it took too long (CR-06)
         await self._not_done(process_queue, message, verdict)
 
+    def _next_round(self) -> None:
+        self._round += 1
+        self._begun = (DeliveryState.HANDLER, self._round)
+
     @abstractmethod
     async def _not_done(
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
@@ -234,7 +246,7 @@ class Delivery(ABC):
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
         """Send back messages that were too long in the user's code: the offset has to advance (CR-15)."""
-        self._round += 1
+        self._next_round()
         for process_queue in process_queues:
             for message in process_queue.overdue(self._round - self._rounds):
                 log.warning(
@@ -278,7 +290,7 @@ class ConcurrentDelivery(Delivery):
             process_queue: ProcessQueue = message.owner  # type: ignore[assignment]
             if not process_queue.dropped:
                 # What _begin() does, without the cost of a call.
-                process_queue.begun[message.queue_offset] = self._round
+                process_queue.begun[message.queue_offset] = self._begun
                 if self._hooks is not None:
                     self._hooks.begin(process_queue.queue, message)
                 return message
@@ -437,10 +449,10 @@ class OrderedDelivery(Delivery):
 
         A message that a handler has for long holds its queue, which is what order means.
         """
-        self._round += 1
+        self._next_round()
         for process_queue in process_queues:
             overdue = process_queue.overdue(self._round - self._rounds)
-            left = [message for message in overdue if message.queue_offset in process_queue.abandoned]
+            left = [one for one in overdue if process_queue.state(one.queue_offset) is DeliveryState.LEFT]
             for message in left:
                 close_delivery(message)
                 self.give_back(process_queue, message)

@@ -11,7 +11,7 @@ from typing import Any
 
 from orbitmq.client.consumer.delivery import Delivery, HandedOut
 from orbitmq.client.consumer.leases import Lease
-from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.process_queue import DeliveryState, ProcessQueue
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict, is_open, settle
@@ -270,7 +270,7 @@ async def one_by_one(
             continue
         process_queue: ProcessQueue = message.owner  # type: ignore[assignment]
         if not auto_ack:
-            process_queue.user_owned.add(message.queue_offset)
+            process_queue.move(message.queue_offset, DeliveryState.LOOP)
         try:
             yield message
         except GeneratorExit:
@@ -307,11 +307,10 @@ async def in_batches(
 
 def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
     """Release the messages of a loop that was left; open ones may be settled later."""
-    process_queue.user_owned.add(message.queue_offset)
     if is_open(message):
         process_queue.leave_open(message.queue_offset)
     else:
-        delivery.settle_now(process_queue, message)
+        delivery.settle_now(process_queue, message, left=True)
 
 
 def _let_go(delivery: Delivery, held: HandedOut) -> None:

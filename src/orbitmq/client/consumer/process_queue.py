@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 
 from orbitmq.client.consumer.redelivery import RedeliveryPolicy
 from orbitmq.message.errors import MessageFormatError
@@ -13,6 +14,15 @@ from orbitmq.runtime.waiters import Waiters
 
 # Called with each message that the user settled; the consumer's delivery decides what follows.
 OnSettled = Callable[["ProcessQueue", ReceivedMessage, Verdict], Settled]
+
+
+class DeliveryState(Enum):
+    """A message that the user's code has. One that waits for it has no state."""
+
+    HANDLER = "a handler of run() has it: a verdict other than done waits for its return"
+    LOOP = "a poll or a loop gave it: a verdict is carried out at once"
+    LEFT = "its loop was left while it was open: the user may settle it later"
+    ENDED = "its verdict is being carried out"
 
 
 class TotalSize:
@@ -57,11 +67,8 @@ class ProcessQueue:
         before: with order: the process queue of before a move, while some of its messages are in flight.
         dropped: the queue belongs to another member now; nothing more is delivered.
         released: messages in flight do not move the offset any more (CR-11).
-        begun: messages in the user's code, by offset, with the round of the expiry check in which they came
-            there.
-        user_owned: messages in ``begun`` that no handler of ``run`` has, so that a verdict is carried out at
-            once.
-        abandoned: messages in ``begun`` whose loop was left: the user may settle them later.
+        begun: messages in the user's code, by offset: their state, and the round of the expiry check in
+            which they came there.
         line: with order: the unfinished messages.
         busy: with order: the queue has a running handler, is about to get one, or pauses.
         redelivery: takes back failed messages; None: the consumer's own.
@@ -75,7 +82,6 @@ class ProcessQueue:
         "_on_settled",
         "_pending",
         "_total",
-        "abandoned",
         "before",
         "begun",
         "behind",
@@ -92,7 +98,6 @@ class ProcessQueue:
         "redelivery",
         "released",
         "unfinished_bytes",
-        "user_owned",
     )
     # Whether the queue needs a lock at the broker.
     locked = True
@@ -115,9 +120,7 @@ class ProcessQueue:
         self.last_stored_ms = 0
         self.made_at: str | None = None
         self.before: ProcessQueue | None = None
-        self.begun: dict[int, int] = {}
-        self.user_owned: set[int] = set()
-        self.abandoned: set[int] = set()
+        self.begun: dict[int, tuple[DeliveryState, int]] = {}
         self.line: deque[ReceivedMessage] = deque()
         self.busy = False
         self.pause_s = 0.0
@@ -146,9 +149,11 @@ class ProcessQueue:
         return len(self.begun) + (self.before.in_flight if self.before is not None else 0)
 
     @property
-    def at_work(self) -> int:
-        """Number of messages that the user's code works on, without those of a loop that was left (CR-18)."""
-        return len(self.begun) - len(self.abandoned) + (self.before.at_work if self.before is not None else 0)
+    def at_work(self) -> bool:
+        """Whether the user's code works on a message; one whose loop was left does not count (CR-18)."""
+        if any(state is not DeliveryState.LEFT for state, _ in self.begun.values()):
+            return True
+        return self.before is not None and self.before.at_work
 
     @property
     def span(self) -> int:
@@ -190,9 +195,6 @@ class ProcessQueue:
         if message is None:
             return False
         self.begun.pop(offset, None)
-        if self.user_owned:
-            self.user_owned.discard(offset)
-            self.abandoned.discard(offset)
         try:
             size = len(message.body)
         except MessageFormatError:
@@ -206,13 +208,22 @@ class ProcessQueue:
     def put_aside(self, offset: int) -> None:
         """Release a message from the user's code that is not done."""
         self.begun.pop(offset, None)
-        self.user_owned.discard(offset)
-        self.abandoned.discard(offset)
         self.changes.changed()
+
+    def state(self, offset: int) -> DeliveryState | None:
+        """The state of a message; None: the user's code does not have it."""
+        begun = self.begun.get(offset)
+        return None if begun is None else begun[0]
+
+    def move(self, offset: int, to: DeliveryState) -> None:
+        """Change the state of a message that the user's code has."""
+        begun = self.begun.get(offset)
+        if begun is not None:
+            self.begun[offset] = (to, begun[1])
 
     def leave_open(self, offset: int) -> None:
         """Note that the loop with this message was left: the user may settle it later."""
-        self.abandoned.add(offset)
+        self.move(offset, DeliveryState.LEFT)
         self.changes.changed()
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
@@ -223,7 +234,7 @@ class ProcessQueue:
 
     def overdue(self, before: int, at_most: int = 16) -> list[ReceivedMessage]:
         """The first messages, by offset, that the user's code has had since before a round (CR-15)."""
-        held = sorted(offset for offset, begun in self.begun.items() if begun < before)
+        held = sorted(offset for offset, (_, since) in self.begun.items() if since < before)
         return [self._pending[offset] for offset in held if offset in self._pending][:at_most]
 
     def committable(self) -> int:

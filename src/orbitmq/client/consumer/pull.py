@@ -12,7 +12,7 @@ from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.mode import ConsumeMode
 from orbitmq.client.consumer.options import PullConsumerOptions
 from orbitmq.client.consumer.pop_queue import PopQueue
-from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.process_queue import DeliveryState, ProcessQueue
 from orbitmq.client.consumer.redelivery import StaysHere
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.keywords import takes
@@ -123,7 +123,7 @@ class PullConsumer(GroupConsumer):
                     raise refusal from None
                 return []
         for process_queue, message in held:
-            process_queue.user_owned.add(message.queue_offset)
+            process_queue.move(message.queue_offset, DeliveryState.LOOP)
             process_queue.behind = max(process_queue.behind, message.queue_offset + 1)
         self._given += held  # another poll may have ended meanwhile
         return [message for _, message in held]
@@ -268,7 +268,7 @@ class PullConsumer(GroupConsumer):
     async def _finish_given(self) -> None:
         given, self._given = self._given, []
         for process_queue, message in given:
-            process_queue.user_owned.discard(message.queue_offset)
+            process_queue.move(message.queue_offset, DeliveryState.ENDED)
         # One that no broker took back was put aside meanwhile, and comes again here.
         held = [(queue, message) for queue, message in given if message.queue_offset in queue.begun]
         if held:
