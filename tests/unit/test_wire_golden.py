@@ -57,8 +57,8 @@ def test_body_is_read_and_written_as_java_does(name: str) -> None:
 
 
 def test_there_are_vectors() -> None:
-    assert len(BODIES) == 36
-    assert len(VECTORS) == 67
+    assert len(BODIES) == 34
+    assert len(VECTORS) == 65
 
 
 def test_values_of_bodies() -> None:

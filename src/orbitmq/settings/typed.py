@@ -129,11 +129,6 @@ def text(key: str, value: str) -> str:
     return value
 
 
-def any_text(_key: str, value: str) -> str:
-    """Any text."""
-    return value
-
-
 def host(key: str, value: str) -> str:
     """A name or an IP address, in its normal form; IPv6 with brackets or without."""
     try:

@@ -12,7 +12,6 @@ from orbitmq.wire.bodies.topic import DataVersion
 __all__ = [
     "BrokerStatsData",
     "BrokerStatsItem",
-    "ConsumeByWho",
     "ConsumeQueueData",
     "ConsumeStats",
     "ConsumeStatsList",
@@ -151,17 +150,6 @@ class QueryConsumeTimeSpanBody(Body):
     """Time spans of all queues of a topic on one broker."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class ConsumeByWho(Body):
-    """Which groups have consumed a message."""
-
-    consumed_group: set[str] = field(default_factory=set)
-    not_consumed_group: set[str] = field(default_factory=set)
-    topic: str = ""
-    queue_id: int = 0
-    offset: int = 0
 
 
 @dataclass(slots=True)

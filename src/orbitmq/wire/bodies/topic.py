@@ -25,8 +25,6 @@ __all__ = [
     "TopicList",
     "TopicQueueMappingDetail",
     "TopicQueueMappingInfo",
-    "TopicQueueMappingSerializeWrapper",
-    "TopicRemappingDetailWrapper",
 ]
 
 
@@ -198,26 +196,6 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
     topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
-
-
-@dataclass(slots=True)
-class TopicQueueMappingSerializeWrapper(Body):
-    """topicQueueMapping.json."""
-
-    topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
-    data_version: DataVersion = field(default_factory=DataVersion)
-
-
-@dataclass(slots=True)
-class TopicRemappingDetailWrapper(Body):
-    """A plan to create or move a static topic; admin tools keep it in a file."""
-
-    topic: str = ""
-    type: str = ""
-    epoch: int = 0
-    broker_config_map: dict[str, TopicConfigAndQueueMapping] = field(default_factory=dict)
-    broker_to_map_in: set[str] = field(default_factory=set)
-    broker_to_map_out: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
