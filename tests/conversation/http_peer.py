@@ -49,9 +49,9 @@ async def opened(runtime: SimulatedRuntime, port: int = PORT) -> Raw:
     return cast("Raw", protocol)
 
 
-async def ask(runtime: SimulatedRuntime, request: bytes) -> Raw:
+async def ask(runtime: SimulatedRuntime, request: bytes, port: int = PORT) -> Raw:
     """Send these bytes and wait for the end of the connection."""
-    client = await opened(runtime)
+    client = await opened(runtime, port)
     assert client.transport is not None
     client.transport.write(request)
     async with asyncio.timeout(2 * CONNECTION_SECONDS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.component import Component
@@ -12,14 +12,14 @@ from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState
-from orbitmq.errors import StartError
+from orbitmq.monitoring.listen import listen
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
-from orbitmq.wire.addresses import joined
 
 if TYPE_CHECKING:
     from orbitmq.broker.metrics.page import MetricsPage
     from orbitmq.monitoring.http import HttpListener
+    from orbitmq.monitoring.http import Page as HttpPage
 
 
 class Readiness:
@@ -86,26 +86,17 @@ class Monitoring(Component):
         """
         if self._config.metrics_exporter == "DISABLE":
             return
-        try:
-            from orbitmq.broker.metrics.page import MetricsPage
-            from orbitmq.monitoring import health
-            from orbitmq.monitoring.http import HttpListener
-        except ImportError as error:
-            raise StartError(
-                "metricsExporterType=PROM needs h11: pip install 'orbitmq[server]', or set it to DISABLE"
-            ) from error
+        self._listener, self.port = await listen(
+            self._network, self._config.metrics_host, self._config.metrics_port, self._pages
+        )
+
+    def _pages(self) -> Mapping[str, HttpPage]:
+        from orbitmq.broker.metrics.page import MetricsPage
+        from orbitmq.monitoring import health
+
         reasons, serving = self._readiness.reasons, self._readiness.serving
         self._page = MetricsPage(self._config, self._figures, self._topics, reasons, serving)
-        listener = HttpListener(self._network, {**health.pages(reasons), "/metrics": self._page.answer})
-        host, port = self._config.metrics_host, self._config.metrics_port
-        try:
-            self.port = await listener.start(host, port)
-        except OSError as error:
-            raise StartError(
-                f"cannot listen on {joined(host, port)} (metricsPromExporterHost, metricsPromExporterPort): "
-                f"{error.strerror or error}"
-            ) from error
-        self._listener = listener
+        return {**health.pages(reasons), "/metrics": self._page.answer}
 
     async def stop(self) -> None:
         listener, self._listener = self._listener, None

@@ -123,7 +123,11 @@ def _name_server(options: argparse.Namespace) -> int:
 
         return NameServer(system_runtime(), config)
 
-    return _serve(make, lambda server: f"name server serves {joined(config.bind_address, server.port)}")
+    def line(server: Server) -> str:
+        address = joined(config.bind_address, server.port)
+        return f"name server serves {address}{_metrics(server, config.metrics_host)}"
+
+    return _serve(make, line)
 
 
 def _broker(options: argparse.Namespace) -> int:
@@ -167,20 +171,26 @@ def _broker(options: argparse.Namespace) -> int:
         return (
             f"broker {config.broker_name} (id {config.broker_id}) serves {address}, "
             f"store {config.store_path_root_dir}, {config.flush_disk_type}, "
-            f"name servers {shown(config.name_server_source) or 'none'}{_health(server, config.metrics_host)}"
+            f"name servers {shown(config.name_server_source) or 'none'}"
+            f"{_metrics(server, config.metrics_host)}"
         )
 
     return _serve(make, line)
 
 
-def _health(server: Server, host: str) -> str:
-    """Where the broker says whether it is well, for its line at the start; empty when it does not."""
+def _metrics(server: Server, host: str) -> str:
+    """Where the server shows its figures, for its line at the start; empty when it does not."""
     from orbitmq.broker.broker import Broker
     from orbitmq.broker.monitoring import Monitoring
+    from orbitmq.nameserver.server import NameServer
     from orbitmq.wire.addresses import joined
 
-    port = server.part(Monitoring).port if isinstance(server, Broker) else 0
-    return f", health http://{joined(host, port)}/readyz" if port else ""
+    port = 0
+    if isinstance(server, Broker):
+        port = server.part(Monitoring).port
+    elif isinstance(server, NameServer):
+        port = server.monitoring.port
+    return f", metrics http://{joined(host, port)}/metrics" if port else ""
 
 
 def own_address(name_servers: Sequence[str]) -> str:

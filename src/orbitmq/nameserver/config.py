@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from orbitmq.nameserver.config_keys import KNOWN_KEYS
 from orbitmq.runtime.paths import expanded, joined
 from orbitmq.settings import protection
-from orbitmq.settings.typed import ConfigError, Settings, bind_host, flag, number, path, setting, text
+from orbitmq.settings.typed import ConfigError, Settings, bind_host, flag, number, one_of, path, setting, text
 
 __all__ = ["ConfigError", "NameServerConfig"]
 
@@ -38,6 +38,9 @@ class NameServerConfig(Settings):
     kv_config_path: str = setting("", "kvConfigPath", path)
     config_store_path: str = setting("", _STORE_PATH, path)
     scan_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", number(10, 3_600_000))
+    metrics_exporter: str = setting("DISABLE", "metricsExporterType", one_of("DISABLE", "PROM"))
+    metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
+    metrics_port: int = setting(5558, "metricsPromExporterPort", number(0, 65535))
     order_message_enable: bool = setting(False, "orderMessageEnable", flag, live=True)
     return_order_topic_config_to_broker: bool = setting(
         True, "returnOrderTopicConfigToBroker", flag, live=True

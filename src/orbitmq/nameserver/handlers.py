@@ -78,6 +78,8 @@ class Handlers:
         # Brokers whose long report is being read; an entry lives as long as somebody waits for its lock.
         self._registering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._started_ms = self._now_ms()
+        self.registrations = 0
+        self.route_queries = 0
         self._config_lock = asyncio.Lock()
         self._by_code: dict[int, Callable[[Hashable, Command], Answer]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
@@ -201,6 +203,7 @@ class Handlers:
         return admission
 
     def _registered(self, command: Command, result: Registered) -> Command:
+        self.registrations += 1
         body = b""
         if self.config.return_order_topic_config_to_broker:
             entries = self._kv.namespace(NAMESPACE_ORDER_TOPIC)
@@ -246,6 +249,7 @@ class Handlers:
     # ---- routes
 
     def _route(self, connection: Hashable, command: Command) -> Command:
+        self.route_queries += 1
         header = headers.GetRouteinfoByTopicRequest.from_ext(command.ext)
         self._check_ready()
         zone = command.ext.get(ZONE_NAME) if command.ext.get(ZONE_MODE, "").lower() == "true" else None
@@ -267,11 +271,16 @@ class Handlers:
         silent_ms = self._routes.silent_ms(group, self._now_ms())
         return {} if silent_ms is None else {MEMBERS_SILENT_MS: str(silent_ms)}
 
-    def _check_ready(self) -> None:
+    @property
+    def waits_for_brokers(self) -> bool:
+        """Whether route queries are refused, because brokers may not have registered yet."""
         if not self.config.need_wait_for_service:
-            return
+            return False
         waited_ms = self._now_ms() - self._started_ms
-        if waited_ms < self.config.wait_seconds_for_service * 1000:
+        return waited_ms < self.config.wait_seconds_for_service * 1000
+
+    def _check_ready(self) -> None:
+        if self.waits_for_brokers:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "name server not ready")
 
     def _cluster_info(self, connection: Hashable, command: Command) -> Command:

@@ -50,6 +50,11 @@ class RouteTable:
         self.settle()
         return self._topics
 
+    @property
+    def topic_number(self) -> int:
+        """How many topics there are, those included that :meth:`sweep` has yet to drop."""
+        return len(self._topics)
+
     # ---- work left by departures
 
     @property

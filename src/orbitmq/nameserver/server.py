@@ -12,6 +12,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
 from orbitmq.nameserver.misled import MisledClients
+from orbitmq.nameserver.monitoring import Monitoring
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.tasks import Background
@@ -56,6 +57,7 @@ class NameServer:
             on_close=self._closed,
             takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
         )
+        self.monitoring = Monitoring(runtime.network, self._config, self.handlers, self.routes)
         self._client = RemotingClient(runtime)
         self._background = Background("nameserver")
         self._port = 0
@@ -77,7 +79,7 @@ class NameServer:
         """Load the key-value table and serve.
 
         Raises:
-            StartError: the port is taken, or the key-value file is broken.
+            StartError: a port is taken, or the key-value file is broken.
         """
         host, port = self._config.bind_address, self._config.listen_port
         try:
@@ -87,6 +89,11 @@ class NameServer:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        try:
+            await self.monitoring.start()
+        except StartError:
+            await self._server.stop()
+            raise
         self._background.spawn(self._watch(), "look for dead brokers")
         log.debug("name server serves on %s:%d", host, self._port)
 
@@ -96,6 +103,7 @@ class NameServer:
         await self._background.stop()
         await self._server.stop()
         await self._client.close()
+        await self.monitoring.stop()
 
     async def _watch(self) -> None:
         """Look for dead brokers when the first one is due, and each ``scanNotActiveBrokerInterval``."""

@@ -49,6 +49,9 @@ class TopicTable:
     def __contains__(self, topic: str) -> bool:
         return topic in self._groups_by_topic
 
+    def __len__(self) -> int:
+        return len(self._groups_by_topic)
+
     def names(self) -> list[str]:
         return sorted(self._groups_by_topic)
 

@@ -1,0 +1,95 @@
+"""The name server's HTTP listener: its health and its figures. RocketMQ's has none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orbitmq.monitoring.exposition import CONTENT_TYPE, Exposition
+from orbitmq.monitoring.listen import listen
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.handlers import Handlers
+from orbitmq.nameserver.routes import RouteTable
+from orbitmq.runtime.seam import Network
+
+if TYPE_CHECKING:
+    from orbitmq.monitoring.http import Answer, HttpListener, Page
+
+# Brokers of more names than this are counted, and have no series of their own.
+MAX_NAMES = 10_000
+
+
+class Monitoring:
+    """Listens for the operator's programs, if the settings say so.
+
+    Attributes:
+        port: where it listens; 0 when it does not.
+    """
+
+    def __init__(
+        self, network: Network, config: NameServerConfig, handlers: Handlers, routes: RouteTable
+    ) -> None:
+        self._network = network
+        self._config = config
+        self._handlers = handlers
+        self._routes = routes
+        self._listener: HttpListener | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            StartError: the port is in use, or h11 is not installed.
+        """
+        if self._config.metrics_exporter != "DISABLE":
+            config = self._config
+            self._listener, self.port = await listen(
+                self._network, config.metrics_host, config.metrics_port, self._pages
+            )
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        listener, self._listener = self._listener, None
+        self.port = 0
+        if listener is not None:
+            await listener.stop()
+
+    def _pages(self) -> Mapping[str, Page]:
+        from orbitmq.monitoring import health
+
+        return {**health.pages(self._reasons), "/metrics": self._metrics}
+
+    def _reasons(self) -> Sequence[str]:
+        if self._handlers.waits_for_brokers:
+            return ["waits for brokers to register (needWaitForService, waitSecondsForService)"]
+        return []
+
+    def _metrics(self) -> Answer:
+        from orbitmq.monitoring.http import Answer
+
+        return Answer(200, self._text(), CONTENT_TYPE)
+
+    def _text(self) -> bytes:
+        text = Exposition({"node_type": "nameserver"}, MAX_NAMES + 100)
+        names: dict[tuple[str, str], int] = {}
+        for member in self._routes.members():
+            key = member.cluster, member.group
+            names[key] = names.get(key, 0) + 1
+        for name, kind, meaning, value in (
+            ("orbitmq_ready", "gauge", "1 when it answers route queries, as /readyz",
+             int(not self._reasons())),
+            ("orbitmq_nameserver_brokers", "gauge", "Brokers that are registered", sum(names.values())),
+            ("orbitmq_nameserver_topics", "gauge", "Topics that have a route", self._routes.topic_number),
+            ("orbitmq_nameserver_registrations_total", "counter", "Registrations of brokers",
+             self._handlers.registrations),
+            ("orbitmq_nameserver_route_queries_total", "counter", "Route queries",
+             self._handlers.route_queries),
+        ):  # fmt: skip
+            text.family(name, kind, meaning).add(value)
+        members = text.family(
+            "orbitmq_nameserver_broker_members", "gauge", "Brokers of this name that are registered"
+        )
+        for (cluster, group), count in list(names.items())[:MAX_NAMES]:
+            members.add(count, cluster=cluster, broker=group)
+        return text.render()
