@@ -1,14 +1,16 @@
-"""Our clients at Apache's brokers that ask for keys: ACL 2.0 of 5.5.0 and ACL 1.0 of 4.9.7."""
+"""Our clients at Apache's brokers that ask for keys (ACL 2.0 of 5.5.0, ACL 1.0 of 4.9.7) and for TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.certificates import Authority
 from tests.interop.world import Place, World, check, equal, wait_registered
 
 from orbitmq import (
@@ -22,10 +24,12 @@ from orbitmq import (
     Reader,
     ReceivedMessage,
     SimpleConsumer,
+    Tls,
     TransactionProducer,
     TransactionState,
 )
 from orbitmq.admin import Admin
+from orbitmq.errors import OrbitError
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
@@ -68,35 +72,57 @@ accounts:
 
 
 @contextmanager
-def secured(world: World, kind: str, settings: dict[str, str]) -> Iterator[Place]:
-    """A name server and a broker of Apache's that asks for keys."""
+def java_options(**options: str) -> Iterator[None]:
+    """System properties of the Java programs that start inside; ``_`` in a name stands for a dot."""
+    words = [f"-D{name.replace('_', '.')}={value}" for name, value in options.items()]
+    os.environ["JAVA_TOOL_OPTIONS"] = " ".join(words)
+    try:
+        yield
+    finally:
+        del os.environ["JAVA_TOOL_OPTIONS"]
+
+
+@contextmanager
+def secured(
+    world: World, kind: str, settings: dict[str, str], tls: dict[str, str] | None = None
+) -> Iterator[Place]:
+    """A name server and a broker of Apache's that asks for keys.
+
+    Args:
+        tls: system properties of both. The broker takes TLS only, the name server takes both.
+    """
     maker = world.maker(kind)
     folder = world.folder / world.fresh("secured").replace(" ", "-")
-    with world.server_stopped(maker.name_server(folder)) as names:
+    with java_options(**(tls or {})):
+        name_server = maker.name_server(folder)
+    with world.server_stopped(name_server) as names:
         if kind == "apache 4.9":
             (folder / "conf").mkdir(exist_ok=True)
             (folder / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
         # Not asked whether it answers: it refuses a heartbeat without keys.
-        started = maker.broker(
-            folder,
-            names.address,
-            wait=False,
-            flushDiskType="ASYNC_FLUSH",
-            mappedFileSizeCommitLog=str(1 << 20),
-            transactionTimeOut="2000",
-            transactionCheckInterval="3000",
-            waitTimeMillsInSendQueue="20000",
-            osPageCacheBusyTimeOutMills="20000",
-            **settings,
-        )
+        with java_options(**({**tls, "tls_server_mode": "enforcing", "tls_enable": "false"} if tls else {})):
+            started = maker.broker(
+                folder,
+                names.address,
+                wait=False,
+                flushDiskType="ASYNC_FLUSH",
+                mappedFileSizeCommitLog=str(1 << 20),
+                transactionTimeOut="2000",
+                transactionCheckInterval="3000",
+                waitTimeMillsInSendQueue="20000",
+                osPageCacheBusyTimeOutMills="20000",
+                **settings,
+            )
         with world.server_stopped(started) as broker:
             wait_registered(names.port, timeout_s=60)
             yield Place(f"secured {kind}", names, broker)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _told(place: Place, code: int, fields: dict[str, str], body: dict[str, Any]) -> None:
-    client = RemotingClient(system_runtime(), identity=Identity(ROOT))
+async def _told(
+    place: Place, code: int, fields: dict[str, str], body: dict[str, Any], tls: Tls | None
+) -> None:
+    client = RemotingClient(system_runtime(), identity=Identity(ROOT, tls))
     try:
         answer = await client.request(
             place.broker.address, Command(code, fields, json.dumps(body).encode()), 10_000
@@ -106,7 +132,7 @@ async def _told(place: Place, code: int, fields: dict[str, str], body: dict[str,
         await client.close()
 
 
-async def _make_user(place: Place) -> None:
+async def _make_user(place: Place, tls: Tls | None = None) -> None:
     """The user APP with rights on one topic and all groups, as mqadmin's createUser and createAcl make it."""
     user = {
         "username": APP.access_key,
@@ -114,7 +140,7 @@ async def _make_user(place: Place) -> None:
         "userType": "Normal",
         "userStatus": "enable",
     }
-    await _told(place, 3001, {"username": APP.access_key}, user)
+    await _told(place, 3001, {"username": APP.access_key}, user, tls)
     subject = f"User:{APP.access_key}"
     rights = [("Topic:orders", ["Pub", "Sub"]), ("Topic:RMQ_SYS_TRACE_TOPIC", ["Pub"]), ("Group:*", ["Sub"])]
     entries = [
@@ -122,11 +148,11 @@ async def _make_user(place: Place) -> None:
         for resource, actions in rights
     ]
     policies = [{"policyType": "Custom", "entries": entries}]
-    await _told(place, 3006, {"subject": subject}, {"subject": subject, "policies": policies})
+    await _told(place, 3006, {"subject": subject}, {"subject": subject, "policies": policies}, tls)
 
 
-async def _topics(place: Place) -> None:
-    async with Admin(place.ns, credentials=ROOT) as admin:
+async def _topics(place: Place, tls: Tls | None = None) -> None:
+    async with Admin(place.ns, credentials=ROOT, tls=tls) as admin:
         for topic in (OPEN, CLOSED):
             await admin.topics.create(topic, queues=2)
 
@@ -152,9 +178,9 @@ async def _until(condition: Callable[[], object], what: Callable[[], object]) ->
     check(False, f"not within {TIMEOUT_S} s: {what()}")
 
 
-async def _clients(world: World, place: Place, *, pops: bool) -> None:
+async def _clients(world: World, place: Place, *, pops: bool, tls: Tls | None = None) -> None:
     """Everything that a user with rights does: send, push, pull, pop, transactions, traces, reading."""
-    common: dict[str, Any] = {"name_servers": place.ns, "credentials": APP}
+    common: dict[str, Any] = {"name_servers": place.ns, "credentials": APP, "tls": tls}
     first: dict[str, Any] = {**common, "consume_from": ConsumeFrom.FIRST}
     seen: list[bytes] = []
     asked: list[bytes] = []
@@ -204,7 +230,7 @@ async def _clients(world: World, place: Place, *, pops: bool) -> None:
                     for message in await simple.receive(wait=5):
                         await simple.ack(message)
                         popped.add(message.body)
-    async with Admin(place.ns, credentials=ROOT) as admin:
+    async with Admin(place.ns, credentials=ROOT, tls=tls) as admin:
         lag = (await admin.groups.lag(pull_group)).whole()
         equal(sum(each.lag for each in lag if each.queue.topic == OPEN), 0, "lag of the pull consumer")
 
@@ -283,7 +309,46 @@ def acl_1(world: World) -> None:
         asyncio.run(run(place))
 
 
+def tls(world: World) -> None:
+    """TLS of 5.5.0, mutual, with ACL 2.0."""
+    authority, stranger = Authority(world.folder / "tls"), Authority(world.folder / "stranger", "stranger")
+    server, mine, other = authority.issue("server"), authority.issue("app"), stranger.issue("app")
+    properties = {
+        "tls_test_mode_enable": "false",
+        "tls_server_certPath": server.cert,
+        "tls_server_keyPath": server.key,
+        "tls_server_need_client_auth": "require",
+        "tls_server_authClient": "true",
+        "tls_server_trustCertPath": authority.ca,
+    }
+    good = Tls(ca=authority.ca, cert=mine.cert, key=mine.key)
+
+    async def failing(place: Place, tls: Tls | None, what: str, *words: str) -> None:
+        try:
+            async with Producer("g", name_servers=place.ns, credentials=APP, tls=tls) as producer:
+                found = await producer.send(Message(OPEN, b"x"))
+        except OrbitError as error:
+            check(any(word in str(error) for word in words), f"{what}: {error}")
+        else:
+            check(False, f"{what} was not refused: {found!r}")
+
+    async def run(place: Place) -> None:
+        await _make_user(place, good)
+        await _topics(place, good)
+        await _clients(world, place, pops=True, tls=good)
+        await failing(place, None, "a plain client", "it may ask for TLS", "it asks for TLS")
+        unknown = Tls(ca=stranger.ca, cert=mine.cert, key=mine.key)
+        await failing(place, unknown, "an unknown authority", "an authority that this client does not trust")
+        await failing(place, Tls(ca=authority.ca), "no certificate", "certificate of the client")
+        strange = Tls(ca=authority.ca, cert=other.cert, key=other.key)
+        await failing(place, strange, "a strange certificate", "client's certificate (Tls.cert)")
+
+    with secured(world, "apache", ACL_2, properties) as place:
+        asyncio.run(run(place))
+
+
 CELLS: dict[str, Callable[[World], None]] = {
     "our clients, 5.5.0 with ACL 2.0": acl_2,
     "our clients, 4.9.7 with ACL 1.0": acl_1,
+    "our clients, 5.5.0 with TLS": tls,
 }

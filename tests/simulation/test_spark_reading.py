@@ -38,6 +38,7 @@ from orbitmq.spark.read.source import BatchReader
 from orbitmq.spark.read.stream import Stream
 from orbitmq.spark.schema import message_schema
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from orbitmq.transport.identity import NOBODY, Identity
 from orbitmq.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -152,8 +153,10 @@ class SimulatedConnection:
 
     machines: Machines
 
-    def __init__(self, address: str, timeout_ms: int = 3000, *, allocate: object = None) -> None:
-        self.address, self.closed = address, False
+    def __init__(
+        self, address: str, timeout_ms: int = 3000, *, identity: Identity = NOBODY, allocate: object = None
+    ) -> None:
+        self.address, self.identity, self.closed = address, identity, False
         self._waiting: dict[int, Command] = {}
         self._posted = 0
         if self.machines.is_away(address):

@@ -66,7 +66,7 @@ class ScriptedCluster:
         self.heartbeats = 0
         self.committed_offsets: list[tuple[str, str, str]] = []
 
-    def __call__(self, name_servers: Any, timeout_ms: int) -> ScriptedCluster:
+    def __call__(self, name_servers: Any, timeout_ms: int, **_: Any) -> ScriptedCluster:
         return self
 
     def readable(self, topics: Any, *, refresh: bool = False) -> dict[MessageQueue, str]:

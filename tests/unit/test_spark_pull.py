@@ -33,6 +33,7 @@ from orbitmq.spark.pulling.arrow import BatchMaker
 from orbitmq.spark.pulling.pull import RangeReader
 from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.schema import message_schema
+from orbitmq.transport.identity import NOBODY
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
@@ -47,6 +48,8 @@ TAGS = ("red", "green", "blue")
 
 class ScriptedBrokers:
     """Queues of 1000 messages; message n of a queue has tag n % 3."""
+
+    identity = NOBODY
 
     def __init__(
         self, *, cap: Callable[[int], int] = lambda offset: 32, minimum: int = 0, lost: set[int] | None = None

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Faults, Timeout, make_app
 from orbitmq.cli.broker_watch import BrokerWatch, producer_for, watch_of, watched
-from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.command import Servers, Views, command, identity
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import Tell, progress
 from orbitmq.cli.reading import read
@@ -181,19 +181,19 @@ async def _bench(
 
     topic = load.topic
     tell("preparing the topic")
-    async with Admin(servers) as admin:
+    async with Admin(servers, **identity()) as admin:
         if topic not in await admin.topics.list():
             await admin.topics.create(topic)
     runtime = system_runtime()
     async with producer_for(faults, watch, GROUP, servers, timeout, runtime) as producer:
         await producer.send(Message(topic, b"warm-up"))
-        async with Reader(topic, name_servers=servers, runtime=runtime) as reader:
+        async with Reader(topic, name_servers=servers, runtime=runtime, **identity()) as reader:
             ends = await reader.offsets()
         sender = _Sender(producer, runtime.clock, load, measured, tell, goes_on=watch is not None)
         async with watched(watch, producer, topic, runtime):
             await sender.run()
     if receive:
-        reader = Reader(topic, start=ends, name_servers=servers, runtime=runtime)
+        reader = Reader(topic, start=ends, name_servers=servers, runtime=runtime, **identity())
         await _receive(reader, runtime.clock, measured, tell)
 
 

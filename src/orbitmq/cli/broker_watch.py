@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import Faults
+from orbitmq.cli.command import identity
 from orbitmq.cli.view import Columns, Screen, Table, View
 from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.client.producer.producer import Producer
@@ -147,6 +148,7 @@ def producer_for(
         start_detector_enable=mode == "5.x",
         hooks=() if watch is None else (watch,),
         runtime=runtime,
+        **identity(),
     )
 
 

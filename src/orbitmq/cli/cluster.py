@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import Flag, make_app
-from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.command import Servers, Views, command, identity
 from orbitmq.cli.view import Columns, Line, Row, Table, View, plain, same
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def list_brokers(servers: Servers, /, *, watch: Flag = False) -> Awaitable[View]
 async def _once(servers: Servers) -> View:
     from orbitmq.admin import Admin
 
-    async with Admin(servers) as admin:
+    async with Admin(servers, **identity()) as admin:
         return _view(await admin.brokers.states())
 
 
@@ -72,7 +72,7 @@ async def _watched(servers: Servers) -> Views:
     from orbitmq.runtime.system import system_runtime
 
     clock = system_runtime().clock
-    async with Admin(servers, timeout=ANSWER_S) as admin:
+    async with Admin(servers, timeout=ANSWER_S, **identity()) as admin:
         answered, brokers = True, await admin.brokers.states()
         while True:
             now = f"{clock.local_time(clock.now_ms()):%H:%M:%S}"

@@ -75,6 +75,19 @@ def addresses(name_servers: str | None) -> Servers:
     return Servers(shown(name_servers_of(name_servers or None, SystemHost())))
 
 
+def identity() -> dict[str, Any]:
+    """The options ``credentials`` and ``tls`` of clients, from the environment.
+
+    Raises:
+        ValidationError: a variable, or a file that it names, cannot be right.
+    """
+    from orbitmq.client.core.identities import identity_of
+    from orbitmq.runtime.system import SystemHost
+
+    found = identity_of({}, SystemHost())
+    return {"credentials": found.credentials, "tls": found.tls}
+
+
 async def _run(
     work: Callable[..., Any], opens: bool, arguments: list[Any], options: dict[str, Any], *, as_json: bool
 ) -> int:
@@ -83,7 +96,7 @@ async def _run(
         if opens:
             from orbitmq.admin import Admin
 
-            arguments[0] = await stack.enter_async_context(Admin(arguments[0]))
+            arguments[0] = await stack.enter_async_context(Admin(arguments[0], **identity()))
         made = work(*arguments, **options)
         if not isinstance(made, AsyncGenerator):
             view: View = await made

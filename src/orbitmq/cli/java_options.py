@@ -41,13 +41,18 @@ def refuse_tls_of_server(*, is_open: bool) -> None:
 
 
 def refuse_tls_of_tool() -> None:
-    """Refuse to send in clear when these settings ask the tools for TLS.
+    """Refuse to send in clear when these settings ask the tools for TLS, and ours do not.
 
     Raises:
         UsageError: it names the variable.
     """
+    if any(os.environ.get(name) for name in ("ORBITMQ_TLS", "ORBITMQ_TLS_CA", "ORBITMQ_TLS_CERT")):
+        return
     for place, text in _given().items():
         for line in text.splitlines():
             key, _, value = line.partition("=")
             if key == "tls.enable" and value.lower() == "true":
-                raise UsageError(f"{place} has -D{line}: there is no TLS here yet; unset it to talk in clear")
+                raise UsageError(
+                    f"{place} has -D{line}: set ORBITMQ_TLS=true or ORBITMQ_TLS_CA to speak TLS, "
+                    "or unset it to talk in clear"
+                )

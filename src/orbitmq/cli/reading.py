@@ -23,6 +23,7 @@ def reader_of(
     follow: bool = False,
 ) -> Reader:
     """A reader that begins at ``first``, ``last``, or milliseconds since 1970."""
+    from orbitmq.cli.command import identity
     from orbitmq.client.consumer.reader import Reader
     from orbitmq.client.model import ConsumeFrom
     from orbitmq.durations import instant
@@ -36,6 +37,7 @@ def reader_of(
         follow=follow,
         on_broker=_tell_broker,
         name_servers=servers,
+        **identity(),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from orbitmq.cli.app import flag, make_app
-from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.command import Servers, Views, command, identity
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.formats import HELP, Format, FormatError, as_json
 from orbitmq.cli.reading import read, reader_of
@@ -128,6 +128,7 @@ async def _consume(
     consumer = Consumer(
         group,
         name_servers=servers,
+        **identity(),
         consume_from=named[begin] if isinstance(begin, str) else ConsumeFrom.TIMESTAMP,
         consume_timestamp=instant(begin) if isinstance(begin, int) else None,
     )

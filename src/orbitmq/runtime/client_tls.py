@@ -15,7 +15,12 @@ _NOT_YET: Final = 9
 _EXPIRED: Final = 10
 _OTHER_HOST: Final = frozenset({62, 63, 64})
 # Alerts of servers that want another certificate than they got, or one at all.
-_WANTS_CERTIFICATE: Final = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE", "BAD_CERTIFICATE")
+_WANTS_CERTIFICATE: Final = (
+    "CERTIFICATE_REQUIRED",
+    "HANDSHAKE_FAILURE",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_UNKNOWN",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ def handshake_failure(error: BaseException, address: str, *, shows_certificate: 
     if isinstance(error, ssl.SSLCertVerificationError):
         return _unverified(error, address)
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
-    if not reason:
+    if not reason or reason == "UNEXPECTED_EOF_WHILE_READING":
         return f"{address} closed the connection during the TLS handshake: perhaps it does not speak TLS"
     if reason in ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
         return f"{address} does not speak TLS: leave out tls, or use its TLS port"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 import time
 from typing import Protocol
 
+from orbitmq.runtime.client_tls import Tls, client_context, handshake_failure
 from orbitmq.runtime.seam import Buffer
 
 # Linux has it; elsewhere packets are smaller.
@@ -90,6 +92,68 @@ class SocketStream:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class TlsStream(SocketStream):
+    """TLS over such a connection; errors as :class:`SocketStream`.
+
+    Raises:
+        ConnectionAbortedError: TLS failed, also later; one sentence says why.
+        ValidationError: a file of ``tls`` cannot be read any more.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float, tls: Tls, address: str) -> None:
+        context = client_context(tls)
+        super().__init__(host, port, timeout_s)
+        self._address, self._shows_certificate = address, tls.cert is not None
+        plain = self._socket
+        plain.settimeout(timeout_s)
+        try:
+            self._session = context.wrap_socket(plain, server_hostname=host)
+        except TimeoutError:
+            plain.close()
+            raise
+        except (ssl.SSLError, ConnectionError) as error:
+            plain.close()
+            raise self._failed(error) from error
+        except BaseException:
+            plain.close()
+            raise
+        self._session.setblocking(False)
+        self._socket = self._session
+        if self._poll is not None:
+            self._poll = select.poll()
+            self._poll.register(self._session, select.POLLIN)
+
+    def send(self, data: Buffer, *, more: bool = False) -> int:
+        try:
+            return self._session.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except ssl.SSLError as error:
+            raise self._failed(error) from error
+
+    def receive_into(self, buffer: memoryview) -> int:
+        try:
+            count = self._session.recv_into(buffer)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except ssl.SSLEOFError as error:
+            raise ConnectionResetError("closed by the other side") from error
+        except ssl.SSLError as error:
+            raise self._failed(error) from error
+        if count == 0:
+            raise ConnectionResetError("closed by the other side")
+        return count
+
+    def wait(self, *, to_send: bool, timeout_s: float) -> bool:
+        # What is decrypted already does not show at the socket.
+        return self._session.pending() > 0 or super().wait(to_send=to_send, timeout_s=timeout_s)
+
+    def _failed(self, error: OSError) -> ConnectionAbortedError:
+        return ConnectionAbortedError(
+            handshake_failure(error, self._address, shows_certificate=self._shows_certificate)
+        )
 
 
 def send_unpaced(connection: socket.socket) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from orbitmq.client.core.identity_names import VARIABLES
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import SQL92, TAG
 from orbitmq.spark import option_values as values_of
@@ -19,6 +20,7 @@ from orbitmq.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from orbitmq.spark.cluster.routes import QueueAddresses
+    from orbitmq.transport.identity import Identity
 
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
@@ -48,6 +50,7 @@ class ReadOptions:
             ``latest``.
         plan_timeout_ms: as ``offset_timeout_ms``, for the planning of a query, before anything is read.
         is_stream: a broker that is silent does not end the query while another one answers.
+        identity: keys and TLS, from the options or the driver's environment; ``None``: there are none.
     """
 
     topics: tuple[str, ...] = ()
@@ -80,6 +83,7 @@ class ReadOptions:
     offset_timeout_ms: int = 60_000
     plan_timeout_ms: int = 60_000
     is_stream: bool = False
+    identity: Identity | None = None
 
     @property
     def consumer_group(self) -> str:
@@ -112,6 +116,7 @@ class WriteOptions:
         state_location: the folder of the state.
         checkpoint: the folder of Spark's checkpoint, if the options of a stream name it.
         routes: the driver's route of the option topic: tasks use it while no name server answers.
+        identity: keys and TLS, from the options or the driver's environment; ``None``: there are none.
     """
 
     topic: str | None = None
@@ -125,6 +130,7 @@ class WriteOptions:
     request_timeout_ms: int = 10_000
     retry_timeout_ms: int = 60_000
     routes: Mapping[str, QueueAddresses] = field(default_factory=dict)
+    identity: Identity | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -137,6 +143,9 @@ class _Option(NamedTuple):
     field: str
     parse: Callable[[str], Any]
 
+
+# Their texts are looked at together, and never shown.
+_IDENTITY = tuple(_Option(name, name, str) for name in VARIABLES)
 
 _READ = (
     _Option("topic", "topics", values_of.topics),
@@ -171,6 +180,7 @@ _READ = (
     _Option("pullDepth", "pull_depth", values_of.count),
     _Option("requestTimeout", "request_timeout_ms", values_of.duration_ms),
     _Option("offsetTimeout", "offset_timeout_ms", values_of.duration_ms),
+    *_IDENTITY,
 )
 
 _WRITE = (
@@ -183,6 +193,7 @@ _WRITE = (
     _Option("pipeline", "pipeline", values_of.count),
     _Option("requestTimeout", "request_timeout_ms", values_of.duration_ms),
     _Option("retryTimeout", "retry_timeout_ms", values_of.duration_ms),
+    *_IDENTITY,
 )
 
 
@@ -211,7 +222,26 @@ def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) ->
             # Spark hands the names over in lower case.
             name = option.name if lower == option.name.lower() else key
             raise OptionError(f"option {name}={text!r} {error}") from error
+    given = {name: values.pop(name) for name in VARIABLES if name in values}
+    values["identity"] = _identity(given)
     return values
+
+
+def _identity(given: Mapping[str, str]) -> Identity | None:
+    """Keys and TLS of the options, else of the environment."""
+    from orbitmq.errors import ValidationError
+    from orbitmq.runtime.worker import this_worker
+
+    host = this_worker().host
+    if not given and not any(host.variable(name) for name in VARIABLES.values()):
+        return None
+    # What a process needs that only looks up the schema of plain topics shall stay little.
+    from orbitmq.client.core.identities import identity_of
+
+    try:
+        return identity_of(given, host)
+    except ValidationError as error:
+        raise OptionError(str(error)) from error
 
 
 class Reading(Enum):

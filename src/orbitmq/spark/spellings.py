@@ -31,7 +31,6 @@ _SAME_AS_ROCKETMQ: Mapping[str, Mapping[str, str]] = {
     },
     WRITING: {"nameserver": "nameServers", "group": "producerGroup"},
 }
-_NO_KEYS = "brokers with access control cannot be reached yet"
 _NAME_SERVERS = "use nameServers, the addresses of RocketMQ's name servers"
 # Names of Spark's Kafka source that do not exist here, with the option to use instead.
 _INSTEAD_OF_KAFKA: Mapping[str, str] = {
@@ -56,8 +55,6 @@ _INSTEAD: Mapping[str, str] = {
     "startmessageoffset": "use startingOffsets",
     "starttimems": "use startingTimestamp",
     "endtimems": "use endingTimestamp",
-    "accesskey": _NO_KEYS,
-    "secretkey": _NO_KEYS,
     "valueschema": option_values.JSON_BODY,
 }
 # The options of other connectors that users may know.

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeAlias
 
+from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Buffer
-from orbitmq.runtime.sockets import SocketStream, Stream
+from orbitmq.runtime.sockets import SocketStream, Stream, TlsStream
 from orbitmq.transport.address import parse_address
-from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TlsError
+from orbitmq.transport.identity import NOBODY, Identity, sign
 from orbitmq.wire.command import FLAG_ONEWAY, Command
-from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, Allocate, Opaques, RemotingConnection
-from orbitmq.wire.errors import FrameError
+from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, TLS_ALERT, Allocate, Opaques, RemotingConnection
+from orbitmq.wire.errors import FrameError, OtherProtocolError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame, encode_head
 
 # Frames joined into one send: enough to save system calls, little enough not to copy megabytes at a time.
@@ -38,10 +40,11 @@ class BlockingConnection:
     Args:
         address: "host:port".
         timeout_ms: for the connect, and for requests that name no other.
+        identity: who the client is for the server.
         allocate: memory for a long answer, of any content.
 
     Raises:
-        ConnectError: no connection.
+        ConnectError: no connection; TlsError: no TLS with the server.
     """
 
     def __init__(
@@ -50,12 +53,15 @@ class BlockingConnection:
         timeout_ms: int = 3000,
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        identity: Identity = NOBODY,
         opener: Opener = SocketStream,
         allocate: Allocate = bytearray,
     ) -> None:
         host, port = parse_address(address)
         self.address = address
+        self.identity = identity
         self.closed = False
+        self._signer = identity.signer()
         self._timeout_ms = timeout_ms
         self._outbox: deque[Buffer] = deque()
         self._unsent = memoryview(b"")
@@ -65,7 +71,13 @@ class BlockingConnection:
             Opaques(), memoryview(bytearray(BUFFER_BYTES)), max_frame_bytes, allocate=allocate
         )
         try:
-            self._stream = opener(host, port, timeout_ms / 1000)
+            self._stream = (
+                opener(host, port, timeout_ms / 1000)
+                if identity.tls is None
+                else TlsStream(host, port, timeout_ms / 1000, identity.tls, address)
+            )
+        except (ConnectionAbortedError, ValidationError) as error:
+            raise TlsError(f"no TLS with {address}: {error}", address) from error
         except OSError as error:
             raise ConnectError(f"cannot connect to {address}: {error}", address) from error
 
@@ -100,6 +112,8 @@ class BlockingConnection:
         try:
             for index, command in enumerate(commands):
                 opaque = self._protocol.number(command)
+                if self._signer is not None:
+                    sign(self._signer, command, self.address)
                 frames.append(encode_frame(command))
                 self._protocol.expect(opaque, index)
             self._exchange(frames, answers, deadline, timeout_ms)
@@ -118,6 +132,8 @@ class BlockingConnection:
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         self._protocol.number(command)
         command.flag |= FLAG_ONEWAY
+        if self._signer is not None:
+            sign(self._signer, command, self.address)
         deadline = self._stream.monotonic() + timeout_ms / 1000
         self._exchange(deque((encode_frame(command),)), [], deadline, timeout_ms)
 
@@ -134,6 +150,8 @@ class BlockingConnection:
         self._protocol.expect(self._protocol.number(command), self._posted)
         if body is None:
             body = command.body
+        if self._signer is not None:
+            sign(self._signer, command, self.address, body)
         self._outbox += (encode_head(command, len(body)), body)
         return self._posted
 
@@ -161,8 +179,7 @@ class BlockingConnection:
                 self._unsent = self._send(self._outbox, self._unsent)
             self._receive(arrived, bodies)
         except (OSError, FrameError) as error:
-            self.close()
-            raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
+            raise self._lost(error) from error
         return arrived
 
     @property
@@ -183,6 +200,16 @@ class BlockingConnection:
             self.closed = True
             self._stream.close()
 
+    def _lost(self, error: OSError | FrameError) -> ConnectionLostError:
+        """Close, and the error that says why."""
+        self.close()
+        hint = ""
+        if isinstance(error, OtherProtocolError) and error.first == TLS_ALERT:
+            hint = "; it asks for TLS: give tls=Tls(ca=...)"
+        elif isinstance(error, ConnectionResetError) and not self._protocol.framed:
+            hint = self.identity.hint
+        return ConnectionLostError(f"connection to {self.address} lost: {error}{hint}", self.address)
+
     # -- the exchange ----------------------------------------------------------------------------------
 
     def _exchange(
@@ -191,8 +218,7 @@ class BlockingConnection:
         try:
             self._send_and_receive(frames, answers, deadline, timeout_ms)
         except (OSError, FrameError) as error:
-            self.close()
-            raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
+            raise self._lost(error) from error
 
     def _send_and_receive(
         self, frames: deque[Buffer], answers: list[Command | None], deadline: float, timeout_ms: int

@@ -46,7 +46,7 @@ class ClientConnection(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed and not self._protocol.framed and not isinstance(exc, ConnectionAbortedError):
-            self._why = (f": {exc}" if exc else "") + self._client.hint
+            self._why = (f": {exc}" if exc else "") + self._client.identity.hint
         super().connection_lost(exc)
         self._client.lost(self)
 
@@ -91,6 +91,7 @@ class RemotingClient:
 
     Attributes:
         runtime: the machine.
+        identity: who the client is for the servers.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class RemotingClient:
         on_lost: Callable[[str], None] | None = None,
     ) -> None:
         self.runtime = runtime
+        self.identity = identity
         self._signer = identity.signer()
         self._tls = identity.tls
         self._endpoint = Endpoint(runtime, handle, None, Limits(max_frame_bytes=max_frame_bytes))
@@ -173,15 +175,6 @@ class RemotingClient:
             connection.oneway(command)
         finally:
             line.leave()
-
-    @property
-    def hint(self) -> str:
-        """What a server may want that closes a connection without any answer."""
-        if self._tls is None:
-            return "; it may ask for TLS: tls=Tls(ca=...)"
-        if self._tls.cert is None:
-            return "; it may ask for a certificate of the client: Tls(cert=..., key=...)"
-        return "; it may not accept this client's certificate (Tls.cert)"
 
     def use_here(self) -> None:
         """Bind the client to this event loop.

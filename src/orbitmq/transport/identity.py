@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.client_tls import Tls
+from orbitmq.runtime.seam import Buffer
 from orbitmq.transport.errors import CredentialsError
 from orbitmq.wire.command import Command
-from orbitmq.wire.signing import CredentialsSource, Signer, check_source
+from orbitmq.wire.signing import ACCESS_KEY, Credentials, CredentialsSource, Signer, check_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,26 @@ class Identity:
         """Signs the requests; None for a client without keys."""
         return None if self.credentials is None else Signer(self.credentials)
 
+    def command(self, code: int, fields: dict[str, str]) -> Command:
+        """A request with the name of this identity, as errors show it."""
+        source = self.credentials
+        named = {ACCESS_KEY: source.access_key} if isinstance(source, Credentials) else {}
+        return Command(code, {**fields, **named})
+
+    @property
+    def hint(self) -> str:
+        """What a server may want that closes a connection without any answer."""
+        if self.tls is None:
+            return "; it may ask for TLS: tls=Tls(ca=...)"
+        if self.tls.cert is None:
+            return "; it may ask for a certificate of the client: Tls(cert=..., key=...)"
+        return "; it may not accept this client's certificate (Tls.cert)"
+
 
 NOBODY = Identity()
 
 
-def sign(signer: Signer, command: Command, address: str, body: bytes | memoryview | None = None) -> None:
+def sign(signer: Signer, command: Command, address: str, body: Buffer | None = None) -> None:
     """Sign a request to ``address``.
 
     Raises:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from orbitmq.client.core.identities import identity_of
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message import reserved
 from orbitmq.message.model import MessageQueue
@@ -16,6 +17,7 @@ from orbitmq.spark.cluster import connections
 from orbitmq.spark.cluster.connections import Conversation
 from orbitmq.spark.cluster.routes import QueueAddresses, Routes
 from orbitmq.spark.errors import NotPermittedError, UnreachableError
+from orbitmq.transport.identity import Identity
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import Allocate
@@ -106,6 +108,7 @@ class Brokers:
         name_servers: addresses, asked in order until one answers.
         timeout_ms: for one answer.
         routes: routes of topics from another process of the query, so that name servers need not be asked.
+        identity: who asks; by default what the environment says.
     """
 
     def __init__(
@@ -113,9 +116,11 @@ class Brokers:
         name_servers: Sequence[str],
         timeout_ms: int,
         routes: Mapping[str, QueueAddresses] | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self._timeout_ms = timeout_ms
-        self._routes = Routes(name_servers, timeout_ms, routes)
+        self.identity = identity_of({}, this_worker().host) if identity is None else identity
+        self._routes = Routes(name_servers, timeout_ms, routes, self.identity)
         self._silent: dict[str, _Silence] = {}
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, this_worker().random)
         self._clock = this_worker().clock
@@ -129,11 +134,17 @@ class Brokers:
         repeatable: bool = True,
     ) -> list[Command]:
         """The answers to ``commands``, which travel together; see :func:`connections.ask`."""
-        return connections.ask(address, commands, timeout_ms or self._timeout_ms, repeatable=repeatable)
+        return connections.ask(
+            address,
+            commands,
+            timeout_ms or self._timeout_ms,
+            identity=self.identity,
+            repeatable=repeatable,
+        )
 
     def converse(self, address: str, allocate: Allocate = bytearray) -> Conversation:
         """A connection for many requests; see :class:`orbitmq.spark.cluster.connections.Conversation`."""
-        return Conversation(address, self._timeout_ms, allocate)
+        return Conversation(address, self._timeout_ms, allocate, self.identity)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         """The queues of ``topic``, as :class:`Routes` knows or finds them."""

@@ -10,8 +10,10 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import ConnectionLostError, TransportError
+from orbitmq.transport.identity import NOBODY, Identity
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import Allocate
+from orbitmq.wire.refusals import error_of, refuses_user
 
 # Requests that travel together; the answers of one round are in memory at once.
 MAX_PIPELINE = 256
@@ -19,11 +21,16 @@ MAX_PIPELINE = 256
 MAX_CONNECTIONS = 64
 
 # Idle ones, the longest idle first. By process, since Spark forks: a child must not use its parent's.
-_idle: dict[tuple[int, str], BlockingConnection] = {}
+_idle: dict[tuple[int, str, Identity], BlockingConnection] = {}
 
 
 def ask(
-    address: str, commands: Sequence[Command], timeout_ms: int, *, repeatable: bool = True
+    address: str,
+    commands: Sequence[Command],
+    timeout_ms: int,
+    *,
+    identity: Identity = NOBODY,
+    repeatable: bool = True,
 ) -> list[Command]:
     """The answers to ``commands``, which travel together, in their order; error codes included.
 
@@ -32,12 +39,14 @@ def ask(
 
     Args:
         timeout_ms: for the connect, and for the answers to each group of requests.
+        identity: who asks; a connection is kept for one identity.
         repeatable: the server may get the requests twice. Without it a broken connection is an error.
 
     Raises:
         UnreachableError: there was no answer to at least one; the connection is given up.
+        NotPermittedError: the server refuses the keys or the rights of this identity.
     """
-    kept = _kept(address)
+    kept = _kept(address, identity)
     if kept is not None:
         try:
             return _exchange(kept, commands, timeout_ms)
@@ -47,7 +56,8 @@ def ask(
         except TransportError as error:
             raise UnreachableError(f"{address}: {error}") from error
     try:
-        return _exchange(BlockingConnection(address, timeout_ms=timeout_ms), commands, timeout_ms)
+        connection = BlockingConnection(address, timeout_ms=timeout_ms, identity=identity)
+        return _exchange(connection, commands, timeout_ms)
     except TransportError as error:
         raise UnreachableError(f"{address}: {error}") from error
 
@@ -61,6 +71,9 @@ def _exchange(connection: BlockingConnection, commands: Sequence[Command], timeo
         connection.close()
         raise
     _keep(connection)
+    for command, answer in zip(commands, answers, strict=True):
+        if refuses_user(answer.code, answer.remark):
+            raise error_of(command, answer, connection.address)
     return answers
 
 
@@ -72,12 +85,15 @@ class Conversation:
     Args:
         timeout_ms: for the connect, and for each answer.
         allocate: memory for a long answer, of any content.
+        identity: who asks.
 
     Raises:
         UnreachableError: no connection. Also by the methods, after which only :meth:`close` is of use.
     """
 
-    def __init__(self, address: str, timeout_ms: int, allocate: Allocate = bytearray) -> None:
+    def __init__(
+        self, address: str, timeout_ms: int, allocate: Allocate = bytearray, identity: Identity = NOBODY
+    ) -> None:
         self._address = address
         self._timeout_s = timeout_ms / 1000
         self._clock = this_worker().clock
@@ -85,8 +101,8 @@ class Conversation:
         self._bodies: dict[int, memoryview] = {}
         self._on_their_way = 0
         try:
-            self._connection = _kept(address) or BlockingConnection(
-                address, timeout_ms=timeout_ms, allocate=allocate
+            self._connection = _kept(address, identity) or BlockingConnection(
+                address, timeout_ms=timeout_ms, identity=identity, allocate=allocate
             )
         except TransportError as error:
             raise UnreachableError(f"{address}: {error}") from error
@@ -130,19 +146,20 @@ class Conversation:
             _keep(self._connection)
 
 
-def _kept(address: str) -> BlockingConnection | None:
-    """The idle connection to ``address``, when there is one that the server has not closed."""
-    kept = _idle.pop((this_worker().host.pid, address), None)
+def _kept(address: str, identity: Identity) -> BlockingConnection | None:
+    """The identity's idle connection to ``address``, when there is one that the server has not closed."""
+    kept = _idle.pop((this_worker().host.pid, address, identity), None)
     return kept if kept is not None and kept.usable else None
 
 
 def _keep(connection: BlockingConnection) -> None:
-    other = _idle.pop((this_worker().host.pid, connection.address), None)
+    key = this_worker().host.pid, connection.address, connection.identity
+    other = _idle.pop(key, None)
     if other is not None:
         other.close()
     while len(_idle) >= MAX_CONNECTIONS:
         _idle.pop(next(iter(_idle))).close()
-    _idle[this_worker().host.pid, connection.address] = connection
+    _idle[key] = connection
 
 
 def close_connections() -> None:

@@ -15,6 +15,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.errors import UnreachableError
+from orbitmq.transport.identity import NOBODY, Identity
 
 # How long name servers have to answer when a known route could serve.
 KNOWN_ANSWER_MS = 2_000
@@ -114,6 +115,7 @@ class Routes:
         addresses: of name servers, asked in order until one answers.
         timeout_ms: for an answer.
         known: routes of topics from another process of the query.
+        identity: who asks.
     """
 
     def __init__(
@@ -121,7 +123,9 @@ class Routes:
         addresses: Sequence[str],
         timeout_ms: int,
         known: Mapping[str, QueueAddresses] | None = None,
+        identity: Identity = NOBODY,
     ) -> None:
+        self._identity = identity
         self._addresses = tuple(addresses)
         self._timeout_ms = timeout_ms
         self._known = {topic: _Known(route) for topic, route in (known or {}).items()}
@@ -254,7 +258,7 @@ class Routes:
         """The name servers' answer; ``None``: those that answer do not know the topic."""
         for address, timeout_ms in inquiry:
             try:
-                (answer,) = connections.ask(address, [inquiry.command()], timeout_ms)
+                (answer,) = connections.ask(address, [inquiry.command()], timeout_ms, identity=self._identity)
             except UnreachableError as error:
                 inquiry.failed(address, error)
             else:

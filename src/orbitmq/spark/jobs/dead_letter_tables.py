@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sf
 
 from orbitmq.admin import Admin, RedriveJob
+from orbitmq.client.core.identities import identity_of
 from orbitmq.durations import instant
 from orbitmq.errors import BrokerError
 from orbitmq.message import property_names, reserved
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.dead_letter_sending import RedriveOptions, send_again
@@ -199,7 +201,8 @@ async def _ask(
 
     ``None``: the brokers have no such jobs.
     """
-    async with Admin(name_servers) as admin:
+    mine = identity_of({}, this_worker().host)
+    async with Admin(name_servers, credentials=mine.credentials, tls=mine.tls) as admin:
         try:
             jobs = await admin.dead_letters.redrive(
                 wanted.group,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.errors import MessageFormatError, RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Buffer
@@ -26,9 +26,10 @@ from orbitmq.spark.pulling.arrow import BatchMaker
 from orbitmq.spark.pulling.cursor import PULL_BYTES, Cursor, Part, PartSize
 from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.pulling.silence import Silence
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
+from orbitmq.wire.refusals import error_of
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -271,7 +272,9 @@ class RangeReader:
             ResponseCode.PULL_RETRY_IMMEDIATELY,
             ResponseCode.PULL_OFFSET_MOVED,
         ):
-            raise BrokerError(answer.code, answer.remark, flight.address)
+            fields = {"topic": queue.topic, "consumerGroup": self._options.consumer_group}
+            sent = self._brokers.identity.command(RequestCode.PULL_MESSAGE, fields)
+            raise error_of(sent, answer, flight.address)
         header = PullMessageResponse.from_ext(answer.ext)
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             cursor.retry(part)

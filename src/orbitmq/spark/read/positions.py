@@ -53,7 +53,7 @@ class Positions:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.brokers = Brokers(options.name_servers, options.request_timeout_ms)
+        self.brokers = Brokers(options.name_servers, options.request_timeout_ms, identity=options.identity)
         self._sizes = Sizes(self.brokers, options.consumer_group)
         self._times = TimeSearch(self.brokers, options.consumer_group)
         self._filter = FilterCheck(self.brokers, options)

@@ -68,7 +68,7 @@ def read_task(
     if not isinstance(partition, TaskPartition):
         return
     maker = BatchMaker(schema, options.tags, options.on_bad_message)
-    brokers = Brokers(options.name_servers, options.request_timeout_ms, partition.routes)
+    brokers = Brokers(options.name_servers, options.request_timeout_ms, partition.routes, options.identity)
     reader = RangeReader(brokers, options)
     try:
         yield from reader.batches(partition.ranges, maker)

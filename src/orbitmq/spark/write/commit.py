@@ -89,7 +89,9 @@ class BatchCommit:
         self._delayed = bool(columns & DELAYING)
         self._done = done
         self._state = state
-        self._brokers = Brokers(options.name_servers, options.request_timeout_ms, options.routes)
+        self._brokers = Brokers(
+            options.name_servers, options.request_timeout_ms, options.routes, options.identity
+        )
         self._successful = {message.task.partition: message.task.attempt_text for message in done}
         self._rows = sum(message.rows for message in done)
         self._metrics = added_up(message.metrics for message in done)

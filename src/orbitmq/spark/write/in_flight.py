@@ -19,9 +19,11 @@ from orbitmq.spark.write.fencing import Fencing
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.transport.identity import Identity
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageV2Request
+from orbitmq.wire.refusals import error_of, refuses_user
 
 DEFAULT_QUEUES = 4
 # For so long a broker that did not answer gets no sends, when other brokers can take them.
@@ -84,8 +86,8 @@ class _Flight(NamedTuple):
 class _BrokerLink:
     """The connection to one broker and its requests in flight."""
 
-    def __init__(self, address: str, timeout_ms: int, fencing: Fencing | None) -> None:
-        self.connection = BlockingConnection(address, timeout_ms=timeout_ms)
+    def __init__(self, address: str, timeout_ms: int, fencing: Fencing | None, identity: Identity) -> None:
+        self.connection = BlockingConnection(address, timeout_ms=timeout_ms, identity=identity)
         if fencing is not None:
             try:
                 fencing.bind(self.connection)
@@ -222,7 +224,7 @@ class InFlight:
         if line is None:
             try:
                 line = self._lines[address] = _BrokerLink(
-                    address, self._options.request_timeout_ms, self._fencing
+                    address, self._options.request_timeout_ms, self._fencing, self._brokers.identity
                 )
             except TransportError as error:
                 self._avoid(address)
@@ -268,6 +270,10 @@ class InFlight:
             if request.memory is not None:
                 self.spent.append(request.memory)
             return
+        if refuses_user(answer.code, answer.remark):
+            fields = {"a": self._options.producer_group, "b": flight.queue.topic}
+            asked = self._brokers.identity.command(RequestCode.SEND_BATCH_MESSAGE, fields)
+            raise error_of(asked, answer, address)
         reason = f"{address} answers {answer.code}: {answer.remark}"
         refused = answer if found is Verdict.REFUSED else None
         self.failures.append(Failure(request, reason, address, refused=refused))

@@ -36,7 +36,9 @@ def looked_up(options: WriteOptions) -> Mapping[str, QueueAddresses]:
     """
     folder = _folder(options)
     noted = folder.noted_routes() if folder is not None else None
-    brokers = Brokers(options.name_servers, min(options.request_timeout_ms, ANSWER_MS), noted)
+    brokers = Brokers(
+        options.name_servers, min(options.request_timeout_ms, ANSWER_MS), noted, options.identity
+    )
     routes: dict[str, QueueAddresses] = {}
     if options.topic is not None:
         routes[options.topic] = route_to_write(brokers, options.topic, options, LOOK_MS)

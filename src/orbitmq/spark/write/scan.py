@@ -130,6 +130,7 @@ class StoredRows:
         options = ReadOptions(
             topics=(topic,),
             name_servers=self._options.name_servers,
+            identity=self._options.identity,
             group_id=self._options.producer_group,
             request_timeout_ms=self._options.request_timeout_ms,
             offset_timeout_ms=self._options.retry_timeout_ms,

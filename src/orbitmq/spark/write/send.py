@@ -70,7 +70,9 @@ class TaskSender:
         self.topics: dict[str, Offsets] = {}
         self._options = options
         self._begin = begin
-        self._brokers = Brokers(options.name_servers, options.request_timeout_ms, options.routes)
+        self._brokers = Brokers(
+            options.name_servers, options.request_timeout_ms, options.routes, options.identity
+        )
         delayed = bool(columns & DELAYING)
         self._fencing = Fencing(self._brokers, task) if options.is_exact else None
         self._stored = StoredRows(options, self._brokers, delayed=delayed, fencing=self._fencing)
