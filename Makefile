@@ -102,7 +102,7 @@ bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-interop-grpc: $(BUILT)  ## the official gRPC clients of Python and Java against orbitmq up, from PyPI and Maven Central: nine minutes (SHORT=1: four)
+interop-grpc: $(BUILT)  ## the official gRPC clients of Python, Java and Node against orbitmq up, from their registries: ten minutes (SHORT=1: four)
 	@$(PY) -m tests.interop.grpc_run $(SHORT_FLAG)
 
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and a half hours (SHORT=1: twelve)

@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "grpc.md"
 # The endpoint that the page names.
 PAGE_ENDPOINT = "127.0.0.1:8081"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
+NODE_CLIENT = "rocketmq-client-nodejs@1.0.8"
 LIMIT_S = 180
 
 Line = dict[str, Any]
@@ -101,6 +102,25 @@ def python_client() -> Client:
         lambda endpoint: [str(python), "-c", page_program("python", endpoint)],
         [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"],
     )
+
+
+def node_client() -> Client:
+    """The Node client, installed when it is not there yet; docs/grpc.md has no program of it.
+
+    Raises:
+        PeerUnavailableError: the package registry cannot be reached, or there is no Node.
+    """
+    home = ROOT / "build" / "grpc-node"
+    modules = home / "node_modules"
+    try:
+        if not (modules / "rocketmq-client-nodejs").exists():
+            home.mkdir(parents=True, exist_ok=True)
+            install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(home)]
+            subprocess.run([*install, NODE_CLIENT], check=True, timeout=300)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise PeerUnavailableError(f"{NODE_CLIENT} cannot be installed: {error}") from None
+    command = ["env", f"NODE_PATH={modules}", "node", str(HERE / "node_client.js")]
+    return Client("node 1.0.8", command, lambda _: command)
 
 
 def java_client(version: str, folder: Path) -> Client:

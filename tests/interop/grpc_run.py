@@ -7,8 +7,8 @@ answers for a producer that died, and takes back a delayed message. The two prog
 first, and its test with client and broker in one process. Then both protocols
 (:mod:`tests.interop.grpc_remoting`), at last clusters of several brokers
 (:mod:`tests.interop.grpc_clusters`). The Python client is installed into a virtual environment of its own in
-``build/``; Java's comes from Maven Central. A client that cannot be had is left out with one line; where
-``ORBITMQ_CI`` is set, that fails.
+``build/``, Node's beside it (in whole runs only); Java's comes from Maven Central. A client that cannot be
+had is left out with one line; where ``ORBITMQ_CI`` is set, that fails.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tests.interop.grpc_clients import (
     Client,
     Line,
     java_client,
+    node_client,
     page_test,
     python_client,
     slug,
@@ -149,29 +150,34 @@ def cells(
         if client.test_command:
             yield f"docs/grpc.md, {client.name} and broker in one process", partial(page_test_fault, client)
     for sender in clients:
-        topic = f"from-{slug(sender.name)}"
+        yield from sender_cells(sender, clients, told, count)
 
-        def sent(sender: Client = sender, topic: str = topic) -> str:
-            lines = sender.run("send", told["grpc"], topic, "-", count)
-            return "" if len({line["id"] for line in lines}) == count else f"{len(lines)} of {count} sent"
 
-        yield f"{sender.name} sends", sent
-        for receiver in clients:
-            for role in ("push", "simple"):
-                group = slug(f"{role}-{receiver.name}-{topic}")
+def sender_cells(
+    sender: Client, receivers: Sequence[Client], told: dict[str, Any], count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """What one client sends, and all that it can do beside."""
+    topic = f"from-{slug(sender.name)}"
 
-                def received(
-                    receiver: Client = receiver, role: str = role, topic: str = topic, group: str = group
-                ) -> str:
-                    return fault(receiver.run(role, told["grpc"], topic, group, count), count)
+    def sent() -> str:
+        lines = sender.run("send", told["grpc"], topic, "-", count)
+        return "" if len({line["id"] for line in lines}) == count else f"{len(lines)} of {count} sent"
 
-                yield f"{sender.name} to {receiver.name} {role}", received
+    yield f"{sender.name} sends", sent
+    for receiver in receivers:
+        for role in ("push", "simple"):
+            group = slug(f"{role}-{receiver.name}-{topic}")
 
-        def by_ours(topic: str = topic) -> str:
-            return fault(asyncio.run(ours(told["name_server"], topic, f"ours-{topic}", count)), count)
+            def received(receiver: Client = receiver, role: str = role, group: str = group) -> str:
+                return fault(receiver.run(role, told["grpc"], topic, group, count), count)
 
-        yield f"{sender.name} to ours", by_ours
-        yield from more_cells(sender, topic, told, count)
+            yield f"{sender.name} to {receiver.name} {role}", received
+
+    def by_ours() -> str:
+        return fault(asyncio.run(ours(told["name_server"], topic, f"ours-{topic}", count)), count)
+
+    yield f"{sender.name} to ours", by_ours
+    yield from more_cells(sender, topic, told, count)
 
 
 def failing_group(client: Client) -> str:
@@ -242,10 +248,8 @@ def more_cells(
     yield f"{client.name}: recall", recall
 
 
-def available(folder: Path, versions: Sequence[str]) -> list[Client]:
+def available(makers: Iterable[Callable[[], Client]]) -> list[Client]:
     """The clients that can be had; what cannot is said."""
-    makers: list[Callable[[], Client]] = [python_client]
-    makers += [partial(java_client, version, folder) for version in versions]
     clients = []
     for make in makers:
         try:
@@ -276,12 +280,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = JAVA_CLIENTS[-1:] if options.short else JAVA_CLIENTS
     with tempfile.TemporaryDirectory(prefix="orbitmq-grpc-") as name:
         folder = Path(name)
-        clients = available(folder, versions)
+        clients = available([python_client, *(partial(java_client, each, folder) for each in versions)])
+        nodes = available([] if options.short else [node_client])
         if len(clients) < 1 + len(versions) and os.environ.get("ORBITMQ_CI"):
             return 1
         with cluster(folder / "data") as told:
-            asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients]))
+            asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients + nodes]))
             failed = faults(cells(clients, told, count))
+            for node in nodes:
+                failed += faults(sender_cells(node, [node, *clients[:1]], told, count))
             failed += faults(grpc_remoting.cells(clients, told, folder / "java", count, fault))
         failed += faults(grpc_clusters.cells(clients, folder, count, short=options.short))
     print(f"interop-grpc: {failed} cells failed" if failed else "interop-grpc: all cells passed")
