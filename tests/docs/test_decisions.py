@@ -7,7 +7,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "decisions"
 PAGES = sorted(FOLDER.glob("0*.md"))
-STATUS = re.compile(r"^Status: (accepted|superseded by \[decision (\d+)\]\((\S+)\))\.$", re.MULTILINE)
+STATUS = re.compile(
+    r"^Status: (accepted|proposed|superseded by \[decision (\d+)\]\((\S+)\))\.$", re.MULTILINE
+)
 
 
 def test_the_numbers_have_no_gaps() -> None:
@@ -33,5 +35,5 @@ def test_the_index_lists_each_with_its_status() -> None:
         title = text.splitlines()[0].partition(". ")[2]
         found = STATUS.search(text)
         assert found
-        state = f"superseded by {found[2]}" if found[2] else "accepted"
+        state = f"superseded by {found[2]}" if found[2] else found[1]
         assert f"| {int(page.name[:4])} | [{title}]({page.name}) | {state} |" in index
