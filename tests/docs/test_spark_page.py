@@ -29,7 +29,7 @@ def test_every_option_and_column_is_on_the_pages() -> None:
     from orbitmq.spark.schema import column_names
     from orbitmq.spark.spellings import KAFKA_NAMES, ROCKETMQ_NAMES
 
-    pages = (PAGE, "docs/spark-tuning.md", "docs/spark-migrating.md")
+    pages = (PAGE, "docs/spark-tuning.md", "docs/spark-migrating.md", "docs/secured-clusters.md")
     text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages).lower()
     names = (*option_names(), *column_names(), *KAFKA_NAMES, *ROCKETMQ_NAMES)
     assert not [name for name in names if f"`{name.lower()}`" not in text]

@@ -45,7 +45,7 @@ def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
 ) -> None:
     runs: list[Plan] = []
 
-    def fails_by_resets(plan: Plan) -> Outcome:
+    def fails_by_resets(plan: Plan, *, shadow: bool) -> Outcome:
         runs.append(plan)
         broken = any(fault.kind is Kind.RESET for fault in plan.faults)
         violations = (Violation("nothing crashes", "a connection"),) if broken else ()
@@ -69,7 +69,7 @@ def verdict(seed: int, hidden: int = 0, covered: int = 0) -> Verdict:
 def test_seeds_of_the_day_run_beside_the_fixed_ones(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "run_seeds", lambda seeds, *_: map(verdict, seeds))
+    monkeypatch.setattr(command, "run_seeds", lambda seeds, *_, **__: map(verdict, seeds))
     assert main(["--seeds", "0-1,today:2"]) == EXIT_OK
     fixed, _, todays = capsys.readouterr().out.partition(":")[0].removeprefix("seeds ").partition(",")
     assert fixed == "0-1"
@@ -107,7 +107,7 @@ def test_a_rule_that_covers_much_or_is_never_needed_fails(
 ) -> None:
     """The excuses of the checkers are printed; their limits are made for the seeds that CI runs."""
     monkeypatch.setattr(
-        command, "run_seeds", lambda seeds, *_: (verdict(seed, hidden, covered) for seed in seeds)
+        command, "run_seeds", lambda seeds, *_, **__: (verdict(seed, hidden, covered) for seed in seeds)
     )
     assert main(["--seeds", f"1-{count}"]) == (EXIT_FAILED if says else EXIT_OK)
     shown = capsys.readouterr()

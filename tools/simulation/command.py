@@ -166,7 +166,9 @@ def _one(plan: Plan, *, shrink: bool, trace: bool, shadow: bool, as_json: bool) 
         )
 
         def fails(smaller: Plan) -> bool:
-            return any(violation.checker in checkers for violation in simulate(smaller).violations)
+            return any(
+                violation.checker in checkers for violation in simulate(smaller, shadow=shadow).violations
+            )
 
         outcome = simulate(smallest(plan, fails), shadow=shadow)
     if as_json:
