@@ -65,6 +65,7 @@ OTHER_SETTINGS = frozenset(
         "delayOffsetUpdateVersionStep",
         "enablePropertyFilter",
         "maxTransferCountOnMessageInMemory",
+        "metricsPromExporterHost",
     }
 )
 _FOLDER = re.compile(r"/\S*/place-[\w-]+")
