@@ -69,3 +69,9 @@ def test_the_site_and_the_first_page_have_the_same_headings(site: Path) -> None:
     found = re.findall(r"^## (.+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     tabs = re.findall(r"md-tabs__link[^>]*>\s*(\w+)\s*<", (site / "index.html").read_text(encoding="utf-8"))
     assert found == tabs == ["Start", "Use", "Run", "Inside"]
+
+
+def test_no_words_in_braces_vanish() -> None:
+    """Behind code, the site takes words in braces for HTML attributes and does not show them."""
+    pages = list((ROOT / "docs").rglob("*.md"))
+    assert [page.name for page in pages if re.search(r"` \{\w", page.read_text(encoding="utf-8"))] == []
