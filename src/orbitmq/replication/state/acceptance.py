@@ -1,4 +1,4 @@
-"""Which changes that a peer tells are made here."""
+"""Decides which table changes told by a peer are made here."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from orbitmq.replication.state.terms import Terms
 from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.wire.bodies.topic import DataVersion
 
-# Tables that messages need to be read: a member that did not act may be the only one that has a change.
+# Tables that are needed to read messages: a member that did not act may be the only one with a change.
 _NEEDED = (TOPICS, GROUPS, OFFSETS)
-# Tables that were on our disk when a member began to lack changes: all of them, so the member's are older.
+# Tables that were on our disk in full when a member began to lack changes: the member's are older.
 _KEPT = frozenset({OFFSETS, RESETS, POPS, POP_DELIVERIES, POP_ORDERS})
 
 
 @dataclass(slots=True)
 class Answer:
-    """All that a peer's tables hold, on its way here.
+    """A peer's answer with all that its tables hold, while it arrives.
 
     Attributes:
-        welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
-        acted: the peer did what nobody was told, so what is news of it counts though its tables are older.
-        news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
-        older: tables in it that are not newer than ours.
-        had: by table, what we had when it began; empty unless our own tables were lost.
-        kept: the same where only what we lack is taken, as the peer did nothing and was not told all we did.
-        newer: whether all counts that we have not changed since we serve, see :class:`UnsyncedStart`.
+        welcome: whether the answer is taken. Decided at its first frame: the answer raises our own term.
+        acted: the peer acted and told nobody, so its newer entries count although its tables are older.
+        news_only: whether only entries that are new to us are taken, see :meth:`Terms.has_older`.
+        older: tables of the answer that are not newer than ours.
+        had: the keys that each table had when the answer began; empty unless our own tables were lost.
+        kept: the same, for a peer that did not act and lacks our changes: only keys that we lack are taken.
+        newer: whether every key counts that we have not changed since our start, see :class:`UnsyncedStart`.
     """
 
     welcome: bool
@@ -61,9 +61,9 @@ class MergeRules:
 
     Args:
         untold: the followers that were not told all that this broker has changed.
-        alone: what it has changed since, when it was killed and has asked nobody.
-        tell_own: tells our master all that our tables hold, though it has not asked.
-        follows: called when the tables of a leader begin to come, and ours become its.
+        alone: the keys that this broker has changed since it was killed and started without asking anybody.
+        tell_own: tells our master all that our tables hold, though the master has not asked.
+        follows: called when a leader's tables begin to arrive, and ours become a copy of them.
     """
 
     def __init__(
@@ -105,15 +105,15 @@ class MergeRules:
         self._told_own.add(link)
 
     def lacks(self, link: PeerLink) -> bool:
-        """Whether not all that the peer told was taken."""
+        """Whether some of the changes that the peer told were not taken."""
         return link in self._lacking
 
     def answer(self, link: PeerLink) -> Answer:
-        """The answer that has come over a link, as far as it is known."""
+        """The answer that arrives over a link, as far as it has been read."""
         return self._answers[link]
 
     def of_leader(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
-        """Which changes of a frame are made that nobody asked for."""
+        """The rule for a frame that was not asked for: which of its changes are made."""
         if not link.is_master or self._role.takes_messages or self._role.leads:
             self._lacking.add(link)
             return takes_nothing
@@ -122,7 +122,7 @@ class MergeRules:
             self._tell_own(link)
             return takes_nothing
         if frame.anew and link in self._lacking and not frame.begins:
-            return takes_nothing  # it tells all once more when it has taken what we know
+            return takes_nothing  # the peer tells everything once more after it has taken our changes
         terms = self._terms
         unheard = frame.term == terms.begun or (self._acted.term and frame.term >= terms.term)
         if unheard and link not in self._told_own:
@@ -142,7 +142,7 @@ class MergeRules:
         return lambda _entry: True
 
     def of_answer(self, link: PeerLink, frame: Changes, *, asked: bool) -> Callable[[Entry], bool]:
-        """Which changes of a frame are made with which a peer tells all that its tables hold."""
+        """The rule for a frame of a peer's whole tables: which of its changes are made."""
         answer = self._answers.get(link)
         if answer is None or frame.begins:
             welcome = asked or self._alone.is_on or frame.term > self._terms.term
@@ -166,13 +166,13 @@ class MergeRules:
         return rule
 
     def _is_missing(self, kept: dict[str, set[str]], entry: Entry) -> bool:
-        """Whether it is of a table that we do not keep, or of a queue of which we have nothing there."""
+        """Whether the entry's table is not in ``_KEPT``, or ``kept`` has nothing of the entry's queue."""
         if entry.table not in _KEPT:
             return True
         known = self._feed.tables()[entry.table]
         place = entry.table, entry.key
         if entry.table == RESETS:
-            place = OFFSETS, entry.key  # one that does not wait here is over
+            place = OFFSETS, entry.key  # a reset that does not wait here has been carried out
         elif known.whole is not None:
             place = known.whole(entry.key)
         return place[1] not in kept.get(place[0], ())
@@ -195,18 +195,18 @@ class MergeRules:
         if led and not self._role.takes_messages:
             return lambda entry: self._is_newer(known.older, entry)
         if known.acted and known.news_only:
-            # Its versions say nothing: they were counted up since, to be heard.
+            # The peer's versions prove nothing: it raised them so that its master would listen.
             return lambda entry: self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
         return lambda entry: self._is_newer(known.older, entry) and self._feed.is_news(entry, led=led)
 
     def with_our_version(self, link: PeerLink, entry: Entry) -> Entry:
-        """A change to be made here; an addition from an older table does not lower our table's version."""
+        """A change to be made here. If it comes from an older table, our table's version does not go back."""
         answer = self._answers.get(link)
         older = answer is not None and (answer.newer or entry.table in answer.older)
         return structs.replace(entry, version=None) if older else entry
 
     def _is_newer(self, older: set[str], entry: Entry) -> bool:
-        """Whether the peer's table is not older than ours was when its answer began (PO-08)."""
+        """Whether the peer's table is at least as new as ours was when the peer's answer began (PO-08)."""
         known = self._feed.tables().get(entry.table)
         if known is None or known.versioned is None or entry.version is None:
             return True
@@ -216,5 +216,5 @@ class MergeRules:
 
 
 def takes_nothing(_entry: Entry) -> bool:
-    """The rule of a frame of which no change is made."""
+    """The rule for a frame of which no change is made."""
     return False

@@ -1,4 +1,4 @@
-"""Whether this broker acted for its master and did what no master was told yet."""
+"""Whether this broker acted for its master and has changes from then that no master knows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _KEY = "term"
 
 
 class ActingTerm:
-    """The term in which a slave acted. It is on the disk: the slave may end before its master is back.
+    """The term in which a slave acted. Kept on the disk: the slave may be killed before its master is back.
 
     Attributes:
-        term: the last term in which it acted since it followed its master; 0: there is none. That of its
-            tables may be higher: it is counted up so that a master hears it.
+        term: the last term in which the slave acted without following a master since; 0: none. The
+            term of its tables may be higher: a slave raises it so that a master listens.
     """
 
     def __init__(self, feed: ChangeFeed) -> None:
@@ -29,7 +29,7 @@ class ActingTerm:
         self._set(term)
 
     def told(self) -> None:
-        """Its tables are its master's again, which was told all before."""
+        """The slave's tables are a copy of its master's again, and the master has all its changes."""
         if self.term:
             self._set(0)
 
@@ -41,7 +41,7 @@ class ActingTerm:
         self.term = int(value or 0)
 
     def file_text(self) -> Iterator[str]:
-        """``actingTerm.json``."""
+        """The content of ``actingTerm.json``."""
         yield json.dumps({_KEY: self.term})
 
     def restore(self, content: Mapping[str, Any]) -> None:

@@ -11,13 +11,13 @@ from orbitmq.replication.state.acted import ActingTerm
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.outbox import SendingLink, everything
 
-# Locks have one heir, whoever else knows them. The others have no progress in them, and can be many.
-# Where queues end that have no message is the word of whose log is copied: others delete by their own disk.
+# A lock has one heir, whoever else knows it. Other slaves have no progress in locks, which can be many.
+# The ends of empty queues come from the broker whose log is copied: other brokers delete by their own disk.
 _LEFT_OUT = frozenset({LOCKS, *METADATA})
 
 
 class _Told:
-    """Stands for the link that there is not: what it would bring came with an answer."""
+    """Stands for a link where there is none: an answer brought what a link would bring."""
 
     is_master = False
     broker_id = -1
@@ -26,7 +26,7 @@ class _Told:
         self.address = address
 
     def send(self, kind: Kind, payload: bytes) -> None:
-        """Nobody waits for acknowledgements."""
+        """Nothing to send: nobody waits for acknowledgements."""
 
 
 class ActedTables:

@@ -14,7 +14,7 @@ from orbitmq.runtime.seam import Clock
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 0.2
-# One line in this time says that the disk refuses, however often it is tried.
+# A disk that refuses is reported once in this time, however often writing is tried.
 COMPLAIN_EVERY_S = 60.0
 
 
@@ -37,7 +37,7 @@ class ActingJournal(Component):
         await self.write()
 
     async def write(self) -> None:
-        """Bring what has changed to the disk; nothing when nothing has."""
+        """Bring the changes to the disk; does nothing when there are none."""
         try:
             await self._persistence.flush(ACTED, *PROGRESS)
         except OSError as error:

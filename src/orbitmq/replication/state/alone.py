@@ -1,7 +1,7 @@
-"""What a killed broker has changed since it serves, before it heard who copied its tables (no I/O).
+"""Which keys a killed broker has changed since its start, before it could ask its followers (no I/O).
 
-Its disk has its tables of some seconds before the kill, and its followers know what it changed in these. They
-are asked before it serves; but name servers that begin anew show none of them, and it serves all the same.
+The disk of a killed broker has its tables of some seconds before the kill; its followers know the changes
+since. They are asked before the broker serves, unless the name servers are new too and know no follower.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from orbitmq.replication.state.terms import NONE
 
 
 class UnsyncedStart:
-    """From the beginning of its term until it leads, when nobody is asked any more.
+    """From the beginning of the broker's term until it leads; from then on it asks nobody.
 
     Attributes:
-        is_on: whether it serves so, or has and is not done with asking.
+        is_on: whether the broker serves without having asked its followers, or has not finished asking.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class UnsyncedStart:
         self._is_over = False
 
     def heard(self) -> None:
-        """A peer has told all that its tables hold: what begins from now on is not without asking."""
+        """A peer has told all that its tables hold: the broker no longer starts without having asked."""
         self._is_over = True
 
     def begins(self, term: int) -> None:
-        """This broker serves after a kill, in the same term, with the tables of its disk."""
+        """This broker serves after a kill, in the same term, with the tables from its disk."""
         if not self._is_over and not self.is_on:
             self.is_on, self._term = True, term
 
@@ -37,14 +37,14 @@ class UnsyncedStart:
         self._changed.clear()
 
     def changed(self, table: str, key: str) -> None:
-        """A key has another value, or is gone: what others have of it is older."""
+        """A key has another value, or is gone: the other brokers' value of it is older."""
         if self.is_on:
             self._changed.add((table, key))
 
     def has_changed(self, table: str, key: str) -> bool:
-        """Whether a key was changed meanwhile."""
+        """Whether a key was changed since the start."""
         return (table, key) in self._changed
 
     def lacks(self, term: int) -> bool:
-        """Whether a follower whose tables are of a term may know what this disk does not."""
+        """Whether a follower with tables of this term may know changes that our disk lacks."""
         return self.is_on and self._term <= term

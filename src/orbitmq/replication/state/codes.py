@@ -1,4 +1,4 @@
-"""The tables of a RocketMQ broker, which are told by request codes, not over the link (SlaveSynchronize)."""
+"""Copies the tables of a RocketMQ broker, which tells them by request codes (SlaveSynchronize)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orbitmq.wire.errors import WireError
 log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 3000
-# Pieces of a table's changes: a key and its plain value, ``None``: it is gone.
+# Pieces of a table's changes: each is a key with its plain value; ``None``: the key is gone.
 Pieces = Iterable[tuple[str, object]]
 
 
@@ -40,8 +40,8 @@ class TableCodes:
     """Asks another broker for its tables, one code for each.
 
     Args:
-        takes: whether this broker still takes another one's tables; called when an answer has come. This
-            broker may lead by then, and its clients may have changed more.
+        takes: whether this broker still copies another one's tables; called when an answer has come. By then
+            this broker may lead, and its clients may have made more changes.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class TableCodes:
         self._takes = takes
 
     async def offsets(self, address: str, *, always: bool) -> None:
-        """Take the committed offsets; those of queues that the other does not name stay (PO-09).
+        """Take the committed offsets; those of queues that the other broker does not name stay (PO-09).
 
         Args:
-            always: also when the version is the same: it moves only now and then.
+            always: take them even when the version is the same, as the version changes only now and then.
         """
         body = ConsumerOffsetSerializeWrapper.decode(
             await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -78,10 +78,10 @@ class TableCodes:
         self._take(DELAYS, body.data_version, ((str(lv), offset) for lv, offset in body.offset_table.items()))
 
     async def delays_ahead(self, address: str) -> None:
-        """Take the progress of the levels that are further there, whatever the versions say.
+        """Take the progress of delay levels in which the other broker is further, whatever the versions say.
 
-        Two brokers of one name deliver out of one log, so what either has delivered is done; but RocketMQ
-        counts the version up with each 200th delivery only.
+        Two brokers of one name deliver out of one log, so a delivery by either of them is done; but RocketMQ
+        raises the version only with every 200th delivery.
         """
         body, known = await self._delays_of(address), self._feed.tables()[DELAYS]
         if known.items is None or known.versioned is None:
@@ -105,7 +105,7 @@ class TableCodes:
             self._take(TIMERS, check.version, [("progress", progress.plain())])
 
     async def topics(self, address: str) -> None:
-        """Have the topics that the other has, and our own system topics."""
+        """Make our topics those of the other broker, plus our own system topics."""
         body = TopicConfigAndMappingSerializeWrapper.decode(
             await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         )
@@ -119,7 +119,7 @@ class TableCodes:
         self._take(TOPICS, body.data_version, [*pieces, *((name, None) for name in gone)], unequal=True)
 
     async def groups(self, address: str) -> None:
-        """Have the subscription groups that the other has, and what they must not read."""
+        """Make our subscription groups those of the other broker, with the topics they may not read."""
         body = SubscriptionGroupWrapper.decode(
             await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         )
@@ -134,7 +134,7 @@ class TableCodes:
             self._take(FORBIDDEN, version, [*self._gone(FORBIDDEN, forbidden), *forbidden], always=True)
 
     async def modes(self, address: str) -> None:
-        """Take over how groups get messages; this table has no version."""
+        """Take over the message request modes of groups; this table has no version."""
         body = MessageRequestModeSerializeWrapper.decode(
             await self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         )
@@ -154,18 +154,18 @@ class TableCodes:
         return [] if items is None else [(key, None) for key, _ in items() if key not in there]
 
     async def take_back(self, address: str) -> None:
-        """Fetch the tables of the broker that acted for this master in pre-online (PO-08).
+        """In pre-online, fetch the tables of the broker that acted for this master (PO-08).
 
         Raises:
-            ExchangeError: it refuses, or what came cannot be read.
-            TransportError: it did not answer.
+            ExchangeError: the broker refuses, or its answer cannot be read.
+            TransportError: the broker did not answer.
         """
         try:
             await self.delays_ahead(address)
             await self.offsets(address, always=False)
             await self.timers(address)
             if not self._has_topics():
-                # Our disk is new. The other one, once it follows us, deletes what we do not have.
+                # Our disk is new. The other broker, once it follows us, deletes what we do not have.
                 await self.topics(address)
                 await self.groups(address)
                 await self.modes(address)
@@ -173,7 +173,7 @@ class TableCodes:
             raise ExchangeError(f"the tables of {address}: {error}") from error
 
     def _has_topics(self) -> bool:
-        """Whether there are topics that somebody made; those for retries come with a consumer's heartbeat."""
+        """Whether a person or program made a topic; retry topics do not count, heartbeats make them."""
         return any(
             not self._topics.is_system(name) and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
             for name in (topic.topic_name for topic in self._topics)
@@ -194,10 +194,10 @@ class TableCodes:
         always: bool = False,
         unequal: bool = False,
     ) -> bool:
-        """Make the changes when the other's table is not older than ours; whether they were made.
+        """Make the changes if the other broker's table is not older than ours; returns whether it did.
 
         Args:
-            unequal: when it is another one, older or newer: we follow that broker.
+            unequal: make them when the version differs at all, older or newer: we follow that broker.
         """
         known = self._feed.tables().get(table)
         if known is None or version is None or not self._takes():

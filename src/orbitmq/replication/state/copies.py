@@ -1,4 +1,4 @@
-"""A slave's copies of the tables of a master that does not tell them over the link (SlaveSynchronize)."""
+"""A slave's copies of a RocketMQ master's tables, which do not come over the link (SlaveSynchronize)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orbitmq.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
-# RocketMQ copies all each 63 s, so a slave that takes over repeats as much.
+# RocketMQ copies everything every 63 s, so a RocketMQ slave that takes over repeats as much.
 OFFSETS_SECONDS = 5.0
 OTHERS_SECONDS = 10.0
 FIRST_SECONDS = 3.0
@@ -25,14 +25,14 @@ LOOK_SECONDS = 0.5
 
 
 class TableCopies(Component):
-    """Asks the master again and again: offsets each 5 s, the others each 10 s.
+    """Asks the master repeatedly: for offsets every 5 s, for the other tables every 10 s.
 
-    It begins when the link has been up for a while: a master that returns first takes back what was changed
-    while this broker acted for it, and its own tables must not come before.
+    It begins when the link has been up for a while: a returning master first takes back changes made
+    while this broker acted for it, and its own tables must not be copied before.
 
     Args:
-        master: the address for clients of a master that speaks RocketMQ's protocol, ``None``: there is none.
-            A master of ours tells its tables itself; before it is online they may be empty.
+        master: the client address of a master that speaks RocketMQ's protocol; ``None``: no such master. An
+            OrbitMQ master tells its tables itself; before it is online they may be empty.
     """
 
     name = "copies of the master's tables"
@@ -58,7 +58,7 @@ class TableCopies(Component):
             await self._try(address, lambda: self._codes.offsets(address, always=True))
 
     async def copy_others(self) -> None:
-        """Take the master's other tables, as far as their versions moved."""
+        """Take the master's other tables when their versions have changed."""
         address = self._address()
         if address is not None:
             await self._try(address, lambda: self._codes.topics(address))
@@ -68,7 +68,7 @@ class TableCopies(Component):
             await self._try(address, lambda: self._codes.timers(address))
 
     def look(self) -> None:
-        """Note since when there is a master to ask."""
+        """Note since when there has been a master to ask."""
         if self._master() is None:
             self._up_since = None
         elif self._up_since is None:
@@ -93,13 +93,13 @@ class TableCopies(Component):
 
 
 class TravellingTables:
-    """The exchange that membership calls, see ``TableExchange``: over the link, else by request codes."""
+    """The exchange that membership calls, see ``TableExchange``: over the link or by request codes."""
 
     def __init__(self, peers: Peers, exchange: StateExchange, codes: TableCodes) -> None:
         self._peers = peers
         self._exchange = exchange
         self._codes = codes
-        self._linked: set[tuple[int, str]] = set()  # brokers of OrbitMQ
+        self._linked: set[tuple[int, str]] = set()  # brokers that run OrbitMQ
         peers.on_change(lambda link, _up: self._linked.add((link.broker_id, link.address)))
 
     async def push(self) -> None:
@@ -120,11 +120,11 @@ class TravellingTables:
         if link is not None:
             return await self._exchange.ask(link)
         if (broker_id, address) in self._linked:
-            # The codes tell only a part of its tables, and that less exactly.
+            # Request codes give only a part of an OrbitMQ broker's tables, and with fewer details.
             raise ExchangeError(f"the link to {address} is gone")
         await self._codes.take_back(address)
         return None  # RocketMQ's brokers tell no locks
 
     def _link(self, broker_id: int) -> PeerLink | None:
-        # The newest: of an older one a cut may have left our half only.
+        # The newest link: a half-open older one may be left.
         return next((link for link in reversed(self._peers.links) if link.broker_id == broker_id), None)

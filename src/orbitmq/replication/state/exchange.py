@@ -1,4 +1,4 @@
-"""The tables travel with the log: over the link, within a moment, in the order in which they changed."""
+"""Sends changes of the tables over the link with the log, within a moment, in the order they were made."""
 
 from __future__ import annotations
 
@@ -41,35 +41,35 @@ from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# How often it is looked whether the log has come as far as changes that wait for it.
+# How often to check whether the log has reached the places of changes that wait for it.
 LOOK_SECONDS = 0.02
 ASK_SECONDS = 5.0
-# Changes that are made between two looks of the event loop at its other work.
+# How many changes are made before the event loop gets time for other work.
 SLICE = 200
 
 
 class StateExchange(Component):
-    """Tells followers what changes here, and makes the changes of a leader.
+    """Tells followers the changes made here, and makes the changes of a leader.
 
-    A leader tells each follower that connects all that its tables hold, and from then on what changes. Tables
-    of a lower term are not taken; a follower that is told them tells its own, as who acts no more does, so
-    that a master which did not go through pre-online gets what was changed while another broker acted for it.
-    Such a master serves: it takes what is news to it, and then tells all.
+    A leader tells each follower that connects all that its tables hold, and from then on each change. Tables
+    of a lower term are not taken; a follower that gets them answers with its own. So does a slave that has
+    stopped acting, and a master that skipped pre-online gets the changes made while another broker acted.
+    Such a master already serves: it takes the entries that are new to it, then tells all its tables.
 
     Args:
-        kept: what has to be on the disk before it counts.
-        note_version: told the tables whose version is another one, though nothing in them changed.
-        refused: called when the disk refuses what our leader told.
+        kept: the tables that must be on the disk before their changes count.
+        note_version: told the tables whose version changed although their entries did not.
+        refused: called when the disk refuses changes told by our leader.
 
     Attributes:
-        promise: asked by a follower with its id, its address and a time in seconds, whether this broker
-            shares with it before it grants anything, for that time from now on.
-        whole: called with the number of a question when our leader has told us all that its tables hold.
-        locks_in_s: tells in how many seconds no client counts on a queue lock that our tables do not have;
-            ``None``: unknown. With ``True`` a master that is about to lead is told.
-        follows: called when the tables of a leader begin to come, and ours become its.
+        promise: called when a follower asks this broker not to grant anything for a time without telling it:
+            gets the follower's id, its address and the seconds from now; returns whether this broker agrees.
+        whole: called with a question's number when our leader confirms that it has told us all its tables.
+        locks_in_s: tells after how many seconds no client relies on a queue lock missing in our tables;
+            ``None``: unknown. The argument is ``True`` when a master that is about to lead is told.
+        follows: called when a leader's tables begin to arrive, and ours become a copy of them.
         acted: whether this broker acted for its master.
-        shadow: compares what is accepted with what stamps say, in the simulation only.
+        shadow: compares accepted changes with what stamps say, in the simulation only.
     """
 
     name = "state exchange"
@@ -121,8 +121,8 @@ class StateExchange(Component):
         self._handed_out = SeenByFollower()
         self._started = False
         self._ends_to_act = False
-        self._applies = False  # changes made now come from a peer
-        self._was_told = False  # our leader has told us, since the start, all that its tables hold
+        self._applies = False  # the changes being made now come from a peer
+        self._was_told = False  # since the start, our leader has told us all that its tables hold
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
         self._news = asyncio.Event()
@@ -155,33 +155,33 @@ class StateExchange(Component):
     # -- see TableExchange -------------------------------------------------------------------------------
 
     async def push(self) -> None:
-        """Send all changes to those who copy our log; return when they have made them."""
+        """Send all changes to the brokers that copy our log; return when they have made them."""
         await self._telling.push()
 
     async def told_master(self) -> None:
-        """Return when our master has all changes sent to it; at once when there are none, or no link."""
+        """Return when our master has all changes sent to it; at once without changes or without a link."""
         await self._telling.told_master()
 
     async def shared_with(self, broker_id: int) -> bool:
-        """Send all changes to one who copies our log; return when it has them. ``False``: it is not linked.
+        """Send all changes to a broker that copies our log; return when it has them. ``False``: no link.
 
-        What it has it makes before it leads, wherever its log ends.
+        Before that broker leads it makes the changes it has, wherever its log ends.
         """
         return await self._telling.shared_with(broker_id)
 
     def ask_whole(self, number: int, hold_s: float) -> None:
-        """Ask our leader whether we were told all that its tables hold; :attr:`whole` gets the answer."""
+        """Ask our leader whether it has told us all that its tables hold; :attr:`whole` gets the answer."""
         for link in self._telling.masters:
             link.send(Kind.STATE, encode(AskWhole(number, hold_s)))
 
     async def ask(self, link: PeerLink) -> float | None:
-        """Take over what is newer at a peer (PO-08); what only we have stays.
+        """Take over a peer's newer entries (PO-08); entries that only we have stay.
 
         Returns:
             See ``TableExchange.take``.
 
         Raises:
-            ExchangeError: it did not tell all in time.
+            ExchangeError: the peer did not tell everything in time.
         """
         answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         self._asked[link] = answer
@@ -197,10 +197,10 @@ class StateExchange(Component):
             del self._asked[link]
 
     async def hear(self, link: PeerLink, frames: Iterable[bytes]) -> None:
-        """Take over all that a peer tells without a link, as :meth:`ask` does.
+        """Take over a peer's tables from bytes that came without a link, as :meth:`ask` does with one.
 
         Raises:
-            LinkError, ExchangeError: it is not of the form, or not all.
+            LinkError, ExchangeError: the bytes are malformed, or incomplete.
         """
         answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         self._link_changed(link, True)
@@ -224,7 +224,7 @@ class StateExchange(Component):
         return Stamp(self.terms.term, 0, self._alone.is_on)
 
     def _changed(self, table: str, key: str, value: object) -> None:
-        if self._started:  # what a start reads from the journal was made in an earlier run
+        if self._started:  # changes that a start reads from the journal were made in an earlier run
             self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
             self._alone.changed(table, key)
         self._telling.changed(table, key, value)
@@ -233,7 +233,7 @@ class StateExchange(Component):
                 inbox.changed_here(table, key)
 
     def _reset_heard(self, _event: ResetHeard) -> None:
-        """Followers that have not heard it would undo it, if we were killed now."""
+        """Note the change as untold: followers that have not heard it would undo it if we were killed now."""
         if self._role.takes_messages:
             for link in self._telling.followers:
                 self._untold.note(link.broker_id, self._feed.sequence)
@@ -274,10 +274,10 @@ class StateExchange(Component):
             self.whole(frame.number)
 
     def _tell_own(self, link: PeerLink) -> None:
-        """Tell our master all that our tables hold, though it has not asked.
+        """Tell our master all that our tables hold, though the master has not asked.
 
-        Not while what this broker did as acting master ends: what that changes yet would be undone by what
-        the master tells then.
+        Not while this broker ends its work as acting master: the changes that this work still makes would be
+        undone by the tables that the master tells next.
         """
         if self._ends_to_act:
             return
@@ -298,7 +298,7 @@ class StateExchange(Component):
                 pass
 
     async def _make_ready(self, link: PeerLink, inbox: Inbox) -> None:
-        """Make the changes whose place the log has reached, in slices; the link's end makes the rest."""
+        """Make the changes whose place the log has reached, in slices; the link's end makes the others."""
         before, ready = inbox.applied, inbox.ready(self._store.max_commit_log_offset)
         made = 0
         while (action := inbox.take_next()) is not None:
@@ -313,9 +313,9 @@ class StateExchange(Component):
             link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
 
     async def _keep_what(self, link: PeerLink) -> bool:
-        """Bring what was made to the disk; ``False``: it refuses what our leader told.
+        """Bring the changes made to the disk; ``False``: the disk refuses changes of our leader.
 
-        Who leads would take us for a copy, which has the messages of a topic and not the topic.
+        The leader would otherwise count us as a copy, with a topic's messages but without the topic.
         """
         if not link.is_master:
             await self._kept.tried()
@@ -342,7 +342,7 @@ class StateExchange(Component):
             self._remove_others(link, action)
         elif link in self._telling.links and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
-                # The peer acted meanwhile, and took none of the changes made here.
+                # The peer acted meanwhile and took none of our changes.
                 self._telling.begin(link)
             elif answer.newer or not answer.news_only:
                 self._remove_others(link, action, acted=link.broker_id if answer.acted else None)
@@ -358,7 +358,7 @@ class StateExchange(Component):
         try:
             self._feed.apply(entry)
         except ValueError as error:
-            # A table that only newer versions have.
+            # The table is one that only newer versions of OrbitMQ have.
             self._limiter.write(
                 logging.WARNING, "a change that is left out", "a change is left out: %s", error
             )
@@ -366,10 +366,10 @@ class StateExchange(Component):
             self._applies = False
 
     def _remove_others(self, link: PeerLink, complete: Complete, *, acted: int | None = None) -> None:
-        """Remove what the leader's tables do not have.
+        """Remove the keys that the leader's tables do not have.
 
-        Of a peer that acted meanwhile only the parts of what it knows: it had no more than there was before.
-        And what it told or freed, ``acted`` is its id then.
+        Of a peer that acted, only keys whose whole it knows are removed: otherwise it had our earlier state.
+        So are keys that it was told and has since dealt with; ``acted`` is its id then.
         """
         for name, table in self._feed.tables().items():
             if table.items is None:
@@ -390,12 +390,12 @@ class StateExchange(Component):
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
         sending = self._telling.acknowledged(link, payload)
         if sending is not None and self._role.leads:
-            # While we may lead, nobody else does, and a follower makes what it acknowledges.
+            # While we may lead, no other broker does, and a follower makes the changes it acknowledges.
             self._handed_out.heard(link.broker_id, sending.applied)
         if sending is not None and self._role.takes_messages:
             self._untold.told(link.broker_id, sending.applied)
 
-    # -- what happens around -----------------------------------------------------------------------------
+    # -- events around -----------------------------------------------------------------------------------
 
     def _link_changed(self, link: PeerLink, up: bool) -> None:
         if not up:
@@ -434,14 +434,14 @@ class StateExchange(Component):
                 self._telling.begin(link)
 
     def _role_taken(self, _taken: RoleTaken) -> None:
-        """All that this broker began while it acted has ended, and the tables have the result."""
+        """All work that this broker began while it acted has ended, and its results are in the tables."""
         if self._ends_to_act:
             self._ends_to_act = False
             for link in self._telling.masters:
                 self._tell_own(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
-        """The leader's changes are applied, though the log may never reach their places."""
+        """The leader's changes are made now, though the log may never reach their places."""
         rest = inbox.rest()
         for action in rest:
             self._do(link, inbox, action)

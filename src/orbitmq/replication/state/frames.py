@@ -11,21 +11,21 @@ from orbitmq.replication.link.errors import LinkError
 
 
 class Changes(msgspec.Struct, frozen=True, tag="changes"):
-    """Changes in order.
+    """Changes of the tables, in order.
 
     Attributes:
-        number: of the frame on its link, from 1 on.
-        term: who leads counts it up; tables of a lower term are older, whatever they hold.
-        sequence: of the sender's last change that this frame or one before has told.
-        begins, ends: the first and the last frame of all that the tables hold.
-        asked: all of it was asked for.
-        locks_in_s: with the last frame of all: in so many seconds no client counts on a queue lock that the
-            sender's tables do not have; ``None``: it does not know.
-        acted_in: with what was asked for: the last term in which the sender acted and told nobody; 0: there
+        number: the frame's number on its link, from 1 on.
+        term: the sender's; each new leader raises it. Tables of a lower term are older, whatever they hold.
+        sequence: of the sender's last change that this frame or an earlier one has told.
+        begins, ends: this is the first, or the last, frame of the sender's whole tables.
+        asked: the whole tables were asked for.
+        locks_in_s: in the last frame of whole tables: after so many seconds no client relies on a lock
+            that the sender's tables lack; ``None``: the sender does not know.
+        acted_in: in an answer: the last term in which the sender acted and told nobody; 0: there
             is none.
-        anew: with what was asked for: the sender was killed, and no leader has told it all since; its tables
-            may be some seconds older than what it once acknowledged. Of a leader: it was killed, and serves
-            without having asked anybody for what its disk lacks.
+        anew: in an answer: the sender was killed, and no leader has told it everything since; its tables
+            may be some seconds older than acknowledged before. From a leader: it was killed, and serves
+            without having asked any broker for the changes that its disk lacks.
     """
 
     number: int
@@ -45,11 +45,11 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
 
 
 class AskWhole(msgspec.Struct, frozen=True, tag="whole?"):
-    """A follower asks its leader whether it was told all.
+    """A follower asks its leader whether the follower was told the whole tables.
 
     Attributes:
         number: comes back with the answer.
-        hold_s: for so long after the answer the follower may count on it.
+        hold_s: how many seconds after the answer the follower may rely on it.
     """
 
     number: int
@@ -69,11 +69,11 @@ class Whole(msgspec.Struct, frozen=True, tag="whole"):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """How far the receiver is.
+    """How far the receiver has got.
 
     Attributes:
-        received: number of the last frame that came.
-        applied: sequence up to which changes are made here.
+        received: number of the last frame that arrived.
+        applied: the sequence up to which the receiver has made the changes.
     """
 
     received: int
@@ -96,7 +96,7 @@ def decode_state(payload: bytes) -> State:
     """Read the payload of a STATE frame.
 
     Raises:
-        LinkError: it is none.
+        LinkError: the payload is not such a frame.
     """
     try:
         return _state.decode(payload)
@@ -108,7 +108,7 @@ def decode_ack(payload: bytes) -> Ack:
     """Read the payload of a STATE_ACK frame.
 
     Raises:
-        LinkError: it is none.
+        LinkError: the payload is not such a frame.
     """
     try:
         return _ack.decode(payload)

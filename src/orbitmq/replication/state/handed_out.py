@@ -1,18 +1,18 @@
-"""Keys that an acting slave removed, which a returning master must not bring back (no I/O)."""
+"""Keys that an acting slave removed and that a returning master must not bring back (no I/O)."""
 
 from __future__ import annotations
 
 from orbitmq.broker.change_feed import POP_ORDERS, RESETS
 
-# A reset has a key until a pull follows it, a batch until its queue is free again.
+# A reset keeps its key until a pull obeys it, a batch until its queue is free again.
 _TABLES = frozenset({RESETS, POP_ORDERS})
 
 
 class SeenByFollower:
     """Notes which of our resets and batches each follower knew.
 
-    If a follower that acted since no longer has a key that it knew, it has dealt with it. A key that it never
-    knew was made here after our last change that it has.
+    A follower that acted and no longer has a key that it once knew has dealt with that key. A key that the
+    follower never knew was made here after the last of our changes that it has.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class SeenByFollower:
         """A key of the tables has another value (``None``: it is gone).
 
         Args:
-            own: whether this broker made the change as master; what others told it, others know.
+            own: whether this broker made the change as master; other brokers know the changes that they told.
         """
         if table not in _TABLES:
             return
@@ -39,8 +39,8 @@ class SeenByFollower:
     def knew(self, broker_id: int, table: str, key: str) -> bool:
         """Whether a follower has known this reset or batch.
 
-        Nothing is noted of an earlier run. Its resets count as known, for they were sent within 0.2 s; its
-        batches do not.
+        Notes do not outlive a run. Resets of an earlier run count as known, as they were sent within 0.2 s;
+        batches of an earlier run do not.
         """
         made_at = self._made_at.get((table, key))
         if made_at is None:

@@ -1,4 +1,4 @@
-"""The receiving side: changes wait until the log has what they speak of (no I/O)."""
+"""The receiving side: changes wait until the log has the messages they refer to (no I/O)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from orbitmq.broker.change_feed import Entry, FedTable
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.state.frames import Changes
 
-# More changes do not wait for the log: the oldest ones are made before it has come so far.
+# The most changes that wait for the log: beyond that the oldest are made before the log has come so far.
 MAX_WAITING = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """All that the sender's tables held was told.
+    """The sender has told all that its tables held.
 
     Attributes:
-        keys: by table; what else is in these tables is not in the sender's.
-        asked: we had asked for it.
-        locks_in_s: in so many seconds no queue lock that a client counts on is missing in it; ``None``: that
-            is not known.
+        keys: the sender's keys, by table; the sender has no other keys in these tables.
+        asked: this broker had asked for the tables.
+        locks_in_s: after this many seconds no client relies on a queue lock missing here; ``None``: that
+            is unknown.
     """
 
     keys: dict[str, set[str]]
@@ -31,7 +31,7 @@ class Complete:
     locks_in_s: float | None = None
 
     def knows_whole(self, table: FedTable, key: str) -> bool:
-        """Whether the sender knows what ``key`` is a part of."""
+        """Whether the sender knows the whole that ``key`` is a part of."""
         if table.whole is None:
             return False
         whole, whole_key = table.whole(key)
@@ -42,14 +42,14 @@ Action: TypeAlias = Entry | Complete
 
 
 class Inbox:
-    """Frames of one link, in order.
+    """The frames of one link, in order.
 
     Changes found by :meth:`ready` stay here until :meth:`take_next` takes them, so that :meth:`rest`, called
     in between, gives the older changes before the newer ones.
 
     Attributes:
         received: number of the last frame.
-        applied: sequence up to which changes were made.
+        applied: the sequence up to which changes were made.
     """
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ class Inbox:
         return len(self._waiting)
 
     def take(self, frame: Changes, accept: Callable[[Entry], bool]) -> None:
-        """A frame came.
+        """Take a frame that has arrived.
 
         Args:
-            accept: whether a change is to be made here; it is acknowledged in any case.
+            accept: whether a change is to be made here; a change that is not is acknowledged all the same.
 
         Raises:
-            LinkError: a frame before it is missing.
+            LinkError: an earlier frame is missing.
         """
         if frame.number != self.received + 1:
             raise LinkError(f"frame {frame.number} of tables came behind frame {self.received}")
@@ -80,7 +80,7 @@ class Inbox:
             self._keys = {}
         behind = 0
         for entry in frame.entries:
-            # Tables that were asked for are applied at once: the broker that asks has copied the log before.
+            # Tables that were asked for are applied at once: a broker copies the log before it asks.
             behind = 0 if frame.asked else entry.log_offset
             if self._keys is not None:
                 self._keys.setdefault(entry.table, set()).add(entry.key)
@@ -92,10 +92,10 @@ class Inbox:
         self._waiting.append((behind, frame.sequence, None))
 
     def ready(self, log_end: int) -> list[Action]:
-        """What can be done now that the log goes up to ``log_end``; in order, and only once.
+        """The actions that are possible now that the log goes up to ``log_end``; in order, each only once.
 
-        Of several changes of a key the last one: when the log has come to a topic's first messages the
-        deletion of the one before must not be made any more, it would take them along.
+        Of several changes of a key only the last is made: when the log has come to a topic's first messages,
+        the deletion of an earlier topic of that name must not be made any more, as it would delete them too.
         """
         found: list[Action] = []
         waiting = self._waiting
@@ -111,18 +111,18 @@ class Inbox:
         return found
 
     def take_next(self) -> Action | None:
-        """The oldest ready change, to be made within this turn of the event loop; ``None``: all are made."""
+        """The oldest ready change, to be made in this turn of the event loop; ``None``: all are made."""
         return self._ready.popleft() if self._ready else None
 
     def changed_here(self, table: str, key: str) -> None:
-        """Note that this broker, which serves, has changed a key itself: waiting changes of it are older."""
+        """Note that this broker, which serves, has changed a key: waiting changes of that key are older."""
         if self._ready or self._waiting:
             self._changed_here.add((table, key))
         elif self._changed_here:
             self._changed_here.clear()
 
     def is_outdated(self, entry: Entry) -> bool:
-        """Whether this broker has changed the same key since the change came."""
+        """Whether this broker has changed the same key since the change arrived."""
         return (entry.table, entry.key) in self._changed_here
 
     def made(self) -> None:
@@ -130,7 +130,7 @@ class Inbox:
         self.applied = self._given
 
     def rest(self) -> list[Action]:
-        """All changes that are not made yet: their sender is gone, so the log will not reach their places."""
+        """All changes not made yet: their sender is gone, so the log will not reach their places."""
         found = [*self._ready, *(action for _, _, action in self._waiting if action is not None)]
         self._ready.clear()
         self._waiting.clear()

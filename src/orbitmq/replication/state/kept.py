@@ -1,10 +1,10 @@
-"""What is on the disk before it counts as made here.
+"""Which received changes must be on the disk before they count as made here.
 
-What messages need to be read, at a follower: else a message that a quorum has outlives its topic. It is told
-at once, so before the messages that come after it.
+At a follower: the tables needed to read messages, or a message that a quorum has could outlive its topic.
+These tables are told at once, so before the messages that come after the change.
 
-And what followers had done, at a leader: else one that is killed then has no word of it, and they have none
-either, for their tables became its.
+At a leader: the deliveries its followers made as acting master. A leader killed without them on its disk
+could not get them back: its followers' tables have become a copy of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def has_metadata(actions: Iterable[Action]) -> bool:
-    """Whether any of the changes has to be on the disk."""
+    """Whether any of the changes must be on the disk first."""
     return any(isinstance(action, Complete) or action.table in METADATA for action in actions)
 
 
@@ -33,7 +33,7 @@ class DurableTables:
             OSError.
 
     Attributes:
-        owes_progress: whether progress received from a follower may not be on the disk yet.
+        owes_progress: whether progress received from a follower may be missing on the disk.
     """
 
     def __init__(self, save: Callable[..., Awaitable[None]]) -> None:
@@ -51,20 +51,20 @@ class DurableTables:
         try:
             await self._save(*METADATA)
         except OSError as error:
-            why = error.strerror or error  # each try names another file
+            why = error.strerror or error  # ``str(error)`` names another file with each try
             text = f"the disk does not keep the topics, groups and ends of queues from the master: {why}"
             raise OSError(text) from error
 
     async def tried(self) -> None:
-        """As :meth:`all`; when the disk refuses, one line is logged."""
+        """As :meth:`all`, but a refusal of the disk is logged and not raised."""
         try:
             await self.all()
         except OSError as error:
             self._limiter.write(logging.ERROR, "not kept", "%s", error)
 
     async def progress(self) -> None:
-        """Return when all progress that followers told is on the disk, or that has refused it."""
-        # Several followers are told side by side: each waits for the disk, not the first one alone.
+        """Return when all progress that followers told is on the disk, or the disk has refused it."""
+        # Several followers are told side by side: each of these tasks waits for the disk, not only the first.
         async with self._keeping:
             if not self.owes_progress:
                 return

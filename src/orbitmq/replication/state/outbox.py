@@ -1,4 +1,4 @@
-"""The sending side: what changed, and what one link still has to be told (no I/O)."""
+"""The sending side: the changes, and which of them one link still has to be told (no I/O)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from orbitmq.broker.change_feed import ChangeFeed, Entry
 from orbitmq.replication.state.frames import Ack, Changes, encode
 
 MAX_ENTRIES = 500
-# A frame may be longer only when one entry is; the link takes up to 4 MiB.
+# A frame is longer only when it has a single entry; the link takes up to 4 MiB.
 FRAME_BYTES = 1 << 20
-# Frames that a link may have without an acknowledgement while it is told all that the tables hold.
+# How many frames of whole tables a link may have sent without an acknowledgement.
 WINDOW = 8
 
 
 class Outbox:
-    """Changes that no frame has told yet: the last one of each key, in the order of the last changes."""
+    """Changes that no frame has told yet: the last one of each key, in the order of these last changes."""
 
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
@@ -26,23 +26,23 @@ class Outbox:
         return len(self._changed)
 
     def note(self, table: str, key: str, value: object) -> None:
-        """``key`` has changed; ``value`` is live, ``None``: it is gone."""
+        """``key`` has changed; ``value`` is the live object, ``None``: the key is gone."""
         place = (table, key)
         self._changed.pop(place, None)
         self._changed[place] = value
 
     def take(self) -> list[Entry]:
-        """All that waits, as entries that hold from the present end of the log on."""
+        """All waiting changes, as entries for the present end of the log."""
         changed, self._changed = self._changed, {}
         sequence = self._feed.sequence
         return [self._feed.entry(sequence, table, key, value) for (table, key), value in changed.items()]
 
 
 def everything(feed: ChangeFeed) -> Iterator[Entry]:
-    """All that the tables hold, read while the iterator goes on.
+    """All that the tables hold, read step by step while the iterator goes on.
 
-    Most tables give a list of what they hold when they are begun. What changes later is told at once as a
-    change of its own, so it must not come once more with its value of then.
+    Most tables give a list of their content when their turn comes. A later change is told at once as a change
+    of its own, so the list must not tell that key again with its former value.
     """
     changed: dict[tuple[str, str], object] = {}
     end = feed.subscribe(lambda table, key, value: changed.__setitem__((table, key), value))
@@ -58,15 +58,15 @@ def everything(feed: ChangeFeed) -> Iterator[Entry]:
 
 
 class SendingLink:
-    """What one follower has been told.
+    """How far one follower has been told the tables.
 
     Attributes:
-        number: of the last frame that was made for it.
-        received: number of the last frame that it has.
-        applied: sequence up to which it has made the changes.
-        told: sequence up to which frames were made for it.
-        telling: how many times it is being told everything now, or waits for that.
-        turn: held by who tells it everything.
+        number: of the last frame made for the follower.
+        received: number of the last frame that the follower has received.
+        applied: the sequence up to which the follower has made the changes.
+        told: the sequence up to which frames were made for the follower.
+        telling: how many tasks are telling the follower the whole tables, or wait to do so.
+        turn: the lock of these tasks: one tells at a time.
     """
 
     def __init__(self) -> None:
@@ -80,16 +80,16 @@ class SendingLink:
 
     @property
     def waits(self) -> bool:
-        """Whether it has not made all changes yet."""
+        """Whether the follower has not made all changes yet."""
         return self.telling > 0 or self.applied < self.told
 
     @property
     def is_owed(self) -> bool:
-        """Whether it has not answered the last frame."""
+        """Whether the follower has not acknowledged the last frame."""
         return self.received < self.number
 
     def is_stuck(self) -> bool:
-        """Whether it has not answered all yet that it was sent before the last call."""
+        """Whether a frame sent before the previous call is still not acknowledged."""
         stuck = self.received < self._looked_at
         self._looked_at = self.number
         return stuck
@@ -130,7 +130,7 @@ class SendingLink:
         yield payload
 
     def acknowledged(self, ack: Ack) -> bool:
-        """Note an acknowledgement; ``False``: it speaks of frames that were not sent."""
+        """Note an acknowledgement; ``False``: it names frames that were not sent."""
         if not self.received <= ack.received <= self.number or ack.applied > self.told:
             return False
         self.received = ack.received

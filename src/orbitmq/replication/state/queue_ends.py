@@ -1,8 +1,8 @@
-"""Where queues go on that no record of the log speaks of any more: what a copy of the log alone does not say.
+"""Where queues go on whose records have all expired: a copy of the log alone does not say it.
 
-The next offset of a queue is known from its records. When all of them are expired it is in the files of who
-had them only; a broker that copies the log afterwards would begin the queue at 0, and consumers, which are
-further, would skip what is stored there next.
+The next offset of a queue is known from its records. When all have expired, only the queue files of the
+brokers that had them know it. A broker that copies the log later would begin the queue at 0, and consumers,
+which are further, would skip the messages that are stored there next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ends = list[tuple[int, int]]
 
 
 class EndsInStore(Protocol):
-    """What the store tells of its queues, see ``MessageStore``."""
+    """The store's queues and their ends, see ``MessageStore``."""
 
     def quiet_ends(self) -> Iterator[tuple[str, Ends]]: ...
 
@@ -28,12 +28,12 @@ class EndsInStore(Protocol):
 
 
 class QueueEnds:
-    """A table of the change feed that the store is behind: by topic, queue ids and the offsets of their ends.
+    """A table of the change feed, kept by the store: by topic, queue ids and the offsets of their ends.
 
-    It is told as a whole only. Both brokers of a link see what expires there from then on: each has the
-    queue's end, and nothing changes in it before the next record, which says where it belongs. What is told
-    moves an empty queue forward and nothing else, so neither what is old in it, nor what a topic of the same
-    name had before, undoes anything; nor does what the teller does not have.
+    It is told only as a whole. Both brokers of a link see records expire from then on: each has the
+    queue's end, and nothing changes in it before the next record, which has its own queue offset. Telling
+    only moves an empty queue forward. So neither an old end, nor one of an earlier topic of the same
+    name undoes anything; nor does a queue that the teller does not have.
     """
 
     def __init__(self, feed: ChangeFeed, store: EndsInStore) -> None:
@@ -43,10 +43,10 @@ class QueueEnds:
         feed.register(QUEUE_ENDS, table)
 
     def _apply(self, topic: str, ends: Any) -> None:
-        """Take over what another broker's queues have.
+        """Take over the ends of another broker's queues.
 
         Raises:
-            TypeError, ValueError: it is not of the form.
+            TypeError, ValueError: the value is malformed.
         """
         told = [(int(queue_id), int(offset)) for queue_id, offset in ends or ()]
         moved = [queue_id for queue_id, offset in told if self._store.go_on_at(topic, queue_id, offset)]

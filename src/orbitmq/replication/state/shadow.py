@@ -1,4 +1,4 @@
-"""What the simulation sets to compare the rules of :mod:`acceptance` with stamps (decision 31, proposed)."""
+"""The simulation's hook that compares the rules of :mod:`acceptance` with stamps (decision 31, proposed)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.replication.state.frames import Changes
 
 
 class Shadow(Protocol):
-    """Sees each decision; none of them changes by it."""
+    """Sees each decision and changes none."""
 
     def accepting(
         self, address: str, frame: Changes, accepts: Callable[[Entry], bool]
@@ -19,4 +19,4 @@ class Shadow(Protocol):
         """The rule ``accepts`` for the entries of a frame from a peer; each of its answers is compared."""
 
     def removing(self, address: str, table: str, key: str) -> Stamp | None:
-        """A key is removed that a peer's tables do not have; the stamp of its deletion there."""
+        """A key that a peer's tables do not have is removed; returns the stamp of its deletion there."""

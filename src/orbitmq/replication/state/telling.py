@@ -1,4 +1,4 @@
-"""What other brokers are told of the tables over their links: all that these hold, then what changes."""
+"""Tells other brokers the tables over their links: first the whole tables, then their changes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, e
 from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.runtime.seam import Clock
 
-# From a change until it is sent; what changes meanwhile again is sent once.
+# From a change until it is sent; a key that changes again in this time is sent once.
 COLLECT_SECONDS = 0.05
-# How often it is looked whether a peer has taken what it was sent.
+# How often to check whether a peer has taken the frames sent to it.
 LOOK_SECONDS = 0.02
-# Who answers nothing for twice so long may lack what is written to our disk meanwhile.
+# A follower silent for twice this long may lack changes that our disk gets meanwhile.
 SILENT_SECONDS = 0.25
 
 
 class Stamp(NamedTuple):
-    """What a frame says of its sender, see :class:`Changes`."""
+    """The facts about its sender in a frame, see :class:`Changes`."""
 
     term: int
     acted_in: int
@@ -37,14 +37,14 @@ class Telling:
     """The sending side of all links.
 
     Args:
-        untold: the followers that do not have all.
-        kept: what followers told is on the disk before they are told all that our tables hold.
-        stamp: gives what frames say of us, of what was asked for (``True``) or what a leader tells.
-        locks_in_s: see ``StateExchange``, of a leader.
-        spawn: works in the background until the exchange stops.
+        untold: the followers that lack changes.
+        kept: brings progress told by followers to the disk before they are told our whole tables.
+        stamp: gives what frames say about this broker, for an answer (``True``) or as a leader.
+        locks_in_s: as a leader, see ``StateExchange``.
+        spawn: runs a task in the background until the exchange stops.
 
     Attributes:
-        links: what each link has been told.
+        links: how far each link has been told the tables.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Telling:
         self.links: dict[PeerLink, SendingLink] = {}
         self._flushing: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
-        self._heard = asyncio.Event()  # an acknowledgement came, a link went, or was told all
+        self._heard = asyncio.Event()  # acknowledged, closed, or told the whole tables
 
     def stop(self) -> None:
-        """Send nothing by itself any more."""
+        """Send nothing unasked any more."""
         for timer in (self._flushing, self._looking):
             if timer is not None:
                 timer.cancel()
@@ -83,16 +83,16 @@ class Telling:
 
     @property
     def followers(self) -> dict[PeerLink, SendingLink]:
-        """The links of those who copy our log."""
+        """The links of the brokers that copy our log."""
         return {link: sending for link, sending in self.links.items() if not link.is_master}
 
     @property
     def masters(self) -> list[PeerLink]:
-        """The links to who leads us."""
+        """The links to the broker that leads us."""
         return [link for link in self.links if link.is_master]
 
     def opened(self, link: PeerLink) -> None:
-        """A link is up: a follower is told all, the others when they ask."""
+        """A link is up: a follower is told the whole tables, other brokers when they ask."""
         self.links[link] = SendingLink()
         if not link.is_master and self._role.takes_messages:
             self.begin(link)
@@ -106,10 +106,10 @@ class Telling:
         self._heard.set()
 
     def acknowledged(self, link: PeerLink, payload: bytes) -> SendingLink | None:
-        """Note an acknowledgement; returns the link's side here when its peer has made all changes.
+        """Note an acknowledgement; returns our side of the link when its peer has made all changes.
 
         Raises:
-            LinkError: it speaks of frames that were not sent.
+            LinkError: the acknowledgement names frames that were not sent.
         """
         sending = self.links.get(link)
         if sending is not None and not sending.acknowledged(decode_ack(payload)):
@@ -120,7 +120,7 @@ class Telling:
     # -- changes -----------------------------------------------------------------------------------------
 
     def changed(self, table: str, key: str, value: object) -> None:
-        """A key has another value, or is gone: followers hear it soon, of topics and groups at once."""
+        """A key has another value, or is gone: followers are told soon, of topics and groups at once."""
         if not (self.links and self._role.takes_messages and self._feed.travels(table)):
             return
         self._outbox.note(table, key, value)
@@ -132,7 +132,7 @@ class Telling:
             self._flushing = loop.call_later(0 if at_once else COLLECT_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Tell followers now what has changed."""
+        """Tell followers now which keys have changed."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
@@ -153,15 +153,15 @@ class Telling:
         if self._role.takes_messages and self._untold.look(self.followers.items()):
             self._look_later()
 
-    # -- all that the tables hold --------------------------------------------------------------------------
+    # -- whole tables --------------------------------------------------------------------------------------
 
     def begin(self, link: PeerLink) -> None:
-        """Tell a follower everything, in the background; :meth:`push` waits for it."""
+        """Tell a follower the whole tables, in the background; :meth:`push` waits for that."""
         self._untold.begins(link.broker_id, self._feed.sequence)
         self.tell(link, asked=False, locks=self._locks_in_s)
 
     def tell(self, link: PeerLink, *, asked: bool, locks: Callable[[], float | None]) -> None:
-        """Tell a peer everything, in the background; ``locks`` is asked at the end."""
+        """Tell a peer the whole tables, in the background; ``locks`` is called at the end."""
         sending = self.links.get(link)
         if sending is None:
             return
@@ -179,8 +179,8 @@ class Telling:
     async def _tell_everything(
         self, link: PeerLink, sending: SendingLink, *, asked: bool, locks: Callable[[], float | None]
     ) -> None:
-        """Send all that the tables hold, not faster than the peer takes it."""
-        # One after the other: what is not told between a beginning and its end is not there.
+        """Send the whole tables, not faster than the peer takes them."""
+        # One telling after the other: a key not told between a beginning and its end counts as missing.
         async with sending.turn:
             await self._kept.progress()
             entries: list[Entry] = []
@@ -209,7 +209,7 @@ class Telling:
         asked: bool,
         locks: Callable[[], float | None] | None,
     ) -> None:
-        # Older changes go first, so that none of them undoes what was read after it.
+        # Older changes go first, so that none of them undoes a value read after it.
         self.flush()
         stamp = self._stamp(asked)
         for payload in sending.frames(
@@ -242,18 +242,18 @@ class Telling:
     async def shared_with(self, broker_id: int) -> bool:
         """See ``TableExchange``."""
         self.flush()
-        # The newest: of an older one a cut may have left our half only.
+        # The newest link: a half-open older one may be left.
         while link := next((each for each in reversed(self.followers) if each.broker_id == broker_id), None):
             if await self._has_all(link, self.links[link]):
                 return True
         return False
 
     async def _has_all(self, link: PeerLink, sending: SendingLink) -> bool:
-        """Return when a link's follower has what has changed by now; ``False``: the link is gone."""
+        """Return when a link's follower has all changes made by now; ``False``: the link is gone."""
         number: int | None = None
         while True:
             if number is None and not sending.telling:
-                # Also what had gone over an older link is among what it was told at first.
+                # Changes sent over an older link are also in the whole tables that were told at first.
                 number = sending.number
             if number is not None and sending.received >= number:
                 return True

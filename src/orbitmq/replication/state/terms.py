@@ -1,7 +1,7 @@
-"""Whose tables are newer: each broker that begins to lead counts the term up.
+"""Whose tables are newer: each broker that begins to lead raises the term.
 
-The term is the state version of the tables' data versions, which RocketMQ compares first (PO-10): so a Java
-master takes back what was changed while another broker led, and an older leader's changes are not taken.
+The term is the state version in the tables' data versions, which RocketMQ compares first (PO-10). So a Java
+master takes back changes made while another broker led, and an older leader's changes are not taken.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Terms:
     """The term of one broker's tables.
 
     Attributes:
-        begun: the term that this process began itself and in which it has taken no other leader's tables
-            since; :data:`NONE`: there is none.
-        lost: our tables were lost with our log, and we have not led since: what is not among them proves
+        begun: the term that this process began itself, unless it has taken another leader's tables since;
+            :data:`NONE`: there is no such term.
+        lost: our tables were lost with our log, and we have not led since: a key missing in them proves
             nothing.
     """
 
@@ -43,7 +43,7 @@ class Terms:
 
     @property
     def term(self) -> int:
-        """The highest term that any table has seen."""
+        """The highest term of any table so far."""
         return max(self._highest, self._of_tables)
 
     @property
@@ -51,16 +51,16 @@ class Terms:
         return max((table.version.state_version for table in self._tables()), default=0)
 
     def has_older(self, term: int, acted_in: int = 0, *, untold: bool = False) -> bool:
-        """Whether a peer whose tables are of ``term`` did not change them later than ours were changed.
+        """Whether a peer with tables of ``term`` made no changes later than ours.
 
-        In the term that we began it did not lead, so it has what we told it, not all of it perhaps; and in a
-        lower one not even that. What it did before may be news all the same.
+        In the term that we began the peer did not lead: it has only what we told it, perhaps not all; in a
+        lower term it lacks more. Changes it made before that may still be new to us.
 
         Args:
-            acted_in: the last term in which it acted, 0: it did not. One who led later than we did began a
-                higher one than ours.
-            untold: it was not told all that we changed, in an earlier run perhaps, or was killed and may
-                have lost some of it.
+            acted_in: the last term in which the peer acted, 0: none. A peer that led later than we did began
+                a higher term than ours.
+            untold: the peer was not told all our changes, in an earlier run perhaps, or was killed and may
+                have lost some of them.
         """
         own = self._of_tables
         return term <= self.begun or term < own or 0 < acted_in <= own or (untold and 0 < term == own)
@@ -77,7 +77,7 @@ class Terms:
         return term
 
     def outdate(self) -> None:
-        """Let the tables of any other broker be newer than ours; the next term is higher all the same."""
+        """Make our tables older than any other broker's; the next term is higher all the same."""
         self._highest, self.begun, self.lost = self.term, NONE, True
         for table in self._tables():
             table.version = DataVersion(state_version=0, timestamp=0, counter=0)

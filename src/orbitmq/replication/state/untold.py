@@ -1,4 +1,4 @@
-"""Which slaves do not have all that their master has changed, on the disk beside its tables (no I/O)."""
+"""Which slaves lack changes of their master; kept on the disk beside the master's tables (no I/O)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _KEY = "slaves"
 
 class LaggingFollowers:
     """The broker ids of followers that lack changes: their link was lost, they have not answered for a while,
-    they are being sent everything, or they do not know yet that a reset is over.
+    they are being told the whole tables, or they do not know yet that a reset is over.
 
-    Nothing else tells which of two tables of one term is older. A master that was killed begins with what it
-    wrote some seconds ago, and a slave that had all changes has more than that. A slave noted here lacks
+    Nothing else tells which of two tables of one term is older. A killed master begins with tables written
+    some seconds before, and a slave that had all changes has more than that. A slave noted here lacks
     changes that this disk has.
     """
 
     def __init__(self, feed: ChangeFeed, events: Events) -> None:
         self._feed = feed
         self._events = events
-        # With the number of the last change that they lack; 0: noted in an earlier run.
+        # By broker id, the number of the last change that the follower lacks; 0: noted in an earlier run.
         self._ids: dict[int, int] = {}
-        # Those that were not told all in this run yet: they may have what we lost.
+        # Followers not yet told all in this run: they may have changes that we lost.
         self._never_told: set[int] = set()
         feed.register(UNTOLD, FedTable(bool, self._apply))
 
@@ -36,24 +36,24 @@ class LaggingFollowers:
         return broker_id in self._ids
 
     def note(self, broker_id: int, lacked: int) -> None:
-        """A follower lacks the change of that number."""
+        """A follower lacks the change with this number."""
         news = broker_id not in self._ids
         self._ids[broker_id] = lacked
         if news:
             self._tell(broker_id, True)
 
     def begins(self, broker_id: int, lacked: int) -> None:
-        """A follower is told everything, up to the change of that number."""
+        """A follower is being told the whole tables, up to the change with this number."""
         if broker_id not in self._ids:
             self._never_told.add(broker_id)
         self.note(broker_id, lacked)
 
     def has_older(self, broker_id: int) -> bool:
-        """Whether all that a follower has was on our disk when it began to lack something."""
+        """Whether our disk had everything the follower has when the follower began to lack changes."""
         return broker_id in self._ids and broker_id not in self._never_told
 
     def told(self, broker_id: int, applied: int) -> None:
-        """A follower has made all changes up to that number."""
+        """A follower has made all changes up to this number."""
         if self._ids.get(broker_id, applied + 1) <= applied:
             del self._ids[broker_id]
             self._never_told.discard(broker_id)
@@ -64,7 +64,7 @@ class LaggingFollowers:
         self._events.publish(UntoldChanged())
 
     def look(self, followers: Iterable[tuple[PeerLink, SendingLink]]) -> bool:
-        """Note who has not answered what was sent before the last look; whether somebody owes an answer."""
+        """Note followers that owe answers since before the last look; returns whether any is missing."""
         newest = {link.broker_id: sending for link, sending in followers}
         for broker_id, sending in newest.items():
             if sending.is_stuck():
@@ -78,7 +78,7 @@ class LaggingFollowers:
             self._ids.pop(int(key), None)
 
     def file_text(self) -> Iterator[str]:
-        """``untoldSlaves.json``."""
+        """The content of ``untoldSlaves.json``."""
         yield json.dumps({_KEY: sorted(self._ids)})
 
     def restore(self, content: Mapping[str, Any]) -> None:
