@@ -19,15 +19,15 @@ class StoreConfig:
         sync_flush: an acknowledged message is on the device (SYNC_FLUSH), else flushed within
             ``flush_interval_ms``.
         store_host: this broker's address and port, part of every record.
-        batch_bytes: buffer for what arrives between two writes; at least one maximal record.
-        largest_bytes: for a single message of up to this size the buffer grows, so that one that was stored
-            under a higher limit can come again under a lower one.
+        batch_bytes: buffer for the messages that arrive between two writes; at least one maximal record.
+        largest_bytes: for a single message of up to this size the buffer grows, so that a message stored
+            under a higher limit can be stored again under a lower one.
         tail_entries: index entries of each queue kept in memory.
         file_reserved_ms: age after which a full log file may be deleted.
         delete_hours: local hours of the day in which expired files are deleted (``deleteWhen``).
-        disk_max_used_ratio: from here on expired files are deleted at any hour.
-        disk_force_clean_ratio: from here on the oldest files are deleted even when not expired.
-        disk_full_ratio: from here on no message is taken.
+        disk_max_used_ratio: from this use on, expired files are deleted at any hour.
+        disk_force_clean_ratio: from this use on, the oldest files are deleted even when not expired.
+        disk_full_ratio: from this use on, no message is taken.
         index: find messages by their keys (``messageIndexEnable``).
         index_slots: hash slots of an index file (``maxHashSlotNum``).
         index_entries: entries of an index file (``maxIndexNum``).

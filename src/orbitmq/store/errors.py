@@ -1,4 +1,4 @@
-"""What can go wrong with a store, each with what the operator can do about it."""
+"""The errors of a store, each with what the operator can do about it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StoreClosedError(StoreError):
 
 
 class RecordTooLongError(StoreError):
-    """A message has a part that is longer than its field in a record; the store goes on without it."""
+    """A part of the message is longer than its field in a record; the store goes on without the message."""
 
 
 class UnknownQueueError(StoreError):
@@ -30,4 +30,4 @@ class RawAppendError(StoreError):
 
 
 class LogDamagedError(StoreError):
-    """No record begins where one should in the commit log."""
+    """No record begins at a place of the commit log where one should."""

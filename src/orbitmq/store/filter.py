@@ -1,4 +1,4 @@
-"""What a read of a queue lets pass."""
+"""Which messages a read of a queue returns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orbitmq.store.queues.layout import ALL_CODES, BY_PROPERTIES
 class MessageFilter:
     """Which messages a read returns (MessageFilter); made once, used for every read.
 
-    It filters by tags codes, which consume queue entries hold, so that no record is touched for a message
-    that does not pass; or by properties, with the program of an SQL92 expression that runs over the record in
+    It filters by tags codes, which consume queue entries hold, so that records of filtered messages are
+    not touched; or by properties, with the program of an SQL92 expression that runs over the record in
     the log.
 
     Attributes:
-        codes: what the compiled search works with: tags codes, sorted and with a number behind them, or a
+        codes: for the compiled search: tags codes, sorted and with a number behind them, or a
             program.
         count: how many tags codes there are, ``ALL_CODES`` when all messages pass, ``BY_PROPERTIES`` for a
             program.

@@ -1,4 +1,4 @@
-"""How a store opens and closes: lock the folder, recover, serve, write down that the stop was a clean one."""
+"""How a store opens and closes: lock the folder, recover, serve, note that the stop was a clean one."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Lifecycle:
     """Starts and stops the parts of one store.
 
     Attributes:
-        recovered: what the last start found, ``None`` before the first.
-        crashed: the stop before it was not a clean one.
-        crash_counts: the next start is to know of that crash too, though this stop may be a clean one.
+        recovered: the result of the last start; ``None`` before the first.
+        crashed: whether the stop before that start was not a clean one.
+        crash_counts: whether the next start has to know of that crash too, even after a clean stop.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What goes into the store and what comes out."""
+"""The messages that go into the store, and the results of its methods."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class NewMessage:
     """A message to append. The store adds offsets, its own host and the store time.
 
     ``properties`` are encoded (``name 0x01 value 0x02``); ``born_host`` is a numeric address and a port;
-    ``tags_code`` goes into the consume queue; with ``deliver_after_ms`` the store time plus that goes there
+    ``tags_code`` goes into the consume queue. With ``deliver_after_ms`` the store time plus that goes there
     instead (SCHEDULE_TOPIC_XXXX keeps the time of delivery in its place). While the store time is more than a
-    minute ahead of a clock that was set back, it is the clock's time plus that.
+    minute ahead of a clock that was set back, the clock's time plus the delay goes there.
     """
 
     topic: str
@@ -32,13 +32,13 @@ class NewMessage:
 
 
 class Made(NamedTuple):
-    """When a topic was made: messages that lie before it in the log, and are older, are another topic's of
-    the same name, which was deleted.
+    """When a topic was made: messages that lie before that place in the log, and are older, belong to a
+    deleted topic of the same name.
 
     Attributes:
         log_offset: the end of the log then.
-        time_ms: a store time later than that of any message before it. It tells what is new where the log
-            ended before that place after a crash, and went on.
+        time_ms: a store time later than that of any message before it. It marks newer messages if the log
+            lost that place in a crash, and went on before it.
     """
 
     log_offset: int
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 
 class PutStatus(Enum):
-    """How an append ended (PutMessageStatus)."""
+    """The result of an append (PutMessageStatus)."""
 
     OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -72,7 +72,7 @@ class PutResult:
 
 
 class GetStatus(Enum):
-    """What a read found (GetMessageStatus)."""
+    """The result of a read (GetMessageStatus)."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"

@@ -1,4 +1,4 @@
-"""What the store offers to those who build on it, and what it asks of them."""
+"""What the store offers to the code that builds on it, and what it asks of that code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class FilePart(NamedTuple):
     """Bytes of a log file from ``start`` to ``end``, counted from its beginning.
 
-    ``memory`` has the same bytes when they were written just now; only until more is put into the log.
+    ``memory`` has the same bytes if they were written just now; only until more is put into the log.
     """
 
     segment: Segment
@@ -34,8 +34,8 @@ class LogPiece:
     """Bytes of one file of the commit log. A record (or the blank that ends the file) begins at ``start``.
 
     Attributes:
-        start, end: log offsets. The record that begins last before ``end`` may end behind it; it is written
-            whole.
+        start, end: log offsets. The last record that begins before ``end`` may end behind it; it is written
+            in full.
         view: the whole file.
         base: the log offset of its first byte.
     """
@@ -58,7 +58,7 @@ class LogPiece:
         """The records that begin in the piece.
 
         Raises:
-            RecordError: what begins somewhere is no record.
+            RecordError: some bytes are not a record.
         """
         at = self.start - self.base
         while at < self.end - self.base and not is_blank(self.view, at):
@@ -72,7 +72,7 @@ class LogPiece:
 
 
 class HotStore(Protocol):
-    """The store as the compiled fast path uses it: its inner loops, and what they ask for.
+    """The store for the compiled fast path: its inner loops, and the calls they need.
 
     Attributes:
         appender, lookup: the inner loops; one event loop owns both.
@@ -85,23 +85,23 @@ class HotStore(Protocol):
 
     @property
     def schedule(self) -> Callable[[], None]:
-        """Lets the batch be written when the current iteration of the event loop ends."""
+        """Write the batch when the current iteration of the event loop ends."""
         ...
 
     @property
     def map_entries(self) -> Callable[[int, int], bool]:
-        """Lets reads of a slot use the file that has the entry of an offset; ``False``: there is none."""
+        """Let reads of a slot use the file with the entry of an offset; ``False``: there is no such file."""
         ...
 
     @property
     def config(self) -> StoreConfig: ...
 
     def update_clock(self) -> int:
-        """Set the store time of what is appended next; returns it, ms."""
+        """Set the store time of messages appended next; returns it, ms."""
         ...
 
     def make_room(self, reason: int, slot: int) -> None:
-        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+        """Make the room that the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.
@@ -109,5 +109,5 @@ class HotStore(Protocol):
         ...
 
     def find_topic(self, topic: str) -> TopicQueues | None:
-        """The slots of a topic's queues, ``None``: it was not set."""
+        """The slots of a topic's queues; ``None``: the topic was not set."""
         ...

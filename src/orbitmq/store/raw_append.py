@@ -1,4 +1,4 @@
-"""A slave's way into the store: the bytes of its master's log, at the same places."""
+"""How a slave stores bytes of its master's log, at the same places."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROBLEMS = {
 
 class RawAppend:
     """Two ends: ``CommitLog.received`` is behind the last byte, the appender's batch begins behind the last
-    whole record. Records between them, cut by the end of a piece, are seen by nobody until their rest
+    whole record. Bytes between them, of a record cut by the end of a piece, are invisible until the rest
     comes."""
 
     def __init__(
@@ -56,10 +56,10 @@ class RawAppend:
         file comes with them. An empty log begins at the first piece when that is the beginning of a file.
 
         Raises:
-            RawAppendError: the piece does not go on where the log ends, or has no undamaged records of the
+            RawAppendError: the piece does not continue the log, or has no undamaged records of the
                 queues' next offsets. Records before the bad one stay; ``received`` is behind them.
             StoreClosedError: the disk refused.
-            OSError: it refused a consume queue; records before the one that this is about stay.
+            OSError: the disk refused a consume queue; records before the one concerned stay.
         """
         log = self._log
         if self._appender.batch_used:
@@ -82,7 +82,7 @@ class RawAppend:
 
     def _begin(self, offset: int) -> None:
         files, end = self._log.files, self._log.received
-        empty = end == files.first  # whatever files are there for what was to come
+        empty = end == files.first  # the files were made for bytes to come
         if not empty or offset % files.file_bytes:
             expected = f"{end}, where this log ends" + (
                 " (it is empty: or the start of a file)" if empty else ""
@@ -91,9 +91,9 @@ class RawAppend:
         self._log.begin_at(offset)
 
     def _dispatch(self, whole: int) -> tuple[int, str | OSError]:
-        """The place behind the last whole record, and what is wrong with the one that begins there.
+        """The place behind the last whole record, and the error of the record that begins there.
 
-        What is in the queues already must not come once more, when a disk that refused one works again.
+        Records already in the queues must not be dispatched again when a disk that refused works again.
         """
         files, received = self._log.files, self._log.received
         if self._topics_dropped != self._queues.dropped:
@@ -121,7 +121,7 @@ class RawAppend:
         return whole, ""
 
     def _settle(self, slot: int, offset: int, physical: int, size: int) -> bool:
-        """A queue may begin late (the log does) or anew (its topic was deleted and made again)."""
+        """A queue may begin late (as its log does) or anew (its topic was deleted and made again)."""
         low, following = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_NEXT)
         if offset != 0 and (offset < following or low < following):
             known, queue_id = self._queues.of_slot(slot)
@@ -160,10 +160,10 @@ class RawAppend:
     async def _cut(self, to: int, end: int) -> None:
         queues = await self._runtime.threads.run(self._queues_behind, to, end)
         await self._upkeep.checkpoint_written()
-        # Durable before anything is removed: a crash in between must not trust what is gone.
+        # Durable before anything is removed: after a crash in between, no start may trust the removed part.
         self._upkeep.lower(to)
         if to == self._log.files.first:
-            # Where queues end says what had expired here, and the other log may have had less of it.
+            # The ends of queues show which messages had expired here; in the other log fewer may have.
             self._queues.restart_all()
         else:
             for slot, offset in queues.items():
@@ -173,7 +173,7 @@ class RawAppend:
         self._flusher.begin(to)
 
     def _read(self, reader: RecordReader, offset: int) -> int:
-        """Read what begins at ``offset``."""
+        """Read the record or blank that begins at ``offset``."""
         segment = self._log.files.segment(offset)
         if segment is None:
             return table.CUT

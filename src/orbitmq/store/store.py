@@ -1,4 +1,4 @@
-"""The store as its users see it: put, get, look up, start, stop."""
+"""The store for its users: put, get, look up, start, stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from orbitmq.store.writable import WriteGate
 logger = logging.getLogger(__name__)
 
 OUTPUT_BYTES = 1 << 20
-# How often it is looked whether the disk has taken what it refused.
+# How often to check whether the disk takes bytes that it refused.
 WRITTEN_LOOK_S = 0.1
 Arrival = Callable[[str, int, int], None]
 
@@ -46,8 +46,8 @@ class MessageStore:
     rules of the flush mode when :meth:`stored` returns.
 
     Args:
-        codes: topics whose consume queue entries keep another number than the hash of the tags (a delivery
-            time), and the function that gives it.
+        codes: topics whose consume queue entries hold another number than the hash of the tags (a delivery
+            time), with the function that gives it.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class MessageStore:
             self.made,
         )
         self.on_arrival: Arrival | None = None
-        # The places to which the log was cut while it was open, in order: what is derived from before holds.
+        # Places to which the log was cut while it was open, in order: data derived before must be checked.
         self.cuts: list[int] = []
 
     # -- life ------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class MessageStore:
 
     @property
     def recovered(self) -> Recovered | None:
-        """What the last start found, ``None`` before the first."""
+        """The result of the last start, ``None`` before the first."""
         return self._lifecycle.recovered
 
     @property
@@ -160,17 +160,17 @@ class MessageStore:
         return self._lifecycle.crashed
 
     def count_crash(self, counts: bool) -> None:
-        """Say whether the next start is to know of the crash before this one, though this stop is clean."""
+        """Say whether the next start has to know of the crash before this one, though this stop is clean."""
         self._lifecycle.crash_counts = counts and self.crashed
 
     def stop_as_crash(self) -> None:
-        """Let the next start look for what was delivered, however clean this stop is: what tells of it is not
+        """Let the next start search for deliveries, however clean this stop is: the progress is not
         on the disk."""
         self._lifecycle.crash_counts = True
 
     @property
     def config(self) -> StoreConfig:
-        """May be replaced while the store runs, as far as times, limits and addresses go."""
+        """The settings. While the store runs they may be replaced: new times, limits, addresses count."""
         return self._config
 
     @config.setter
@@ -178,7 +178,7 @@ class MessageStore:
         self._config = self._upkeep.config = self._writer.config = config
 
     def clean(self) -> None:
-        """Delete expired log files now, whatever the hour, and what consume queues say of them."""
+        """Delete expired log files now, whatever the hour, and the consume queues' entries for them."""
         self._upkeep.clean_now()
 
     # -- taking messages or not ------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class MessageStore:
         return self.acceptance.refusal
 
     def refuse(self, reason: str) -> None:
-        """Take no messages until cleaning finds that the disk does its work."""
+        """Take no messages until cleaning finds that the disk works again."""
         self.acceptance.refuse(reason)
 
     @property
@@ -209,17 +209,17 @@ class MessageStore:
         self.queues.set_topic(topic, read_queues, write_queues, perm)
 
     def find_topic(self, topic: str) -> TopicQueues | None:
-        """The slots of a topic's queues, ``None``: it was not set."""
+        """The slots of a topic's queues; ``None``: the topic was not set."""
         return self.queues.topics.get(topic)
 
     def has_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether the topic was set with such a queue."""
+        """Whether the topic was set and has such a queue."""
         return self.queues.slot(topic, queue_id) >= 0
 
     def drop_topics(self, topics: Iterable[str]) -> None:
         """Delete the queues of topics. Their records stay in the log until that is cleaned.
 
-        They are gone though the disk refuses: then a crash before the next checkpoint may bring them back.
+        They are gone even if the disk refuses: then a crash before the next checkpoint may bring them back.
         """
         try:
             self.log.end_batch()
@@ -242,7 +242,7 @@ class MessageStore:
         self.drop_topics((topic,))
 
     def drop_unknown_topics(self) -> list[str]:
-        """Delete queues on disk that belong to no topic that was set; the names of their topics."""
+        """Delete queues on disk whose topic was not set; returns these topics' names."""
         unknown = self.queues.unknown_topics()
         if unknown:
             self.drop_topics(unknown)
@@ -251,7 +251,7 @@ class MessageStore:
     def quiet_ends(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:
         """Topics with queues that had messages and have none now: queue ids and the next offsets there.
 
-        No record of the log says how far these are. Each topic is read when its turn comes.
+        No record of the log shows these offsets. Each topic is read when its turn comes.
         """
         for topic in self.queues.quiet_topics():
             if ends := self.queues.quiet_ends(topic):
@@ -259,7 +259,7 @@ class MessageStore:
 
     def go_on_at(self, topic: str, queue_id: int, offset: int) -> bool:
         """Let an empty queue give its next message a later offset than it would: another copy of the log
-        had messages there, which this one never had. :meth:`keep_ends` makes it durable.
+        had messages there that this one never had. :meth:`keep_ends` makes the move durable.
 
         Returns:
             False: the topic was not set, or the queue has messages, or is as far.
@@ -270,10 +270,10 @@ class MessageStore:
         return slot >= 0 and self.queues.go_on_at(slot, offset)
 
     async def keep_ends(self) -> None:
-        """Return when what :meth:`go_on_at` did is on the device.
+        """Return when the moves by :meth:`go_on_at` are on the device.
 
         Raises:
-            OSError: the disk refused; it is tried again with the next checkpoint.
+            OSError: the disk refused; the next checkpoint tries again.
         """
         await self._upkeep.keep_moved()
 
@@ -291,7 +291,7 @@ class MessageStore:
             try:
                 self.on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
             except Exception:
-                # The messages are written: whatever fails here must not keep them from the device.
+                # The messages are written: no failure here may keep them from the device.
                 logger.exception("queue %d of topic %s: somebody missed new messages", queue_id, known.topic)
 
     def growth(self) -> dict[str, int]:
@@ -305,7 +305,7 @@ class MessageStore:
     # -- put -------------------------------------------------------------------------------------------
 
     def update_clock(self) -> int:
-        """Set the store time of what is put next; returns it, ms."""
+        """Set the store time of messages put next; returns it, ms."""
         now = self._now_ms()
         appender = self.appender
         # Search by time needs store times that never go back, whatever the wall clock does.
@@ -324,14 +324,14 @@ class MessageStore:
         return self.put_many([message])
 
     def put_many(self, messages: list[NewMessage]) -> PutResult:
-        """Append messages one after the other, nothing between them; the result speaks of the first.
+        """Append messages one after the other, nothing between them; the result is for the first.
 
         Raises: as :meth:`put`.
         """
         return self._writer.put_many(messages)
 
     def make_room(self, reason: int, slot: int) -> None:
-        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+        """Make the room that the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.
@@ -339,7 +339,7 @@ class MessageStore:
         self._writer.make_room(reason, slot)
 
     def write(self) -> None:
-        """Write what was put in this batch, without waiting for the device.
+        """Write the messages of this batch, without waiting for the device.
 
         Raises:
             StoreClosedError: the disk refused.
@@ -348,19 +348,19 @@ class MessageStore:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether the disk refuses what was put, and may take it yet: no reader sees it until then."""
+        """Whether the disk refuses messages but may still take them: no reader sees them until then."""
         refused = self.log.write_error is not None and self.flusher.error is None
         return refused and self.appender.batch_used > 0
 
     async def written(self) -> None:
-        """Return when what was put is in the log's files, or never will be."""
+        """Return when the messages put so far are in the log's files, or never will be."""
         with contextlib.suppress(StoreClosedError):
             self.write()
         while self.has_unwritten:
             await self._runtime.clock.sleep(WRITTEN_LOOK_S)
 
     async def flush(self) -> None:
-        """Return when all that is written by now is on the device, or the disk failed."""
+        """Return when all bytes written by now are on the device, or the disk failed."""
         await self.flusher.flush()
 
     async def stored(self, end_offset: int) -> None:
@@ -374,17 +374,17 @@ class MessageStore:
     # -- copying the log ------------------------------------------------------------------------------
 
     def on_written(self, waker: Callable[[], None], *, first: bool = False) -> None:
-        """Call ``waker`` whenever something was written; no second time for one that is called already.
+        """Call ``waker`` after each write; a waker already registered is not added again.
 
         Args:
-            first: before all others.
+            first: whether to call it before all others.
         """
         wakers = self.log.wakers
         if waker not in wakers:
             wakers.insert(0 if first else len(wakers), waker)
 
     def off_written(self, waker: Callable[[], None]) -> None:
-        """End what :meth:`on_written` began, if it did."""
+        """Undo :meth:`on_written`, if it was called."""
         if waker in self.log.wakers:
             self.log.wakers.remove(waker)
 
@@ -393,7 +393,7 @@ class MessageStore:
         self.flusher.watchers.append(watcher)
 
     def off_flushed(self, watcher: Callable[[], None]) -> None:
-        """End what :meth:`on_flushed` began."""
+        """Undo :meth:`on_flushed`."""
         self.flusher.watchers.remove(watcher)
 
     def in_memory(self, offset: int) -> memoryview | None:
@@ -402,7 +402,7 @@ class MessageStore:
 
     @property
     def flush_error(self) -> BaseException | None:
-        """Why nothing is flushed any more, ``None``: it is."""
+        """Why nothing is flushed any more; ``None``: flushes work."""
         return self.flusher.error
 
     # -- a master's log --------------------------------------------------------------------------------
@@ -411,22 +411,22 @@ class MessageStore:
         """Append the bytes that a master's log has at ``offset``; see ``RawAppend.append``.
 
         Raises:
-            RawAppendError: they do not go on where this log ends, or are no undamaged records.
+            RawAppendError: the bytes do not continue this log, or are not undamaged records.
             StoreClosedError, OSError: the disk refused.
         """
         self._raw.append(offset, data)
 
     def refuse_raw(self) -> None:
-        """Find out whether bytes of a master would be refused.
+        """Check whether bytes of a master would be refused.
 
         Raises:
-            StoreClosedError: the disk refused the last ones; the store tries again by itself.
+            StoreClosedError: the disk refused the last bytes; the store tries again by itself.
         """
         if self.log.write_error is not None:
             raise StoreClosedError(f"the commit log could not be written: {self.log.write_error}")
 
     def drop_partial(self) -> None:
-        """Forget what a master sent behind the last whole record.
+        """Forget bytes that a master sent behind the last whole record.
 
         Raises:
             StoreClosedError: the disk refused.
@@ -442,9 +442,9 @@ class MessageStore:
     async def truncate(self, to: int) -> None:
         """Remove all records from ``to`` on, from log, queues and index; durable on return.
 
-        When none is left queues go on at whatever offset their next record has.
+        When no record is left, queues go on at whatever offset their next record has.
 
-        The caller sees to it that nothing is put or read meanwhile.
+        The caller makes sure that nothing is put or read meanwhile.
 
         Raises:
             RawAppendError: no record begins at ``to``.
@@ -453,7 +453,7 @@ class MessageStore:
         try:
             await self._raw.truncate(to)
         finally:
-            # Behind it: who reads meanwhile may still see what goes.
+            # Behind the cut: a reader may still see records that are about to go.
             self.cuts.append(to)
 
     # -- get -------------------------------------------------------------------------------------------
@@ -486,18 +486,18 @@ class MessageStore:
         return self.appender.get(slot, table.Q_VISIBLE) if slot >= 0 else 0
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """(commit log offset, size, tags code) of a visible message, ``None`` when it is not there."""
+        """(commit log offset, size, tags code) of a visible message; ``None`` when it is not there."""
         slot = self.queues.slot(topic, queue_id)
         return self._reader.entry(slot, offset) if slot >= 0 else None
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the message was stored, ms; -1 when it is not there."""
+        """When the message was stored, ms; -1 when there is no such message."""
         slot = self.queues.slot(topic, queue_id)
         return self._reader.store_time(slot, offset) if slot >= 0 else -1
 
     @property
     def earliest_store_time(self) -> int:
-        """When the oldest message of the log was stored, ms; -1 when there is none."""
+        """When the oldest message of the log was stored, ms; -1 when the log is empty."""
         return self._reader.store_time_at(self._files.first)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
@@ -515,7 +515,7 @@ class MessageStore:
 
     @property
     def max_commit_log_offset(self) -> int:
-        """The end of what is written to the log's files."""
+        """The end of the log's files as written."""
         return self.appender.batch_base
 
     @property

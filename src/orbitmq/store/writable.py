@@ -11,7 +11,7 @@ class WriteGate:
     """Taking messages or refusing them, with the reason as a clause: "the disk of /x is 91% full".
 
     Attributes:
-        refusal: why no message is taken; ``None``: they are.
+        refusal: why no message is taken; ``None``: messages are taken.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 A header of 40 bytes, then a table of slots (the number of the newest entry with that hash), then entries of
 20 bytes: hash of ``topic#key``, log offset, seconds since the file's first message, number of the previous
-entry of the slot. Entry 0 is never used. The file is sparse: what was not written takes no space.
+entry of the slot. Entry 0 is never used. The file is sparse: unwritten parts take no space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME_DIGITS = 17
 
 
 def file_bytes(slots: int, entries: int) -> int:
-    """The size of a file with so many slots and entries."""
+    """The size of a file with this many slots and entries."""
     return HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
 
 
@@ -34,7 +34,7 @@ def is_index_name(name: str) -> bool:
 class IndexFile:
     """Header and place of one file. Times are ms, offsets are those of the log's records.
 
-    ``next_entry`` is the number of the first entry that is not written; on disk a new file says 0 for 1.
+    ``next_entry`` is the number of the first unwritten entry; on disk a new file has 0 for 1.
     """
 
     segment: Segment
@@ -47,7 +47,7 @@ class IndexFile:
 
     @classmethod
     def read(cls, segment: Segment) -> IndexFile:
-        """The file with what its header says."""
+        """The file with its decoded header."""
         file = cls(segment, *_HEADER.unpack_from(segment.view()))
         file.next_entry = max(1, file.next_entry)
         return file
@@ -57,7 +57,7 @@ class IndexFile:
         return self.next_entry <= 1
 
     def builder(self, slots: int, entries: int, buffer_entries: int) -> IndexBuilder:
-        """What goes on writing the file."""
+        """The file while it is being written."""
         builder = IndexBuilder(slots, entries, buffer_entries)
         builder.begin_time, builder.end_time = self.begin_time, self.end_time
         builder.begin_offset, builder.end_offset = self.begin_offset, self.end_offset
@@ -66,7 +66,7 @@ class IndexFile:
         return builder
 
     def write_entries(self, builder: IndexBuilder) -> None:
-        """Write the entries that the builder has collected. Only the builder leads to them yet."""
+        """Write the entries that the builder has collected. Only the builder knows them yet."""
         count = builder.next_entry - builder.first_entry
         if not count:
             return
@@ -82,7 +82,7 @@ class IndexFile:
         """Write slots and header, and return when the file is on the device.
 
         Slots are all over the file and change with every message, so they are written once. A crash before
-        that costs nothing: an unfinished file is made again anyhow.
+        that loses nothing: an unfinished file is made again anyhow.
         """
         for at, piece in builder.take_changed_slots():
             self.segment.pwrite(piece, HEADER_BYTES + at)
@@ -105,7 +105,7 @@ class IndexFile:
         """Log offsets of the newest entries of ``key`` whose second lies in the range, newest first.
 
         Args:
-            builder: of a file that is not complete.
+            builder: that of an unfinished file.
         """
         if self.empty or end_ms < self.begin_time or begin_ms > self.end_time:
             return []

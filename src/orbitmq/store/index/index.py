@@ -1,7 +1,7 @@
 """The message index: finds messages by their keys. Derived from the log, in the background.
 
 Records are read where they lie in the log, a batch at a time in a worker thread, so that taking a message
-costs nothing more. What a crash leaves of the newest file is thrown away and made again from the log.
+costs no more. After a crash the newest file is thrown away and made again from the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 # Most entries of one batch.
 BATCH_ENTRIES = 32_768
-# A slot's times are seconds: some of what is found lies outside the range after all.
+# A slot's times are seconds, so some found messages turn out to lie outside the range.
 EXTRA_FINDS = 64
 
 
@@ -37,7 +37,7 @@ class MessageIndex:
     Args:
         folder: where the files are.
         slots, entries: sizes of a file (``maxHashSlotNum``, ``maxIndexNum``).
-        written: gives the end of what may be read of the log.
+        written: gives the end of the readable log.
         store_time_at: gives the store time of the record at a log offset, ms, -1 when there is none.
     """
 
@@ -73,7 +73,7 @@ class MessageIndex:
 
         Args:
             sealed_time: of the checkpoint: files up to this store time were on the device.
-            position: of the checkpoint: where a clean stop left off, -1: unknown.
+            position: of the checkpoint: the log offset where a clean stop left off, -1: unknown.
         """
         size = file_bytes(self._slots, self._entries)
         names = [name for name in self._runtime.files.list_dir(self._folder) if is_index_name(name)]
@@ -149,7 +149,7 @@ class MessageIndex:
             run = self._runtime.threads.run
             if self._builder is None:
                 file = self._open_newest()
-                # Making its table of 20 MB takes 0.1 s.
+                # Making a file's table of 20 MB takes 0.1 s.
                 self._builder = await run(file.builder, self._slots, self._entries, BATCH_ENTRIES)
             file, builder = self._files[-1], self._builder
             status = await run(
@@ -166,19 +166,19 @@ class MessageIndex:
             return position
 
     def failed(self) -> int:
-        """A file that was being written is made again; complete ones stay when no new one can be opened."""
+        """A file that was being written is made again; complete files stay when no new one can be opened."""
         if self._builder is not None:
             self._drop_newest()
             self._builder = None
         return self._resume_at(True, -1)
 
     async def truncate(self, to: int) -> int:
-        """What names later records is removed, and made again as far as it is there."""
+        """Files with entries of later records are removed, and made again as far as the log goes."""
         async with self._busy:
             self._builder = None
             while self._files and self._files[-1].end_offset >= to:
                 self._drop_newest()
-            # The newest file left may have had a successor that was not full: it is made again too.
+            # The newest file left may have had a successor, though not full: it is made again too.
             self._drop_newest()
             self.sealed_time = self._files[-1].end_time if self._files else 0
             return min(self._resume_at(True, -1), to)

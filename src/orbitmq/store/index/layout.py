@@ -7,7 +7,7 @@ HEADER_BYTES = 40
 SLOT_BYTES = 4
 ENTRY_BYTES = 20
 
-# What a scan answers.
+# The results of a scan.
 DONE = 0  # everything up to the end was read
 MORE = 1  # the entry buffer is full: write it and go on
 FULL = 2  # the next record's keys do not fit into the file

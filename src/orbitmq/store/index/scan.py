@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """The inner loop of the message index: from records of the log to slots and entries of an index file.
 
-:class:`IndexBuilder` reads records where they lie and collects what the file gets: new entries in one
+:class:`IndexBuilder` reads records where they lie and collects the additions to the file: new entries in one
 buffer, slots in pages of 4 KiB. The caller writes both, the slots when the file is complete. It runs in a
 worker thread; compiled, it holds neither the interpreter's lock nor a Python object while it works. Nothing
 here does I/O.
@@ -38,7 +38,7 @@ HEADER_BYTES = index_layout.HEADER_BYTES
 SLOT_BYTES = index_layout.SLOT_BYTES
 ENTRY_BYTES = index_layout.ENTRY_BYTES
 PAGE_BYTES = 4096
-# Of a record, up to its body; and how many records ahead are asked for.
+# The bytes of a record before its body; and how many records ahead are prefetched.
 HEAD_BYTES = 92
 AHEAD = 4
 DONE = index_layout.DONE
@@ -89,7 +89,7 @@ def select(
         entry: number of the newest entry in the hash's slot.
         next_entry: number of the first entry that is not written.
         begin, end: bounds of the seconds since the file's first message; both inclusive.
-    """
+    begin, end: bounds of the seconds since the file's first message; both inclusive."""
     if cython.compiled:
         return _select(cython.address(file[0]), slot_count, entry, next_entry, h, begin, end, limit)
     return _select(file, slot_count, entry, next_entry, h, begin, end, limit)
@@ -115,7 +115,7 @@ def _select(
 
 
 class IndexBuilder:
-    """What the newest index file holds, and what it gets next.
+    """The newest index file's content, and the additions to it.
 
     Args:
         slot_count: slots of the file.
@@ -144,7 +144,7 @@ class IndexBuilder:
         self.position = 0
 
     def scan(self, log: Readable, start: int, end: int, file: Readable) -> int:
-        """Take up the records from ``start`` to ``end`` of a log file; ``position`` is where it stopped.
+        """Add the records from ``start`` to ``end`` of a log file; ``position`` is where it stopped.
 
         Args:
             log: the log file.
@@ -176,7 +176,7 @@ class IndexBuilder:
         return status
 
     def _fetch_ahead(self, log: Readable, at: int, room: int) -> None:
-        """Ask for head and tail of a record some way ahead, as if all were as large as this one."""
+        """Prefetch head and tail of a record some way ahead, as if all were as large as this one."""
         size = self.reader.size
         ahead = at + AHEAD * size
         if ahead + size <= room:
@@ -184,7 +184,7 @@ class IndexBuilder:
             fetch(log, ahead + self.reader.body_end - at, at + size - self.reader.body_end)
 
     def _record(self, log: Readable, file: Readable) -> int:
-        """Take up the keys of the record that the reader has found."""
+        """Add the keys of the record that the reader has found."""
         if self.reader.sys_flag & ROLLBACK == ROLLBACK:
             return DONE
         self.reader.find_properties(log)
@@ -200,7 +200,7 @@ class IndexBuilder:
         return DONE
 
     def _each_key(self, log: Readable, physical: int, stored: int, file: Readable, put: int) -> int:
-        """Count the keys of the record at hand; with ``put`` take them up."""
+        """Count the keys of the present record; with ``put`` add them."""
         topic = hash_on(0, log, self.reader.topic_at, self.reader.topic_end)
         topic = (topic * 31 + 35) & _MASK  # '#'
         count = 0

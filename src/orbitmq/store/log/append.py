@@ -1,4 +1,4 @@
-"""Writing to the store: messages into the write batch, with the room that they need."""
+"""Writing to the store: puts messages into the write batch and makes room for them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.writable import WriteGate
 
-# So much later than it should a delayed message may come when a clock was set back. Who delivers waits for as
-# much (CLOCKS_APART_MS of the broker's delay levels), or it would come early.
+# How much too late a delayed message may come when a clock was set back. Deliveries wait for as
+# much (CLOCKS_APART_MS of the broker's delay levels), or the message would come early.
 LATE_AT_MOST_MS = 60_000
 
 
 class Writer:
-    """The writing half of a store. Runs on the event loop; the log writes out what it leaves there.
+    """The writing half of a store. Runs on the event loop; the log writes out the batch.
 
     Args:
-        update_clock: sets the store time; returns it, ms. now_ms: the wall clock's.
+        update_clock: sets the store time; returns it, ms. now_ms: that of the wall clock.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Writer:
         self._born_cache: dict[tuple[str, int], bytes] = {}
 
     def put_many(self, messages: list[NewMessage]) -> PutResult:
-        """Append messages one after the other, nothing between them; the result speaks of the first.
+        """Append messages one after the other, nothing between them; the result is for the first.
 
         Raises: as ``MessageStore.put``.
         """
@@ -81,7 +81,7 @@ class Writer:
         for m in messages:
             length = len(m.properties)
             if length > MAX_PROPERTIES_BYTES:
-                # Its length would wrap in the record, and whoever reads the log would end there.
+                # Its length would overflow in the record, and readers of the log would stop there.
                 raise RecordTooLongError(
                     f"the message is illegal: properties of {length} bytes, "
                     f"limit {MAX_PROPERTIES_BYTES} bytes"
@@ -91,7 +91,7 @@ class Writer:
         if len(messages) == 1:
             most = max(most, self.config.largest_bytes)
         if self._appender.batch_room < size <= most:
-            # The limit for messages was raised while the broker runs, or was higher when it had this one.
+            # The limit for messages was raised while the broker runs, or was higher when it had this message.
             self._log.end_batch()
             self._appender.grow_batch(max(self.config.batch_bytes, size))
         if size > self._appender.batch_room or size + 8 > self.config.commit_log_file_bytes:
@@ -105,9 +105,9 @@ class Writer:
             self._log.roll()
 
     def _delay_begins(self) -> int:
-        """From when on a message waits, ms: from its store time, which is all that a rebuilt queue has.
+        """When a message's wait begins, ms: at its store time, which is all that a rebuilt queue knows.
 
-        Unless that stands still for longer, while a clock that was set back catches up.
+        But at the wall clock's time if the store time is far ahead, after the clock was set back.
         """
         now, stored = self._now_ms(), self._appender.now_ms
         return now if stored > now + LATE_AT_MOST_MS else stored
@@ -128,7 +128,7 @@ class Writer:
         raise StoreClosedError(f"no room for a record of {len(m.body)} bytes (reason {physical})")
 
     def make_room(self, reason: int, slot: int) -> None:
-        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+        """Make the room that the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.

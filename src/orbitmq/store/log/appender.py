@@ -67,7 +67,7 @@ class Appender(QueueTable):
         self.host_length = len(store_host)
         self.now_ms = 0
 
-    # Here and not in the table: only a final class may have both Python's and C's way to a method.
+    # Here and not in the table: only a final class may have a method callable from both Python and C.
     def get(self, slot: int, column: int) -> int:
         """A number of a queue, see ``store.queues.layout``."""
         return self.q[slot * Q_WIDTH + column]
@@ -166,7 +166,7 @@ class Appender(QueueTable):
         physical = self.batch_base + at
         base = slot * Q_WIDTH
         offset = self.q[base + Q_NEXT]
-        # These two bits say how long the addresses in this record are, whatever a client wrote there.
+        # These two bits give the length of the addresses in this record, whatever a client sent.
         sys_flag &= ~(BORN_V6 | STORE_V6)
         if born_length > 8:
             sys_flag |= BORN_V6

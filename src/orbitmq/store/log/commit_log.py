@@ -21,7 +21,7 @@ PAGE_BYTES = 4096
 # A flush of blocks that were never written must also write the file's extents: measured, half of its time.
 ZEROS_BYTES = 256 * 1024
 ZEROS = memoryview(bytes(ZEROS_BYTES))
-# A master's senders wait for a piece of this size: it is a message or a few.
+# A master's senders wait for a piece of at most this size: it is a message or a few.
 FEW_BYTES = 8 * 1024
 
 
@@ -29,8 +29,8 @@ class CommitLog:
     """Writes each batch with one ``pwrite`` and rolls to the next file.
 
     Args:
-        arrived: told the queue slots that got records and that somebody watches.
-        failed: told when the disk refuses; what was not written stays in the batch.
+        arrived: told the queue slots that got records and are watched.
+        failed: told when the disk refuses; unwritten records stay in the batch.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class CommitLog:
         self._segment: Segment | None = None
         self._segment_start = 0
         self._allocated = 0
-        # Behind this place of the file more is allocated.
+        # When a write passes this place of the file, more is allocated.
         self._keep_ahead_from = 0
         self._zeros_to = 0
         self._allocating: asyncio.Task[None] | None = None
         self._scheduled = False
         self.write_error: OSError | None = None
-        # Behind the last byte that a master sent; what lies behind the last whole record is no message yet.
+        # The end of the bytes from a master; bytes behind the last whole record are no message yet.
         self.received = 0
-        # The batch that was written last, and where.
+        # The batch that was written last, and its place.
         self._batch_at = -1
         self._batch = memoryview(b"")
-        # Called when something was written.
+        # Called after each write.
         self.wakers: list[Callable[[], None]] = []
 
     def open_at(self, offset: int) -> None:
@@ -111,7 +111,7 @@ class CommitLog:
         return self._appender.end
 
     def schedule(self) -> None:
-        """End the batch once the events that are ready now are handled."""
+        """End the batch after the events that are ready now have been handled."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._scheduled_end)
@@ -121,11 +121,11 @@ class CommitLog:
         try:
             self.end_batch()
         except StoreClosedError:
-            # Kept in ``write_error``, which refuses later messages. What was written before goes on.
+            # Kept in ``write_error``, which refuses later messages. Bytes written before stay valid.
             self._flusher.advance(self._appender.batch_base)
 
     def end_batch(self) -> None:
-        """Write what the batch holds, show it to readers and let the flusher know.
+        """Write the batch, show it to readers and let the flusher know.
 
         Raises:
             StoreClosedError: the disk refused the bytes; they stay unacknowledged and invisible.
@@ -149,14 +149,14 @@ class CommitLog:
             if at > self._keep_ahead_from:
                 self._keep_ahead()
         try:
-            # Before the flush begins: another broker that is sent the batch flushes it at the same time.
+            # Before the flush begins: a broker that is sent the batch can flush it at the same time.
             for wake in self.wakers:
                 wake()
         finally:
             self._flusher.advance(appender.batch_base)
 
     def in_memory(self, offset: int) -> memoryview | None:
-        """The bytes from ``offset`` to the end of the log while they stand where they were put together."""
+        """The bytes from ``offset`` to the end of the log, while they are still in the batch's buffer."""
         appender = self._appender
         if offset != self._batch_at or appender.batch_used:
             return None
@@ -191,10 +191,10 @@ class CommitLog:
                 self._zeros_to = up_to
 
     def try_again(self) -> None:
-        """Repeat what the disk refused, when it has room for what comes next too.
+        """Write again the bytes that the disk refused, once it has room for the next ones too.
 
         Raises:
-            StoreClosedError: it refuses again.
+            StoreClosedError: the disk refuses again.
         """
         self.write_error = None
         segment = self._segment
@@ -209,7 +209,7 @@ class CommitLog:
         self.end_batch()
 
     def _allocate_next(self, offset: int) -> None:
-        """Preallocate the file that the master's next bytes go to."""
+        """Preallocate the file for the master's next bytes."""
         segment = self.files.segment(offset) or self.files.add()
         self._allocate(segment, offset - self.files.start_of(offset) + self._ahead())
 
@@ -287,10 +287,10 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def advance_to(self, whole: int) -> None:
-        """Show what was dispatched up to ``whole``, behind a whole record, and let the flusher know.
+        """Show the records dispatched up to ``whole``, the end of a record, and let the flusher know.
 
         Raises:
-            StoreClosedError: the disk has no room behind it. What is dispatched is shown all the same.
+            StoreClosedError: the disk has no room behind it. Dispatched records are shown all the same.
         """
         refused = None
         if whole >= self._segment_start + self.files.file_bytes:
@@ -317,13 +317,13 @@ class CommitLog:
         except OSError as error:
             logger.error("no room for a master's bytes from %d on: %s", whole, error)
             if self._segment_start < whole:
-                self._appender.start_batch(whole, whole)  # behind what is dispatched, with room for nothing
+                self._appender.start_batch(whole, whole)  # behind the dispatched records, without room
             self._fail(error)
             return error
         return None
 
     def drop_partial(self) -> None:
-        """Wipe what is behind the last whole record.
+        """Wipe the bytes behind the last whole record.
 
         Raises:
             StoreClosedError: the disk refused.
@@ -338,7 +338,7 @@ class CommitLog:
                 start = stop
         except OSError as error:
             if self._flusher.error is None:
-                self._fail(error)  # else it is final already: nothing is to be tried again
+                self._fail(error)  # else the failure is final already, with no more tries
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def cut(self, to: int) -> None:
@@ -360,7 +360,7 @@ class CommitLog:
         self.received = to
         self._use_segment(to)
         for wake in self.wakers:
-            wake()  # who was given more has to know before other bytes take its place
+            wake()  # readers given more must know before other bytes take that place
 
     def roll(self) -> None:
         """Close the current file with a blank record and go on in the next one."""
@@ -379,7 +379,7 @@ class CommitLog:
         self._flusher.advance(end + left)
 
     async def stop(self) -> None:
-        """Write and flush what is left, close the files."""
+        """Write and flush the rest, close the files."""
         with contextlib.suppress(StoreClosedError):
             self.end_batch()
             if self.received > self._appender.batch_base:

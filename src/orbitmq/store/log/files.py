@@ -1,4 +1,4 @@
-"""The files of the commit log: names, maps, and which one is written."""
+"""The files of the commit log: their names, maps, and the one being written."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LogFiles:
         """Open the existing files.
 
         Raises:
-            StoreError: a file of another size, or one that is missing between others.
+            StoreError: a file has another size, or one is missing between others.
         """
         names = [name for name in self._files.list_dir(self.folder) if is_file_name(name)]
         starts = [int(name) for name in names]
@@ -70,7 +70,7 @@ class LogFiles:
         """Refuse a gap between the files, and name the missing one."""
         sizes = {self._files.size_bytes(f"{self.folder}/{file_name(start)}") for start in starts[:-1]}
         if any(start % self.file_bytes for start in starts) or sizes - {self.file_bytes}:
-            return  # the size is another one
+            return  # the files have another size
         for before, start in itertools.pairwise(starts):
             if start != before + self.file_bytes:
                 missing = f"{self.folder}/{file_name(before + self.file_bytes)}"
@@ -115,7 +115,7 @@ class LogFiles:
 
     def _remove(self, start: int, *, advance: bool) -> str:
         segment = self._segments[start]
-        # First the file: when the disk refuses, the table still says what is there.
+        # The file first: if the disk refuses, the table is still right.
         self._files.remove(segment.path)
         del self._segments[start]
         segment.close()
@@ -146,7 +146,7 @@ class LogFiles:
 
 
 def place_in(segment: Segment, offset: int) -> int:
-    """Where an offset of the log lies in one of its files, which its first offset names; 0: before it."""
+    """Where an offset of the log lies in the log file with this first offset; 0: before the file."""
     return max(0, offset - int(segment.path.rpartition("/")[2]))
 
 
@@ -157,7 +157,7 @@ def sync_all(segments: list[Segment]) -> None:
 
 
 def wipe(log: LogFiles, start: int, end: int) -> int:
-    """Write zeros over what stands from ``start`` to ``end`` of one log file; how many bytes.
+    """Write zeros over the bytes from ``start`` to ``end`` of one log file; returns how many.
 
     The caller brings them to the device.
     """

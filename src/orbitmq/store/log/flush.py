@@ -1,4 +1,4 @@
-"""Group commit: one ``fdatasync`` for all that was written meanwhile."""
+"""Group commit: one ``fdatasync`` for everything written meanwhile."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 class FlushListener(Protocol):
-    """What is told how far the log is."""
+    """Is told how far the log is safe."""
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for more to be safe: what is written is flushed at once then."""
+        """Whether the listener waits for more to be safe: then new bytes are flushed at once."""
         ...
 
     def advance(self) -> None:
@@ -37,17 +37,17 @@ class Flusher:
     """Knows how far the log is written and how far it is on the device.
 
     With ``sync`` the log is safe as far as the device has it, else as far as it is written. A flush starts
-    when somebody waits for what is written, see :meth:`want`. Behind another one that carried more than what
-    is written now, it waits until the current iteration of the event loop has written what it brings: fewer
-    flushes carry more, and while one is under way the loop has something to do.
+    when somebody waits for written bytes, see :meth:`want`. After a flush that carried more than is written
+    now, it waits until the current iteration of the event loop has written its messages: fewer
+    flushes carry more, and while a flush is under way the loop has something to do.
 
     Args:
         segments: gives the files that hold the bytes between two offsets.
         failed: told once when a flush failed; nothing becomes safe after that.
 
     Attributes:
-        written, flushed: the log is in its files, and on the device, up to here.
-        safe: it is safe up to here.
+        written, flushed: how far the log is in its files, and on the device.
+        safe: how far it is safe.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Flusher:
         self.end_batch_soon: Callable[[], None] = self._start
         self._wanted = 0
         self._running = False
-        # Of those who wait for the log to be safe, or for the end of the run under way.
+        # Futures of those who wait for the log to be safe, or for the end of the run under way.
         self._passes: list[asyncio.Future[None]] = []
         # Called when a flush has ended, well or not.
         self.watchers: list[Callable[[], None]] = []
@@ -111,7 +111,7 @@ class Flusher:
             self._wake()
 
     def _start(self) -> None:
-        """Bring what is written now to the device, off the loop; one such run at a time."""
+        """Bring the bytes written by now to the device, off the loop; one such run at a time."""
         target = self.written
         try:
             self._runtime.threads.sync(self._segments(self.flushed, target), partial(self._ended, target))
@@ -137,7 +137,7 @@ class Flusher:
             watch()
 
     def _go_on(self, carried: int) -> None:
-        """Begin the flush behind one of so many bytes."""
+        """Begin a flush after one of this many bytes."""
         if self.written - self.flushed < carried:
             self.end_batch_soon()
         else:
@@ -150,7 +150,7 @@ class Flusher:
                 ended.set_result(None)
 
     async def flush(self) -> None:
-        """Return when all that is written by now is on the device, or a flush failed (:attr:`error`)."""
+        """Return when all bytes written by now are on the device, or a flush failed (:attr:`error`)."""
         target = self.written
         while self.flushed < target and self.error is None:
             if not self._running:
@@ -161,7 +161,7 @@ class Flusher:
                 await ended
 
     def flush_blocking(self) -> None:
-        """Bring all that is written to the device on the calling thread; a failure is final as ever."""
+        """Bring all written bytes to the device on the calling thread; a failure is final as always."""
         segments = self._segments(self.flushed, self.written)
         try:
             if self._running:
@@ -172,10 +172,10 @@ class Flusher:
             self.fail(error)
 
     def _write_again(self, segments: list[Segment]) -> None:
-        """Bring files to the device while a run is under way, of which only the loop hears how it ended.
+        """Bring files to the device while another run is under way, whose result only the loop will hear.
 
-        The system tells an error of one descriptor once, so this takes others; and what that run has failed
-        to write, and counts as clean therefore, is written again.
+        The system reports an error once for each descriptor, so this opens others. And bytes that the other
+        run failed to write, which therefore count as clean, are written again.
         """
         for segment in segments:
             again = self._runtime.files.open_segment(segment.path, segment.size_bytes)
@@ -188,8 +188,8 @@ class Flusher:
         """Bring files of the log to the device on the calling thread.
 
         Raises:
-            OSError: the device refused. That is final: the system tells it once, so a flush of other bytes
-                of these files would pass though they are lost.
+            OSError: the device refused. That is final: the system reports it once, so a later flush of these
+                files would pass although bytes are lost.
         """
         try:
             sync_all(segments)
@@ -198,7 +198,7 @@ class Flusher:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """What is on the device is unknown from now on, until a new start."""
+        """The content of the device is unknown from now on, until a new start."""
         # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.
         if self.error is not None:
             return
@@ -223,7 +223,7 @@ class Flusher:
         self.check()
 
     def check(self) -> None:
-        """Refuse to go on behind a flush that failed: what is on the device is unknown until a new start.
+        """Refuse to go on after a failed flush: the content of the device is unknown until a new start.
 
         Raises:
             StoreClosedError: a flush failed.
@@ -232,5 +232,5 @@ class Flusher:
             raise StoreClosedError(f"the commit log could not be flushed: {self.error}")
 
     async def stop(self) -> None:
-        """Flush the rest."""
+        """Flush the remaining bytes."""
         await self.flush()

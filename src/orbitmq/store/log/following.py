@@ -1,4 +1,4 @@
-"""How the message index follows the log: bounded pieces, in order, once they are written, at a pace."""
+"""Feeds the message index from the log: bounded pieces, in order, once they are written, with pauses."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from orbitmq.store.ports import LogPiece
 logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 4 << 20
-# Between two pieces: a piece for each message would cost more than taking the message.
+# The pause between two pieces: a piece for each message would cost more than taking the message.
 PAUSE_SECONDS = 0.005
 RETRY_SECONDS = 10.0
-# A follower that fails with each retry says so this often.
+# A follower that keeps failing is logged this often.
 FAILURES_LOGGED_SECONDS = 600.0
-# A caller that waits for the follower does not wait for more pieces than this.
+# The most pieces for which a caller that waits for the follower waits.
 CATCH_UP_PIECES = 64
 
 
 class LogFollower(Protocol):
-    """Made from the log, piece by piece."""
+    """A structure made from the log, piece by piece."""
 
     async def take(self, piece: LogPiece) -> int:
-        """Take up records from the piece's start on; returns the log offset to go on with.
+        """Take the records from the piece's start on; returns the log offset to go on with.
 
-        Never called again before it has returned. Long work belongs in a thread.
+        The next call comes only after this one has returned. Long work belongs in a thread.
 
         Raises:
-            OSError: the disk refused; :meth:`failed` says where to go on, ten seconds later.
+            OSError: the disk refused; :meth:`failed` gives the place to go on, ten seconds later.
             LogDamagedError: no record begins where one should: the follower goes on with the next file of the
                 log.
         """
@@ -47,7 +47,7 @@ class LogFollower(Protocol):
         ...
 
     async def truncate(self, to: int) -> int:
-        """The log is about to end at ``to``: forget what was made of later records, durably.
+        """The log is about to end at ``to``: forget everything made of later records, durably.
 
         Returns:
             The log offset to go on with: ``to`` or lower.
@@ -56,7 +56,7 @@ class LogFollower(Protocol):
 
 
 class Following:
-    """Feeds the follower. While nothing is written, nothing runs.
+    """Feeds the follower. While no message is written, nothing runs.
 
     Args:
         name: for log lines.
@@ -79,16 +79,16 @@ class Following:
         self.name = name
         self.position = 0
         self._follower = follower
-        # While the log is truncated nothing behind is handed out.
+        # While the log is being truncated no piece is handed out.
         self._limit: int | None = None
         self._runtime = runtime
         self._log = log
         self._end = end
         self._piece_bytes = piece_bytes
         self._failures_log = LogLimiter(logger, FAILURES_LOGGED_SECONDS)
-        # Monotonic seconds: no piece before; 0: nothing failed.
+        # Monotonic seconds before which there is no next piece; 0: no failure.
         self._retry_at = 0.0
-        # One piece at a time, and none while the log is truncated.
+        # One piece at a time, and none while the log is being truncated.
         self._busy = asyncio.Lock()
         self._grown = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -107,7 +107,7 @@ class Following:
             self._task = None
 
     def wake(self) -> None:
-        """Something was written: there may be a piece."""
+        """Bytes were written: there may be a piece."""
         self._grown.set()
 
     async def _run(self) -> None:
@@ -116,7 +116,7 @@ class Following:
             try:
                 worked = await self.step()
             except Exception as error:
-                # A mistake of ours: it must be seen, and must not end the follower for good.
+                # A mistake of ours: it must be seen, but must not end the follower for good.
                 self._failures_log.write(
                     logging.ERROR,
                     "mistake",
@@ -142,13 +142,13 @@ class Following:
         self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
 
     def _retry_in_s(self) -> float | None:
-        """Seconds until a piece that failed is tried again, ``None``: none is to be."""
+        """Seconds until a failed piece is tried again; ``None``: no piece has failed."""
         if self._retry_at in (0.0, math.inf):
             return None
         return max(0.001, self._retry_at - self._runtime.clock.monotonic())
 
     async def step(self) -> bool:
-        """Hand out the next piece; ``False`` when there is none, or none now."""
+        """Hand out the next piece; ``False`` when there is no piece, or not now."""
         async with self._busy:
             piece = self._next_piece()
             if piece is None:
@@ -186,7 +186,7 @@ class Following:
         return LogPiece(self.position, min(end, base + self._log.file_bytes), segment.view(), base)
 
     def _skip_file(self, piece: LogPiece) -> bool:
-        """Go on with the file behind the damaged one; in the newest file there is nothing to go on with."""
+        """Go on with the file behind the damaged one; the newest file has no other behind it."""
         if self._log.segment(piece.file_end) is None:
             self._retry_at = math.inf
             return False
@@ -194,7 +194,7 @@ class Following:
         return True
 
     async def catch_up(self, up_to: int) -> None:
-        """Return when the follower has taken what is below ``up_to``, as far as that goes in a few pieces."""
+        """Return when the follower has taken everything below ``up_to``, or a few pieces."""
         for _ in range(CATCH_UP_PIECES):
             if self.position >= up_to or self._stopping.is_set() or not await self.step():
                 break
@@ -212,6 +212,6 @@ class Following:
             self._retry_at = 0.0
 
     def truncated(self) -> None:
-        """What is written from now on may be handed out."""
+        """Bytes written from now on may be handed out."""
         self._limit = None
         self._grown.set()

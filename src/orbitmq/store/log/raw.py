@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The log as bytes, for who copies or searches it."""
+"""The log as bytes, to copy or search it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq.store.queues import layout as table
 
 
 def first_record_time(files: LogFiles, start: int) -> int | None:
-    """When the record that begins a log file was stored, ms; ``None`` when none is there."""
+    """The store time of the record that begins a log file, ms; ``None`` without such a record."""
     segment = files.segment(start)
     if segment is None:
         return None
@@ -22,10 +22,10 @@ def first_record_time(files: LogFiles, start: int) -> int | None:
 
 
 class RawLog:
-    """Reads what is written, whole records or not.
+    """Reads written bytes, whole records or not.
 
     Args:
-        end: gives the end of what is written.
+        end: gives the end of the written log.
         in_memory: gives the bytes from an offset to the end while they are in memory.
     """
 
@@ -44,13 +44,13 @@ class RawLog:
     def data(self, offset: int, most: int) -> memoryview | None:
         """Written bytes from ``offset`` on: up to ``most``, all in one file, ending anywhere.
 
-        ``None``: nothing is written there, or it is deleted.
+        ``None``: no bytes are written there, or they are deleted.
         """
         part = self.part(offset, most)
         return part.segment.view()[part.start : part.end] if part is not None else None
 
     def part(self, offset: int, most: int) -> FilePart | None:
-        """The same as a part of its file."""
+        """The same bytes as a part of their file."""
         size = min(most, self._end() - offset)
         segment = self._files.segment(offset)
         if size <= 0 or segment is None:
@@ -64,7 +64,7 @@ class RawLog:
     def piece(self, start: int, end: int) -> LogPiece | None:
         """The written log from ``start``, where a record begins, to ``end`` or to the end of its file.
 
-        ``None``: nothing is stored there.
+        ``None``: no bytes are stored there.
         """
         segment = self._files.segment(start)
         end = min(end, self._end())
@@ -76,8 +76,8 @@ class RawLog:
     def file_before(self, timestamp_ms: int) -> int:
         """The first offset of the last log file that begins with a record stored before that time.
 
-        All records that were stored at that time or later lie behind it. The log's first offset when there is
-        no such file.
+        All records stored at that time or later lie behind it. The log's first offset when there is no
+        such file.
         """
         for start in reversed(self._files.starts()):
             stored = first_record_time(self._files, start)
@@ -91,7 +91,7 @@ class RawLog:
         return max(self._files.first, self._files.start_of(self._end()))
 
     def read_ahead(self, start: int, end: int) -> None:
-        """Somebody is about to read this part; does not wait for the disk."""
+        """Prefetch this part, which is about to be read; does not wait for the disk."""
         segment = self._files.segment(start)
         if segment is not None:
             begin = start - self._files.start_of(start)

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The one rule set for records of the commit log: is a whole, undamaged record here, and where are its parts.
+"""The one set of rules for records of the commit log: whether a record is whole and undamaged, and its parts.
 
 Recovery, the message index, a slave's appends and every follower of the log read records with
 :class:`RecordReader`. Typed in ``records.pxd`` and compiled when a C compiler is there; the same text runs
@@ -46,7 +46,7 @@ BAD_MAGIC = layout.BAD_MAGIC
 BAD_PLACE = layout.BAD_PLACE
 BAD_LENGTHS = layout.BAD_LENGTHS
 BAD_CRC = layout.BAD_CRC
-# The least that a device writes as one.
+# The fewest bytes that a device writes at once.
 DEVICE_BLOCK_BYTES = 512
 
 _MASK = 0xFFFFFFFF
@@ -54,7 +54,7 @@ _SIGN = 0x80000000
 
 
 def hash_on(h: int, buf: Readable, at: int, end: int) -> int:
-    """Java's ``String.hashCode`` of UTF-8 text, going on from ``h``; what is not UTF-8 counts as U+FFFD."""
+    """Java's ``String.hashCode`` of UTF-8 text, continued from ``h``; invalid UTF-8 counts as U+FFFD."""
     while at < end:
         # Four letters of ASCII at a time: one multiplication waits for the one before.
         while end - at >= 4 and (buf[at] | buf[at + 1] | buf[at + 2] | buf[at + 3]) < 0x80:
@@ -89,7 +89,7 @@ def hash_on(h: int, buf: Readable, at: int, end: int) -> int:
 
 
 class RecordReader:
-    """Checks one record after the other and says where its parts are.
+    """Checks one record after the other and finds its parts.
 
     Attributes:
         size: of the record or the blank, bytes.
@@ -120,7 +120,7 @@ class RecordReader:
         Args:
             have: the end of the bytes at hand.
             limit: the end of the log file that the bytes belong to.
-            physical: the log offset of ``at``, -1: not compared with what the record says.
+            physical: the log offset of ``at``; -1: it is not compared with the record's own.
             check_crc: compare the body with its checksum too.
         """
         if have - at < BLANK_BYTES:
@@ -179,9 +179,9 @@ class RecordReader:
         return RECORD
 
     def has_hole(self, buf: Readable) -> bool:
-        """Whether a power loss has left a hole in the record read last where its checksum does not look.
+        """Whether a power loss left a hole in the last record read, where its checksum does not reach.
 
-        The checksum is of the body. A hole ends with a block or with what is written of the log, and neither
+        The checksum is of the body. A hole ends with a block or with the written log, and neither
         topics nor properties have zeros. ``buf`` is a whole log file.
         """
         if self.store_time == 0 or buf[self.topic_end - 1] == 0:
@@ -196,9 +196,9 @@ class RecordReader:
         return False
 
     def find_properties(self, buf: Readable) -> None:
-        """Find TAGS, KEYS and UNIQ_KEY of the record read last.
+        """Find TAGS, KEYS and UNIQ_KEY of the last record read.
 
-        A pair without a value does not count, the last of equal names does
+        A pair without a value does not count; of equal names the last one counts
         (MessageDecoder.string2messageProperties).
         """
         self.tags_at = self.tags_end = self.keys_at = self.keys_end = self.id_at = self.id_end = 0
@@ -222,7 +222,7 @@ class RecordReader:
             pos = stop + 1
 
     def _is_unique_key(self, buf: Readable, pos: int) -> bool:
-        """UNIQ_KEY, the first letter was compared."""
+        """The rest of UNIQ_KEY; the first letter was compared already."""
         return (
             buf[pos + 1] == 78
             and buf[pos + 2] == 73
@@ -234,7 +234,7 @@ class RecordReader:
         )
 
     def tags_code(self, buf: Readable) -> int:
-        """What a consume queue entry keeps of the record: the Java hash of TAGS, 0 when there are none.
+        """The tags code of the record's consume queue entry: the Java hash of TAGS, 0 without tags.
 
         Call :meth:`find_properties` before.
         """

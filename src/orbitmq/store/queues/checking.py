@@ -1,8 +1,8 @@
-"""Checks at a start that consume queue files hold the entries that the noted positions promise.
+"""Checks at a start whether consume queue files hold the entries that the noted positions promise.
 
 A file may be gone, empty, cut or full of zeros: somebody deleted it, or a copy or a disk lost it. There are
 many queues, so the check looks only at the size of each file and at its first and last entry. Places in the
-log rise from entry to entry, so that files which changed places with each other are seen, too. An entry
+log rise from entry to entry, so files that changed places with each other are noticed, too. An entry
 between them is looked at when it is read (``mending.py``).
 """
 
@@ -26,7 +26,7 @@ class QueueFiles:
     Attributes:
         root: the folder of all consume queues.
         file_bytes: the size of each file, whole entries.
-        log_first: the begin of the log: files with older entries only may be gone.
+        log_first: the beginning of the log: files with only older entries may be gone.
         log_end: the end of the log: no entry may name a record there or behind.
     """
 
@@ -37,7 +37,7 @@ class QueueFiles:
     log_end: int
 
     def first_fault(self, positions: QueuePositions) -> str | None:
-        """The first file that lacks entries that the positions promise, and why; ``None``: there is none."""
+        """The first file that lacks entries promised by the positions, and why; ``None``: there is none."""
         columns = (positions.mins, positions.nexts, positions.places)
         for owner, queue_id, low, following, place in zip(
             positions.owners, positions.ids, *columns, strict=True

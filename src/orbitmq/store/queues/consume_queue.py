@@ -1,7 +1,7 @@
 """The files of one consume queue: 20 bytes for each message of a queue, in files of 300,000 entries.
 
 An entry is the record's physical offset (8), its size (4) and its tags code (8). Queues are derived from the
-log: what is missing or too much here is put right by recovery. How far a queue reaches is kept in the
+log: recovery adds missing entries and removes entries without records. How far a queue reaches is kept in the
 appender's table; a :class:`ConsumeQueue` exists while its files are in use.
 """
 
@@ -70,10 +70,10 @@ class ConsumeQueue:
             self.created |= new
         return segment
 
-    # -- what is there ---------------------------------------------------------------------------------
+    # -- the entries -----------------------------------------------------------------------------------
 
     def bounds(self) -> tuple[int, int]:
-        """The first offset with an entry and the one behind the last, as the files have it."""
+        """The first offset with an entry and the one behind the last, according to the files."""
         if not self._numbers:
             return 0, 0
         first, last = min(self._numbers), max(self._numbers)
@@ -100,7 +100,7 @@ class ConsumeQueue:
         return low
 
     def first_real(self, low: int, high: int) -> int:
-        """The first offset that is not skipped: skipped entries stand in one run at the beginning."""
+        """The first offset that is not skipped: skipped entries form one run at the beginning."""
         while low < high:
             middle = (low + high) // 2
             if self.entry(middle)[1] == _SKIPPED_SIZE:
@@ -110,7 +110,7 @@ class ConsumeQueue:
         return low
 
     def entry(self, offset: int) -> Entry:
-        """(physical offset, size, tags code) of ``offset``; zeros where no file is."""
+        """(physical offset, size, tags code) of ``offset``; zeros where there is no file."""
         number, place = divmod(offset, self.entries_per_file)
         segment = self._segment(number)
         if segment is None:
@@ -170,9 +170,9 @@ class ConsumeQueue:
         return changed
 
     def begin_at(self, offset: int) -> set[int]:
-        """Remove all entries; earlier places of the file of ``offset`` are marked as skipped.
+        """Remove all entries; earlier entries in the file of ``offset`` are marked as skipped.
 
-        There is a file afterwards, unless ``offset`` is 0: it says by itself where the queue goes on.
+        There is a file afterwards, unless ``offset`` is 0: it shows where the queue goes on.
         """
         for number in sorted(self._numbers):
             self._remove(number)
@@ -182,9 +182,9 @@ class ConsumeQueue:
         return {number} if number and self._segment(number, create=True) is not None else set()
 
     def cut(self, next_offset: int) -> set[int]:
-        """Remove the entries from ``next_offset`` on, whatever is there."""
+        """Remove the entries from ``next_offset`` on, if there are any."""
         number, place = divmod(next_offset, self.entries_per_file)
-        # Without a file before it an empty one is all that says where the queue goes on.
+        # Without an earlier file, an empty one is all that shows where the queue goes on.
         keeps_empty = 0 < number == min(self._numbers, default=0)
         for other in sorted(self._numbers):
             if other > number or (other == number and place == 0 and not keeps_empty):

@@ -1,9 +1,9 @@
 # cython: annotation_typing=False
 """From records of the log to consume queue entries (RocketMQ: reput, dispatch).
 
-:class:`Dispatcher` walks a piece of the log with the record reader's rules and gives each record's queue its
-next entry in the appender's table, as an append does. What needs a Python object (a queue that is not in its
-table, a full ring, a gap) is answered with a reason; the caller acts and scans on. Recovery and a slave's
+:class:`Dispatcher` walks a piece of the log by the record reader's rules and gives each record's queue its
+next entry in the appender's table, as an append does. When it needs a Python object (a queue missing in its
+table, a full ring, a gap) it answers with a reason; the caller acts and scans on. Recovery and a slave's
 appends use it.
 
 Typed in ``dispatch.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
@@ -63,7 +63,7 @@ class Dispatcher:
 
     Attributes:
         position: place of the record that a scan stopped at.
-        slot: its queue's slot, for reasons that name a queue of the table.
+        slot: the slot of its queue, for reasons about a queue of the table.
         records: how many records were taken since :meth:`begin`; ``stored``: store time of the last one, ms.
         reader: has the parts of the record at ``position``.
     """
@@ -80,7 +80,7 @@ class Dispatcher:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all queues: each is asked for again."""
+        """Forget all queues: the dispatcher asks for each again."""
         self.names = bytearray(1)
         self.names_view = self.names
         self.names_used = 0
@@ -88,7 +88,7 @@ class Dispatcher:
         self._make_tables(63)
 
     def begin(self) -> None:
-        """Count records from here."""
+        """Count records from here on."""
         self.records = 0
         self.stored = 0
 
@@ -117,7 +117,7 @@ class Dispatcher:
         self._place_row(self.rows_used)
 
     def _make_tables(self, places_mask: int) -> None:
-        """Tables for as many rows as fill half of the places."""
+        """Make tables with places for this mask, and rows for half of them."""
         self.places_mask = places_mask
         self.places = array("q", bytes(8 * (places_mask + 1)))
         self.rows = array("q", bytes(8 * R_WIDTH * (places_mask // 2 + 1)))
@@ -148,7 +148,7 @@ class Dispatcher:
         return (h ^ (h >> 29)) & HASH_MASK
 
     def _find(self, log: Readable) -> int:
-        """Row number of the queue of the record at hand, -1 when it is not in the table."""
+        """Row number of the present record's queue, -1 when it is not in the table."""
         at = self.reader.topic_at
         length = self.reader.topic_end - at
         h = self._hash(log, at, self.reader.topic_end, self.reader.queue_id)
@@ -173,19 +173,19 @@ class Dispatcher:
     # -- scanning --------------------------------------------------------------------------------------
 
     def give_code(self, code: int) -> None:
-        """The number that was asked for with SCAN_NEEDS_CODE; scan on from the same record."""
+        """The number asked for with SCAN_NEEDS_CODE; scan on from the same record."""
         self.code = code
         self.code_known = 1
 
     def scan(
         self, log: Readable, start: int, stop: int, have: int, base: int, check_crc: bool, find_holes: bool
     ) -> int:
-        """Take the records that begin from ``start`` up to before ``stop``; ``position`` is where it ended.
+        """Take the records that begin from ``start`` to before ``stop``; ``position`` is where it ended.
 
         Args:
             log: a whole log file, whose first byte has the log offset ``base``.
-            have: the end of the bytes that are written.
-            find_holes: of a log that may have lost power.
+            have: the end of the written bytes.
+            find_holes: whether to look for holes, in a log that may have lost power.
         """
         limit = len(log)
         if cython.compiled:
@@ -250,7 +250,7 @@ class Dispatcher:
         return SCAN_DONE
 
     def skip(self) -> int:
-        """Pass over the record at ``position`` without an entry; returns the place behind it."""
+        """Skip the record at ``position`` without an entry; returns the place behind it."""
         self.records += 1
         self.stored = self.reader.store_time
         self.code_known = 0

@@ -12,7 +12,7 @@ Q_TAIL = 3  # where the ring of the queue starts in ``tails``, -1: none yet
 Q_TAIL_FIRST = 4  # the smallest offset that the ring may hold
 Q_SAVED = 5  # offsets below this one are in the consume queue file
 Q_DIRTY = 6  # has records of this batch
-Q_WATCHED = 7  # somebody waits for new records
+Q_WATCHED = 7  # a caller waits for new records
 Q_MAP_FIRST = 8  # first offset of the consume queue file mapped for reads
 Q_MAP_COUNT = 9  # entries in that map, 0: none
 Q_RING = 10  # entries that the queue's ring has room for, 0: it has none
@@ -23,25 +23,25 @@ Q_COUNTED = 14  # messages below this offset are in the statistics
 Q_ID = 15  # its queue id, which its records have
 Q_WIDTH = 16
 
-# What :meth:`Appender.append` and :meth:`Appender.check_room` answer instead of an offset.
+# Answers of :meth:`Appender.append` and :meth:`Appender.check_room` in place of an offset.
 NO_ROOM = -1  # the write batch is full: write it first
 ROLL = -2  # the record does not fit in the current file
 TAIL_FULL = -3  # the queue's ring holds entries that are not in its file yet
 
-# What :meth:`Lookup.read` answers.
+# Answers of :meth:`Lookup.read`.
 READ_FOUND = 0
 READ_NO_MATCH = 1
 READ_NEED_ENTRIES = 2  # the consume queue file with ``need`` (a queue offset) is not mapped
 READ_NEED_LOG = 3  # the log file with ``need`` (a physical offset) is not mapped
 READ_NO_SPACE = 4  # the first message does not fit into the output
-READ_BROKEN = 5  # the index points to something that is not a record
+READ_BROKEN = 5  # the index entry leads to bytes that are not a record
 READ_SCATTERED = 6  # the records lie in too many places to be handed out where they are
 
-# What :meth:`Lookup.read` filters by, when it is not a count of tags codes.
+# Filters of :meth:`Lookup.read` other than a count of tags codes.
 ALL_CODES = -1  # every message passes
 BY_PROPERTIES = -3  # the codes are the program of an SQL92 expression (``store.sql.layout``)
 
-# What :meth:`Dispatcher.scan` answers; beside these BLANK, CUT and BAD_* of the record reader.
+# Answers of :meth:`Dispatcher.scan`, besides BLANK, CUT and BAD_* of the record reader.
 SCAN_DONE = 0
 SCAN_NEW_QUEUE = 10  # the record's queue is not in the dispatcher's table
 SCAN_TAIL_FULL = 11  # the queue's ring holds entries that are not in its file yet
@@ -49,15 +49,15 @@ SCAN_NEEDS_CODE = 12  # the topic keeps a number of its own in place of the tags
 SCAN_AHEAD = 13  # the record's queue offset leaves a gap in its queue
 SCAN_BEHIND = 14  # the queue has the record's offset already
 
-# What :meth:`RecordReader.read` answers.
+# Answers of :meth:`RecordReader.read`.
 RECORD = 0
-BLANK = 1  # the rest of the file is unused; ``size`` is what is left of it
+BLANK = 1  # the rest of the file is unused; ``size`` is the length of that rest
 CUT = 2  # the bytes at hand end within the record
 BAD_SIZE = 3
 BAD_MAGIC = 4
 BAD_PLACE = 5  # the record says that it lies elsewhere in the log
 BAD_LENGTHS = 6  # the lengths of body, topic and properties do not add up to the size
-BAD_CRC = 7  # the body is not the one that was stored
+BAD_CRC = 7  # the body differs from its checksum
 BAD_HOLE = 8  # a part beside the body was never written
 
 # Records of a transaction that is not committed are in no queue (MessageSysFlag).
@@ -72,4 +72,4 @@ END_OF_FILE_RESERVE = record_layout.BLANK_BYTES  # room for the blank record tha
 CQ_ENTRY_BYTES = 20
 SCAN_LIMIT = 4096  # index entries looked at in one read
 RECORD_SCAN_LIMIT = 1024  # the same when each record is looked into, which may have to come from the disk
-MAX_SPANS = 64  # stretches of the log that one read may show: each costs as much as copying some records
+MAX_SPANS = 64  # parts of the log that one read may show: each costs as much as copying some records

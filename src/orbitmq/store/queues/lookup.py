@@ -2,7 +2,7 @@
 """Finds the messages of a queue through its index, and copies their records or shows them in the log's maps.
 
 Typed in ``lookup.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
-does I/O: what is not mapped yet is asked for (``need``), and the caller maps it and calls again.
+does I/O: when a file is not mapped yet the lookup asks for it (``need``); the caller maps it and calls again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ QUEUE_ID_AT = record_layout.QUEUE_ID_AT
 QUEUE_OFFSET_AT = record_layout.QUEUE_OFFSET_AT
 PHYSICAL_OFFSET_AT = record_layout.PHYSICAL_OFFSET_AT
 BLOCK = 32  # entries loaded at a time
-AHEAD = 8  # records asked for before they are looked at, and how much of each
+AHEAD = 8  # records prefetched before they are looked at, and how many bytes of each
 WARM_BYTES = 512
 CACHE_LINE_BYTES = 64
 
@@ -73,7 +73,7 @@ class Lookup:
         self.log_map_count = 0
         self.log_first = 0
         self.log_start = 0
-        self.log_size = 0  # of the file that was entered, 0: none
+        self.log_size = 0  # the log file in use; 0: there is none
         self.entry_map_slots = 0
         self.span_count = 0
         self.queue_id = 0
@@ -273,7 +273,7 @@ class Lookup:
         out_at: int,
         out_room: int,
     ) -> int:
-        """Copy the records of the loaded entries that are wanted, until there are enough of them.
+        """Copy the records of the loaded entries that pass, until there are enough of them.
 
         READ_NO_SPACE: the next one is too much for ``max_bytes`` or ``out_room``.
         """
@@ -298,7 +298,7 @@ class Lookup:
                     self.read_bytes = end
                     self.read_count += 1
             elif self.sizes[i] < RECORD_FIXED_BYTES:
-                # An empty entry has no tags code either: it may be any message's.
+                # An empty entry has no tags code either: it may belong to any message.
                 return READ_BROKEN
             self.read_next += 1
             if self.read_count >= max_count:
@@ -306,7 +306,7 @@ class Lookup:
         return READ_FOUND
 
     def _warm(self, i: int, codes: Integers, codes_at: int, codes_count: int) -> None:
-        """Ask the memory for a record to come: they lie apart, and each would be waited for in turn."""
+        """Prefetch a later record: records lie apart, and each would be waited for in turn."""
         if not self._matches(self.tags[i], codes, codes_at, codes_count) or not self._enter(self.places[i]):
             return
         within = self.places[i] - self.log_start
@@ -318,7 +318,7 @@ class Lookup:
             within += CACHE_LINE_BYTES
 
     def _enter(self, physical: int) -> bool:
-        """Go to the log file with this place, ``log`` and ``log_start``; ``False``: it is not mapped."""
+        """Use the log file with this place, in ``log`` and ``log_start``; ``False``: it is not mapped."""
         if 0 <= physical - self.log_start < self.log_size:
             return True
         file = physical // self.segment_bytes - self.log_first
@@ -347,7 +347,7 @@ class Lookup:
         return READ_BROKEN
 
     def _matches_properties(self, codes: Integers, codes_at: int) -> bool:
-        """Whether the program passes the record that was looked into; a record that is none does not pass."""
+        """Whether the record passes the program; bytes that are not a record do not pass."""
         found = self.record.read(self.log, self.within, self.segment_bytes, self.segment_bytes, -1, 0)
         return found == RECORD and self.matcher.matches(
             codes, codes_at, self.log, self.record.props_at, self.record.props_end
@@ -356,7 +356,7 @@ class Lookup:
     # -- reads that copy nothing -----------------------------------------------------------------------
 
     def find_spans(self, slot: int, offset: int, last: int, max_count: int, max_bytes: int) -> int:
-        """Find the records that :meth:`read` copies when all pass; :meth:`spans` shows where they are.
+        """Find the records that :meth:`read` would copy without a filter; :meth:`spans` gives their places.
 
         Records that follow each other in the log are one span. READ_SCATTERED: it would take too many.
         """
@@ -377,9 +377,9 @@ class Lookup:
         return READ_FOUND
 
     def _join_loaded(self, max_bytes: int) -> int:
-        """Put the records of the loaded entries behind the spans found so far, until there is enough."""
+        """Add the records of the loaded entries to the spans, until there are enough."""
         if cython.compiled:
-            # Their sizes in the log lie apart: waited for together, not each in turn.
+            # Prefetch the records' sizes: they lie apart in the log, and would be waited for in turn.
             for i in range(self.loaded):
                 if self._enter(self.places[i]):
                     prefetch(cython.address(self.log[self.places[i] - self.log_start]))
@@ -408,7 +408,7 @@ class Lookup:
         return READ_FOUND
 
     def spans(self) -> list[memoryview]:
-        """What :meth:`find_spans` found last, in order. Not to be kept: a file that is deleted goes on taking
+        """The spans found last, in order. Not to be kept: a deleted file keeps taking
         space while it is mapped."""
         found = []
         for i in range(self.span_count):

@@ -1,8 +1,8 @@
-"""Queues of a topic that was deleted and made again hold nothing of the topic before.
+"""After a topic was deleted and made again, its queues must hold no messages of the earlier topic.
 
-Who sees both deletes the queues in between. A copy of the log that was away meanwhile, and queues that are
-made anew from the log, have the records of both: a queue that got new ones begins anew at 0 with them, and
-one that got none is to be emptied.
+A broker that sees both events deletes the queues in between. A copy of the log that was away meanwhile, and
+queues rebuilt from the log, have the records of both topics. A queue with new records begins anew at 0 with
+the first of them; a queue without new records has to be emptied.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 
 class TopicIncarnations:
-    """When topics were made, and what follows for their queues.
+    """When topics were made, and which of their queues have to be emptied.
 
     Args:
-        update_clock: sets the store time of what is put next; returns it, ms.
+        update_clock: sets the store time of messages put next; returns it, ms.
 
     Attributes:
-        doubtful: queues were read from the log, and may hold what was deleted when the store was open last.
-        rebuilt: all of them were.
-        ours: no broker of RocketMQ used the folder since. After one has, creation times prove nothing.
+        doubtful: whether queues were read from the log, and may hold messages deleted in an earlier run.
+        rebuilt: whether all queues were.
+        ours: whether no RocketMQ broker used the folder since. After one has, creation times prove nothing.
         newest_ms: no message had a later time when the store was opened. The clock may be behind it.
     """
 
@@ -40,7 +40,7 @@ class TopicIncarnations:
         self._reader = reader
         self._update_clock = update_clock
         self._known: dict[str, Made] = {}
-        # Those whose queues are looked at when another broker tells of them once more.
+        # Topics whose queues are checked when another broker tells of them once more.
         self._awaited: set[str] = set()
         self.doubtful = False
         self.rebuilt = False
@@ -48,9 +48,9 @@ class TopicIncarnations:
         self.newest_ms = 0
 
     def now(self, topic: str) -> Made | None:
-        """For a topic that is made now; ``None``: whatever is there is its own.
+        """The creation of a topic now; ``None``: all messages there are its own.
 
-        Its messages may be here before it: those of a master that has not told its topics yet.
+        Its messages may be here before the topic: those of a master that has not told its topics yet.
         """
         end = self._appender.end
         if not end or any(slot >= 0 and self._next_of(slot) for slot in self._queues.slots_of(topic)):
@@ -58,23 +58,23 @@ class TopicIncarnations:
         return Made(end, max(self._update_clock(), self.newest_ms) + 1)
 
     def resume(self, topic: str, made: Made, *, copies: bool = False) -> None:
-        """At the start of the store: a topic was made then, as was known before.
+        """Note at the start of the store a topic's creation that was already known.
 
         Args:
-            copies: another broker tells of the topic once more.
+            copies: whether another broker will tell of the topic once more.
         """
         self._note(topic, made)
         if self.doubtful and self.ours:
             self._empty_older(topic, made, quiet=False)
         elif copies:
-            # Also after a clean stop: it may have come before what was told last was told once more.
+            # Also after a clean stop: it may have come before the last changes were told once more.
             self._awaited.add(topic)
 
     def take(self, topic: str, made: Made) -> None:
-        """A topic was made then, as is known now.
+        """Note a topic's creation that has just become known.
 
-        A log that comes to the place only now may be another one than that in which the topic was made: that
-        the topic is told once more, which a new link does, says that it is not.
+        A log that reaches the place only now may be another one than that in which the topic was made. A new
+        link tells of the topic once more, which shows that this is the same log.
         """
         news = self._known.get(topic) != made
         if news:
@@ -86,8 +86,8 @@ class TopicIncarnations:
         try:
             self._empty_older(topic, made, quiet=news)
         except OSError as error:
-            self.forget(topic)  # as news it is tried again
-            logger.error("queues of topic %s keep what is not of it until it is told again: %s", topic, error)
+            self.forget(topic)  # told again, the topic counts as news
+            logger.error("queues of topic %s keep older messages until it is told again: %s", topic, error)
 
     def forget(self, topic: str) -> None:
         """The topic is deleted."""
@@ -95,7 +95,7 @@ class TopicIncarnations:
         self._awaited.discard(topic)
 
     def last_stored_ms(self, topic: str) -> int:
-        """When the newest message in the topic's queues was stored, -1 when they have none."""
+        """When the newest message in the topic's queues was stored; -1 when they have no messages."""
         ends = [(slot, self._next_of(slot)) for slot in self._queues.slots_of(topic) if slot >= 0]
         return max((self._reader.store_time(slot, following - 1) for slot, following in ends), default=-1)
 
@@ -104,19 +104,19 @@ class TopicIncarnations:
         self._awaited.discard(topic)
         if made.log_offset > self._appender.end:
             self._awaited.add(topic)
-            # What is put here meanwhile is of this topic: its times have to say so, whatever our clock does.
+            # Messages put here meanwhile are this topic's: their times must show it, whatever our clock does.
             self._appender.now_ms = max(self._appender.now_ms, made.time_ms)
 
     def _next_of(self, slot: int) -> int:
         return self._appender.get(slot, table.Q_NEXT)
 
     def _empty_older(self, topic: str, made: Made, *, quiet: bool) -> None:
-        """Empty the queues with messages of another topic.
+        """Empty the queues that hold messages of an earlier topic.
 
-        A queue has messages of one topic only: the first one of another begins it anew.
+        A queue has messages of one topic only: the first message of another begins it anew.
 
         Args:
-            quiet: also those that had messages and have none now: where they go on is told, if at all, later.
+            quiet: also queues that have no messages any more: where they go on is told later, if at all.
         """
         emptied = []
         for queue_id, slot in enumerate(self._queues.slots_of(topic)):
@@ -127,9 +127,7 @@ class TopicIncarnations:
                 self._queues.restart(slot, 0)
                 emptied.append(queue_id)
         if emptied:
-            text = (
-                "topic %s was deleted and made again: its queues %s hold nothing of the one before any more"
-            )
+            text = "topic %s was deleted and made again: the earlier messages of its queues %s are removed"
             logger.info(text, topic, emptied)
 
     def _is_older(self, slot: int, low: int, made: Made) -> bool:
@@ -138,8 +136,8 @@ class TopicIncarnations:
             return False
         place, size, _ = self._queues.entry(slot, low)
         if size <= 0:
-            # The file is damaged, or was emptied since the positions were written down: then the last entry
-            # is one that the log gave back meanwhile, or there is none.
+            # The file is damaged, or was emptied since the positions were saved: then the last entry
+            # was restored from the log meanwhile, or there is none.
             place, size, _ = self._queues.entry(slot, self._next_of(slot) - 1)
             if size <= 0:
                 return known >= 0

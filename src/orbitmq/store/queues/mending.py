@@ -1,9 +1,9 @@
-"""Entries of consume queue files that lead to no message of their queue: made anew from the log.
+"""Consume queue entries that lead to no message of their queue: they are made anew from the log.
 
-A start looks at the first and the last entry of each file. An entry between them may be empty or wrong all
-the same: a disk or a copy lost a part of the file. The message is in the log, between those of its neighbours
-in the queue, so that part of the log is searched when somebody reads the entry. It may be long: each call
-searches a piece of it, and the reader that met the entry comes again for it.
+A start looks at the first and the last entry of each file. An entry between them may still be empty or wrong,
+if a disk or a copy lost a part of the file. Its message is in the log, between those of its neighbours
+in the queue, so that part of the log is searched when somebody reads the entry. The part may be long: each
+call searches a piece of it, and the reader of the entry comes again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from orbitmq.wording import counted
 
 logger = logging.getLogger(__name__)
 
-# What one call searches at most: some milliseconds.
+# The most bytes that one call searches: some milliseconds.
 PIECE_RECORDS = 2048
 PIECE_BYTES = 8 << 20
-# Searches that are under way, and stretches of queues that were searched: the oldest are forgotten, and
+# How many searches under way, and searched parts of queues, are kept: the oldest are forgotten, and
 # searched again when somebody reads there.
 MOST_SEARCHES = 64
 MOST_SEARCHED = 1024
@@ -39,7 +39,7 @@ _ENTRY = struct.Struct(">qiq")
 
 
 class Mended(Enum):
-    """What came of a search for the message of an entry."""
+    """The result of a search for the message of an entry."""
 
     MENDED = "the entry is right now"
     GOES_ON = "not all of the log's part was searched yet"
@@ -52,7 +52,7 @@ class _Search:
 
     Attributes:
         low, high: queue offsets of the right entries, or where the queue begins and ends.
-        at, end: the part of the log that is still to be searched.
+        at, end: the part of the log still to be searched.
         written: entries made anew.
     """
 
@@ -100,7 +100,7 @@ class Mending:
             OSError: the entry was found, and the disk refused it.
         """
         if self._cuts != self._queues.cuts:
-            # Offsets are given once more.
+            # The queue gives its offsets again.
             self._cuts = self._queues.cuts
             self._searches.clear()
             self._searched.clear()
@@ -127,7 +127,7 @@ class Mending:
         return Mended.MENDED if self._place(slot, offset) is not None else Mended.NOT_IN_LOG
 
     def _begun(self, slot: int, offset: int) -> _Search:
-        """Find right entries on both sides of a wrong one: at twice the distance each time."""
+        """Find the next right entries on both sides of a wrong one, at twice the distance each time."""
         low, high = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_SAVED)
         search = _Search(slot, low - 1, high, self._log.first, self._appender.batch_base)
         step = 1
@@ -145,7 +145,7 @@ class Mending:
         return search
 
     def _place(self, slot: int, offset: int) -> int | None:
-        """Where the log has the message of an entry, ``None``: the entry does not lead to it."""
+        """The log offset of an entry's message; ``None``: the entry does not lead to it."""
         entry = self._entry_of(slot, offset)
         if entry is None or not self._log.first <= entry[0] < self._appender.batch_base:
             return None
@@ -162,7 +162,7 @@ class Mending:
         return self._record.read_at(view, at, place, False) == table.RECORD
 
     def _is_of(self, slot: int, view: memoryview) -> bool:
-        """Whether the record read last is a message of the slot's queue."""
+        """Whether the last record read is a message of the slot's queue."""
         record = self._record
         known, queue_id = self._queues.of_slot(slot)
         return (
@@ -181,7 +181,7 @@ class Mending:
                 return False
             segment = self._log.segment(search.at)
             if segment is None or not self._is_record(segment.view(), search.at):
-                # The rest of the file is blank, or its records cannot be told from each other.
+                # The rest of the file is blank, or its records cannot be told apart.
                 search.at = self._log.start_of(search.at) + self._log.file_bytes
                 continue
             size = self._record.size
@@ -191,7 +191,7 @@ class Mending:
         return search.at >= search.end
 
     def _take(self, search: _Search, view: memoryview) -> None:
-        """Write the entry of the record read last, if it is one of those that are searched and not there."""
+        """Write the entry of the last record read, if that entry is searched for and missing."""
         record = self._record
         if not self._is_of(search.slot, view):
             return

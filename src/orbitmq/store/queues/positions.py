@@ -1,8 +1,8 @@
-"""How far each consume queue reaches, as a file: a start reads it instead of the folders of all queues.
+"""How far each consume queue reaches, in one file: a start reads it instead of the folders of all queues.
 
-The file is derived: the checkpoint names the one that it trusts by its checksum, together with the log offset
-up to which the positions count. There are two names, written in turn, so that the trusted one is never
-written over.
+The file is derived: the checkpoint names the trusted one by its checksum, together with the log offset
+up to which the positions count. There are two file names, written in turn, so that the trusted file is never
+overwritten.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class QueuePositions:
 
 
 def checksum(data: bytes) -> int:
-    """What the checkpoint keeps of a positions file."""
+    """The checkpoint's note of a positions file."""
     return zlib.crc32(data)
 
 
 def read_positions(
     runtime: Runtime, folder: str, *, log_offset: int, crc: int, queue_file_bytes: int
 ) -> tuple[QueuePositions, int, int] | None:
-    """The positions that the checkpoint names, ``None`` when they are not there or not for these files.
+    """The positions that the checkpoint names; ``None``: they are missing, or for other files.
 
     Returns:
         The positions, which of :data:`NAMES` has them, and the file's size.

@@ -1,7 +1,7 @@
 """All consume queues of a store: their slots in the appender's table, and their files.
 
-What a queue costs while nothing happens in it is its slot; its files are opened when they are used, and only
-so many at a time. The event loop and the checkpoint's work in threads both come here: what touches files
+While nothing happens in a queue it costs only its slot; its files are opened when they are used, and only a
+limited number at a time. The event loop and the checkpoint's threads both come here: code that touches files
 holds the mutex, for one queue at a time.
 """
 
@@ -28,18 +28,18 @@ from orbitmq.store.queues.positions import QueuePositions
 logger = logging.getLogger(__name__)
 
 MAX_QUEUE_ID = 65_535
-# Queues with open files. A mapped file costs two descriptors.
+# The most queues with open files. A mapped file costs two descriptors.
 MAX_OPEN_QUEUES = 256
 # With more changed files one call for the whole file system is cheaper than one for each.
 SYNC_EACH_LIMIT = 64
 
-# An entry, its queue id and its queue offset: whether the log has its record.
+# Gets an entry, its queue id and its queue offset; tells whether the log has the entry's record.
 IsStored = Callable[[tuple[int, int, int], int, int], bool]
 
 
 @dataclass(slots=True)
 class TopicQueues:
-    """A topic as the store knows it.
+    """A topic in the store.
 
     Attributes:
         slots: ``slots[queue_id]`` is the queue's slot in the appender, -1: the queue is not there.
@@ -60,10 +60,10 @@ class Queues:
     """Finds, makes and saves consume queues.
 
     Attributes:
-        topics: those that were set; only their queues are found by :meth:`slot`.
-        dropped: how many topics were dropped: their slots are not to be used any more.
-        cuts: how often queues lost messages at their end or began anew: offsets are given once more since.
-        moved: slots that :meth:`go_on_at` has moved, and to which offset: nothing on the disk says so yet.
+        topics: the topics that were set; only their queues are found by :meth:`slot`.
+        dropped: how many topics were dropped: their slots must not be used any more.
+        cuts: how often queues lost messages at their end or began anew: their offsets are given again.
+        moved: slots that :meth:`go_on_at` has moved, with their new offset: not on the disk yet.
     """
 
     def __init__(self, runtime: Runtime, config: StoreConfig, appender: Appender, lookup: Lookup) -> None:
@@ -72,10 +72,10 @@ class Queues:
         self._appender = appender
         self._lookup = lookup
         self._mutex = runtime.threads.mutex()
-        # Held while files are synced: what another thread has begun to sync may not be taken for synced.
+        # Held while files are synced: files that another thread has begun to sync must not count as synced.
         self._syncing = runtime.threads.mutex()
         self.topics: dict[str, TopicQueues] = {}
-        # Also topics that have queues on disk and were not set.
+        # Also topics that have queues on disk but were not set.
         self._stored: dict[str, TopicQueues] = {}
         self._by_number: list[TopicQueues] = []
         # Topic number and queue id of each slot.
@@ -83,7 +83,7 @@ class Queues:
         self._ids = array("i")
         self._open: OrderedDict[int, ConsumeQueue] = OrderedDict()
         self._unsynced: set[tuple[int, int]] = set()
-        # Changed files of which the device refused something: it may lack what counts as being there.
+        # Changed files that the device refused in part: entries that count as written may be missing.
         self._doubtful: set[tuple[int, int]] = set()
         self._file_created = False
         self.dropped = 0
@@ -103,7 +103,7 @@ class Queues:
         return known
 
     def register(self, topic: str, queue_id: int) -> int:
-        """The slot of a queue that the log names, made when it is missing; -1: no queue can be called so."""
+        """The slot of a queue named in the log; a missing one is made; -1: no queue can have this name."""
         if (
             not 0 <= queue_id <= MAX_QUEUE_ID
             or not topic
@@ -148,7 +148,7 @@ class Queues:
         return known.slots[queue_id]
 
     def slots_of(self, topic: str) -> Sequence[int]:
-        """The slots of a topic's queues by id, also when it was not set; -1: no such queue."""
+        """The slots of a topic's queues by id, also of topics that were not set; -1: no such queue."""
         known = self._stored.get(topic)
         return () if known is None else known.slots
 
@@ -157,7 +157,7 @@ class Queues:
         return self._by_number[self._owners[slot]], self._ids[slot]
 
     def alive(self, slot: int) -> bool:
-        """Whether the slot's topic was not dropped."""
+        """Whether the slot's topic still exists."""
         return not self._by_number[self._owners[slot]].dropped
 
     def drop_topic(self, topic: str) -> None:
@@ -175,13 +175,13 @@ class Queues:
             self._runtime.files.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
     def unknown_topics(self) -> list[str]:
-        """Topics that have queues on disk and were not set."""
+        """Topics that have queues on disk but were not set."""
         return sorted(self._stored.keys() - self.topics.keys())
 
     # -- positions -------------------------------------------------------------------------------------
 
     def positions(self) -> QueuePositions:
-        """How far each queue reaches with what is visible now."""
+        """How far each queue reaches with its visible messages."""
         appender = self._appender
         return QueuePositions(
             topics=["" if known.dropped else known.topic for known in self._by_number],
@@ -193,7 +193,7 @@ class Queues:
         )
 
     def load_positions(self, positions: QueuePositions) -> None:
-        """Take over what an earlier run has written down; no file is looked at."""
+        """Take over the positions saved by an earlier run, without a look at the files."""
         positions = positions.without_dropped()
         for topic in positions.topics:
             self._known(topic)
@@ -227,7 +227,7 @@ class Queues:
         Returns the file that lacks entries between the ends of its queue, or ``None``.
 
         Args:
-            cut: remove the entries behind.
+            cut: whether to remove the entries behind.
             is_stored: whether the log has the record that an entry names.
 
         Raises:
@@ -243,7 +243,7 @@ class Queues:
                 queue = self._queue(slot)
                 low, high = queue.bounds()
                 following = queue.end_below(border, low, queue.end_of_files if cut else high)
-                # A crash may have left entries of records that were lost.
+                # A crash may have left entries whose records were lost.
                 while following > low and not is_stored(queue.entry(following - 1), queue_id, following - 1):
                     following -= 1
                 if cut:
@@ -256,7 +256,7 @@ class Queues:
         return fault
 
     def forget_all(self) -> list[tuple[int, int]]:
-        """Make every queue empty; returns the slots of those that had messages, and where these ended."""
+        """Make every queue empty; returns the slots of queues that had messages, and where these ended."""
         ends = [(slot, end) for slot, end in enumerate(self._appender.column(table.Q_NEXT)) if end]
         with self._mutex:
             for slot, _ in ends:
@@ -325,11 +325,11 @@ class Queues:
         self._save(slot, table.Q_VISIBLE)
 
     def save_unfinished(self, slot: int) -> None:
-        """As :meth:`save`, with the entries of the unwritten batch too: recovery cuts them if need be."""
+        """As :meth:`save`, with the entries of the unwritten batch too: recovery removes them if need be."""
         self._save(slot, table.Q_NEXT)
 
     def save_many(self, slots: list[int]) -> None:
-        """:meth:`save` for each; what a failure leaves out is noted as unsaved again.
+        """:meth:`save` for each; entries that a failure leaves out are noted as unsaved again.
 
         Raises:
             OSError: the disk refused.
@@ -388,7 +388,7 @@ class Queues:
         try:
             segment = self._runtime.files.open_segment(path, file_bytes // 20 * 20)
         except FileNotFoundError:
-            return  # the topic was dropped, or the file is expired
+            return  # the topic was dropped, or the file has expired
         try:
             if again:
                 write_again(segment, 0)
@@ -423,7 +423,7 @@ class Queues:
     # -- changes of a queue's ends ---------------------------------------------------------------------
 
     def entry(self, slot: int, offset: int) -> tuple[int, int, int]:
-        """(physical offset, size, tags code) in ring or file, zeros when there is none."""
+        """(physical offset, size, tags code) in ring or file, zeros when there is no entry."""
         if self._lookup.find_entry(slot, offset) == table.READ_FOUND:
             return self._lookup.entry_physical, self._lookup.entry_size, self._lookup.entry_tags
         with self._mutex:
@@ -447,13 +447,13 @@ class Queues:
             self._appender.set(slot, table.Q_CHECKED, 1)
 
     def restart_all(self) -> None:
-        """Let every queue begin anew: with its next record, whatever offset that has."""
+        """Let every queue begin anew with its next record, at whatever offset that has."""
         for slot, following in enumerate(self._appender.column(table.Q_NEXT)):
             if following and self.alive(slot):
                 self.restart(slot, 0)
 
     def quiet_topics(self) -> list[str]:
-        """Topics that were set, and in which a queue had messages and has none now."""
+        """The topics that were set in which a queue had messages and has none now."""
         columns = (self._appender.column(table.Q_MIN), self._appender.column(table.Q_NEXT))
         owners = {
             owner
@@ -474,7 +474,7 @@ class Queues:
         ]
 
     def go_on_at(self, slot: int, offset: int) -> bool:
-        """Let an empty queue give its next record a later offset; ``False``: it has messages, or is there.
+        """Let an empty queue give its next record a later offset; ``False``: it has messages, or is further.
 
         Only in memory: a queue that never gets a message costs no file until :meth:`file_moved`.
         """
@@ -489,7 +489,7 @@ class Queues:
             return True
 
     def file_moved(self, slots: list[int]) -> None:
-        """Let the files of moved queues say where they go on.
+        """Let the files of moved queues show where they go on.
 
         Raises:
             OSError: the disk refused.
@@ -500,7 +500,7 @@ class Queues:
                     self._writable(slot)
 
     def forget_moved(self, filed: dict[int, int]) -> None:
-        """These are on the device now; one that was moved once more meanwhile is not."""
+        """These moved queues are on the device now, except those moved again meanwhile."""
         with self._mutex:
             for slot, offset in filed.items():
                 if self.moved.get(slot) == offset:
@@ -522,14 +522,14 @@ class Queues:
             self._appender.set(slot, table.Q_MIN_PLACE, place if low < next_offset else -1)
 
     def drop_below(self, physical_offset: int) -> None:
-        """The log begins at ``physical_offset`` now: move the beginnings of the queues concerned up."""
+        """The log begins at ``physical_offset`` now: move the beginnings of the affected queues up."""
         for slot in self._appender.slots_below(physical_offset):
             with self._mutex:
                 if self.alive(slot):
                     self._drop_below(slot, physical_offset)
 
     def _drop_below(self, slot: int, physical_offset: int) -> None:
-        # The files have to know all entries to find the first one that stays.
+        # The files must have all entries to find the first one that stays.
         self.save(slot)
         self._lookup.drop_entry_map(slot)
         appender, queue = self._appender, self._queue(slot)

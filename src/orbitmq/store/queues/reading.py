@@ -23,7 +23,7 @@ MOST_TOLD = 100
 
 
 class Reader:
-    """The reading half of a store. Runs on the event loop; reads only what is written to the files."""
+    """The reading half of a store. Runs on the event loop; reads only bytes written to the files."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Reader:
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
     def _mend(self, slot: int, offset: int) -> Mended:
-        """Look for the message of an entry that leads to none."""
+        """Look for the message of an entry that leads to no record."""
         if 0 <= self._appender.get(slot, table.Q_MIN_PLACE) < self._log.first:
             return Mended.NOT_IN_LOG  # cleaning is about to shorten the queue
         try:
@@ -95,7 +95,7 @@ class Reader:
             return Mended.GOES_ON
 
     def _tell_broken(self, slot: int, offset: int) -> None:
-        """Log that the record of a queue offset cannot be read, unless cleaning has taken it."""
+        """Log that the record of a queue offset cannot be read, unless cleaning has removed it."""
         entry = self._entry(slot, offset)
         place = -1 if entry is None else entry[0]
         if 0 <= place < self._log.first:
@@ -109,7 +109,7 @@ class Reader:
         )
 
     def _tell_damaged(self, what: tuple[int, int], text: str) -> None:
-        """Log damage once for each record, as each read meets it. A whole file may be damaged."""
+        """Log damage once for each record, as every read meets it. A whole file may be damaged."""
         if what in self._told or len(self._told) > MOST_TOLD:
             return
         self._told.add(what)
@@ -130,7 +130,7 @@ class Reader:
                 slot, offset, last, max_count, max_bytes, filter.codes, filter.count, self._output
             )
             if status == table.READ_NEED_ENTRIES:
-                # What was looked at in the file before needs no second look, and that file is not mapped now.
+                # The earlier file has been looked through and is not mapped now: start behind it.
                 offset = self._lookup.read_next
                 if not self._queues.map_entries(slot, self._lookup.need):
                     return table.READ_BROKEN
@@ -138,7 +138,7 @@ class Reader:
                 self._output = bytearray(self._lookup.entry_size)
             else:
                 return status
-        # So many files without a message that passes: the reader goes on at the next file.
+        # After this many files without a match, the reader goes on at the next file.
         return table.READ_NO_MATCH if status == table.READ_NEED_ENTRIES else status
 
     def entry(self, slot: int, offset: int) -> tuple[int, int, int] | None:
@@ -161,12 +161,12 @@ class Reader:
         return lookup.entry_physical, lookup.entry_size, lookup.entry_tags
 
     def store_time(self, slot: int, offset: int) -> int:
-        """Store timestamp in ms of the message at ``offset``, -1 when it is not there."""
+        """Store timestamp in ms of the message at ``offset``, -1 when there is no such message."""
         entry = self.entry(slot, offset)
         return -1 if entry is None else self.store_time_at(entry[0])
 
     def store_time_at(self, physical_offset: int) -> int:
-        """Store timestamp in ms of the record at a place in the log, -1 when there is none."""
+        """Store timestamp in ms of the record at a place in the log, -1 when there is no record."""
         return -1 if self._find(physical_offset) is None else self._record.store_time
 
     def offset_by_time(self, slot: int, timestamp_ms: int, *, upper: bool) -> int:
@@ -188,10 +188,10 @@ class Reader:
         return low
 
     def record_at(self, physical_offset: int, *, damaged: bool = False) -> bytes | None:
-        """The record that begins exactly at this place, ``None``: no record does.
+        """The record that begins exactly at this place; ``None``: no record does.
 
         Args:
-            damaged: give also a record whose body does not match its checksum. Such a record may be shown,
+            damaged: also return a record whose body does not match its checksum. Such a record may be shown,
                 but must not be stored again with a checksum that matches.
         """
         found = self._find(physical_offset)
@@ -211,7 +211,7 @@ class Reader:
         return bytes(view[at : at + size])
 
     def _find(self, physical_offset: int) -> tuple[memoryview, int] | None:
-        """The log file with the record that begins exactly there, and its place; ``_record`` has read it."""
+        """The log file with the record that begins exactly there, and its place; ``_record`` read it."""
         if not self._log.first <= physical_offset < self._appender.batch_base:
             return None
         segment = self._log.segment(physical_offset)
@@ -224,7 +224,7 @@ class Reader:
 
 
 def _outside(offset: int, low: int, high: int) -> tuple[GetStatus, int] | None:
-    """The status and the corrected offset when nothing is stored at ``offset``."""
+    """The status and the corrected offset when no message is stored at ``offset``."""
     if high == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:

@@ -12,10 +12,10 @@ from orbitmq.store.queues.queues import Queues
 
 logger = logging.getLogger(__name__)
 
-# Properties and store time in ms of a record: the number that its consume queue entry keeps.
+# Gets properties and store time in ms of a record; gives the number for its consume queue entry.
 TagsCodeOf = Callable[[bytes, int], int]
-# Slot, queue offset and log offset of a record that does not follow the one before it in its queue, and its
-# size: True: try it again, False: it gets no entry.
+# Gets slot, queue offset and log offset of a record that does not follow the one before it in its queue,
+# and its size; answers True: try the record again, False: it gets no entry.
 Settle = Callable[[int, int, int, int], bool]
 
 
@@ -51,7 +51,7 @@ class Reput:
         """Dispatch the records from ``start`` on; see ``Dispatcher.scan``.
 
         Returns:
-            SCAN_DONE, or what stands at the end: BLANK, CUT, BAD_*; and the place of that end.
+            SCAN_DONE, or the reason for the end: BLANK, CUT, BAD_*; and the place of that end.
 
         Raises:
             OSError: a consume queue could not be written.

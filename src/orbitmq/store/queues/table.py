@@ -41,7 +41,7 @@ CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 # A queue's ring begins small and grows: most queues get few messages.
 FIRST_RING = 8
 RING_GROWTH = 8
-# Beyond this many bytes of rings those whose entries are all in their files are taken back.
+# With more bytes of rings than this, rings whose entries are all in their files are taken back.
 RINGS_BYTES = 64 << 20
 
 
@@ -91,7 +91,7 @@ class QueueTable:
         return first
 
     def reset_slot(self, slot: int, next_offset: int, min_offset: int) -> None:
-        """The queue's file holds the entries from ``min_offset`` up to ``next_offset``; no other is known."""
+        """The queue's file holds the entries from ``min_offset`` up to ``next_offset``; the ring is empty."""
         base = slot * Q_WIDTH
         self._free_ring(slot)
         self.q[base + Q_NEXT] = next_offset
@@ -118,7 +118,7 @@ class QueueTable:
         return found
 
     def slots_below(self, physical_offset: int) -> list[int]:
-        """The queues that have entries of records below ``physical_offset``, or may have some."""
+        """The queues that have, or may have, entries of records below ``physical_offset``."""
         found = []
         for slot in range(self.slots):
             base = slot * Q_WIDTH
@@ -230,7 +230,7 @@ class QueueTable:
         """Consume queue bytes of the offsets ``first`` to ``last`` - 1.
 
         Raises:
-            ValueError: they are not all in the ring.
+            ValueError: the ring does not have all of them.
         """
         base = slot * Q_WIDTH
         lowest = max(self.q[base + Q_TAIL_FIRST], self.q[base + Q_NEXT] - self.q[base + Q_RING])
@@ -253,10 +253,10 @@ class QueueTable:
             put_i64(out, at + 12, self.tails[entry + 2])
             at += CQ_ENTRY_BYTES
 
-    # -- what is visible -------------------------------------------------------------------------------
+    # -- visible messages ------------------------------------------------------------------------------
 
     def publish(self) -> list[int]:
-        """Make the batch's records visible; returns the slots that somebody watches."""
+        """Make the batch's records visible; returns the slots that are watched."""
         arrived = []
         for i in range(self.dirty_count):
             slot = self.dirty[i]
@@ -271,7 +271,7 @@ class QueueTable:
         return arrived
 
     def count_from_here(self) -> None:
-        """Forget what grew: what is visible now was there before."""
+        """Forget the growth so far: messages visible now were there before."""
         for slot in range(self.slots):
             self.q[slot * Q_WIDTH + Q_COUNTED] = self.q[slot * Q_WIDTH + Q_VISIBLE]
         self.grown = []
@@ -282,7 +282,7 @@ class QueueTable:
         for slot in self.grown:
             base = slot * Q_WIDTH
             more = self.q[base + Q_VISIBLE] - self.q[base + Q_COUNTED]
-            # A queue that was deleted meanwhile counts from nothing.
+            # A queue that was deleted meanwhile counts from 0.
             if more > 0:
                 self.q[base + Q_COUNTED] = self.q[base + Q_VISIBLE]
                 grown.append((slot, more))

@@ -1,7 +1,7 @@
-"""Folders of a RocketMQ broker in a form that OrbitMQ cannot read.
+"""Refuses folders of a RocketMQ broker in a form that OrbitMQ cannot read.
 
-A start that ignored them would lack topics, offsets or messages, or misread records. So it is refused, and
-the error says what to do.
+A start that ignored them would lack topics, offsets or messages, or misread records. The error says what to
+do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from orbitmq.runtime.seam import Files
 from orbitmq.store.errors import StoreError
 
-# Each folder with mqadmin's name for it and the JSON file that OrbitMQ reads.
+# Each folder with mqadmin's name for it and the JSON file that OrbitMQ reads instead.
 _TABLES = {
     "topics": "topics.json",
     "subscriptionGroups": "subscriptionGroup.json",
@@ -27,7 +27,7 @@ def refuse_foreign(files: Files, root: str) -> None:
     """Look for such folders below ``root``.
 
     Raises:
-        StoreError: it names each that is there, and the way out.
+        StoreError: the text names each folder found, and what to do.
     """
     found = [*_tables(files, root), *_queues(files, root), *_others(files, root)]
     if found:

@@ -24,15 +24,15 @@ from orbitmq.store.recovery.recovery import Recovered, Recovery, StartCancelledE
 
 logger = logging.getLogger(__name__)
 
-# What a start may need on the disk: blocks ahead of the log, consume queues, tables.
+# The disk space that a start may need: blocks ahead of the log, consume queues, tables.
 ROOM_BYTES = 4 * ALLOCATE_AHEAD_BYTES
-# The times of a Java broker's checkpoint are those of what was dispatched, not of what is on the device; it
-# allows for so much itself.
+# The times of a Java broker's checkpoint are those of dispatched records, not of records on the device; it
+# allows for this much itself.
 THEIR_TIMES_AHEAD_MS = 3000
 
 
 def lock(runtime: Runtime, root: str) -> Callable[[], None]:
-    """Make the folder this store's own; returns what gives it free.
+    """Take the folder for this store; returns the function that releases it.
 
     Raises:
         StoreLockedError: another broker uses the folder.
@@ -47,12 +47,12 @@ def lock(runtime: Runtime, root: str) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """How the files were found.
+    """The state in which the files were found.
 
     Attributes:
-        crashed: the last stop was not a clean one.
-        checkpoint: what that run had written down.
-        start: from where on records were read.
+        crashed: whether the last stop was not a clean one.
+        checkpoint: the checkpoint of that run.
+        start: the log offset from which records were read.
         positions_name: number of the queue positions' file that was read, -1: none; ``positions_bytes``: its
         size.
     """
@@ -65,7 +65,7 @@ class Opened:
     positions_bytes: int
 
     def report(self) -> None:
-        """Log what a crash cost."""
+        """Log the losses of a crash."""
         if self.crashed:
             outcome = self.recovered
             logger.warning(
@@ -98,14 +98,14 @@ class Opening:
         self._appender = appender
         self._codes = codes
         self.cancelled = False
-        # Slots and next offsets of queues as damaged files had them.
+        # Slots and next offsets of queues according to damaged files.
         self._ends: list[tuple[int, int]] = []
         self._positions: tuple[QueuePositions, int, int] | None = None
         self._positions_name = -1
         self._positions_bytes = 0
 
     def run(self) -> Opened:
-        """Afterwards what the log holds is in the queues, and all of the log is on the device.
+        """Recover: then the queues have everything in the log, and all of the log is on the device.
 
         Raises:
             StoreError: the files do not fit the configuration.
@@ -185,14 +185,14 @@ class Opening:
         # Deleting the folder consumequeue requests that.
         if not files.is_dir(self._config.consume_queue_path):
             return True
-        # They were being rebuilt when the last run ended.
+        # They were still being rebuilt when the last run ended.
         if not checkpoint.queue_timestamp and files.exists(f"{root}/checkpoint"):
             return True
         # A Java broker with enableConsumeQueueExt keeps the tags' codes in files of their own.
         return checkpoint.safe_offset < 0 and files.is_dir(f"{root}/consumequeue_ext")
 
     def _queues_damaged(self, checkpoint: Checkpoint) -> bool:
-        """Whether a file lacks entries that the positions promise; if so, all queue files are deleted."""
+        """Whether a file lacks entries promised by the positions; if so, all queue files are deleted."""
         if self._positions is None:
             return False
         fault = self._queue_files(checkpoint.positions_offset).first_fault(self._positions[0])
@@ -215,9 +215,9 @@ class Opening:
         self._runtime.files.remove_tree(self._config.consume_queue_path)
 
     def _note_rebuild(self, checkpoint: Checkpoint) -> None:
-        """Write down that the queues are not complete until the next checkpoint.
+        """Note that the queues are not complete until the next checkpoint.
 
-        A kill in between would leave files of some queues, and nothing else tells that others are missing.
+        Otherwise a kill in between would leave files of some queues, and nothing shows that others lack.
         """
         if self._files.count:
             root = self._config.root
@@ -225,16 +225,16 @@ class Opening:
             write_checkpoint(self._runtime, f"{root}/checkpoint", replace(checkpoint, queue_timestamp=0))
 
     def _note_start(self, checkpoint: Checkpoint, start: int) -> None:
-        """Write down that queues are on the device up to ``start`` only, where our checkpoint says more.
+        """Note that queues are on the device only up to ``start``, where our checkpoint says more.
 
-        What they have behind it is written again: a power loss before the next checkpoint may take that.
+        Entries behind are written again: a power loss before the next checkpoint may destroy them.
         """
         if checkpoint.positions_offset >= 0 or checkpoint.safe_offset > start:
             lowered = replace(checkpoint, safe_offset=start, positions_offset=-1)
             write_checkpoint(self._runtime, f"{self._config.root}/checkpoint", lowered)
 
     def _keep_ends(self) -> None:
-        """Let rebuilt queues without a message go on where they ended: no record of the log says it."""
+        """Let rebuilt queues without a message go on where they ended: no record of the log shows it."""
         for slot, following in self._ends:
             self._queues.go_on_at(slot, following)
         if self._positions is None:
@@ -246,28 +246,28 @@ class Opening:
                 self._queues.go_on_at(slot, following)
 
     def _make_room(self, border: int) -> None:
-        """Delete old log files below ``border`` when the disk has no room for what a start writes.
+        """Delete old log files below ``border`` when the disk has no room for a start's own files.
 
-        Cleaning does so in a running store; without this one that was stopped would start no more.
+        Cleaning does so in a running store; without this, one stopped by a full disk could not start.
         """
         files = self._files
         wanted = min(2 * files.file_bytes, ROOM_BYTES)
         lacking = wanted - self._runtime.files.disk_bytes(self._config.commit_log_path)[1]
-        # Counted, not looked at again: some file systems give the room free later.
+        # Counted, not measured again: some file systems free the space later.
         for _ in range(-(-lacking // files.file_bytes)):
             if files.count > 1 and files.first + files.file_bytes <= border:
                 logger.warning("the disk is full: deleted commit log file %s", files.remove_first())
 
     def _durable(self, checkpoint: Checkpoint, start: int) -> int:
-        """The end of what a flush that passed has brought to the device, as far as that is known."""
+        """The end of the bytes known to be on the device by a successful flush."""
         safe = checkpoint.safe_offset
         return max(start, safe) if self._is_border(safe) else start
 
     def _bring_to_device(self, start: int, *, again: bool) -> None:
-        """What the files hold from ``start`` on counts as flushed when it is read: see that it is.
+        """Bytes read from ``start`` on will count as flushed: make sure that they are.
 
-        A killed process may have left it in the system's memory only. With ``again`` also what its own
-        failed flush has left there as clean pages, see :func:`write_again`.
+        A killed process may have left them in the system's memory only. With ``again`` also write bytes that
+        its failed flush left there as clean pages, see :func:`write_again`.
         """
         files = self._files
         for segment in files.between(start, files.end):
@@ -283,8 +283,8 @@ class Opening:
                 raise
 
     def _load_positions(self, checkpoint: Checkpoint) -> int:
-        """Take the queues' positions from the file that the checkpoint names; the log offset up to which they
-        count, -1: there is no such file, or it does not fit the log."""
+        """Take the queues' positions from the file that the checkpoint names; the log offset up to which
+        they count, -1: there is no such file, or it does not fit the log."""
         if self._positions is None:
             return -1
         positions, self._positions_name, self._positions_bytes = self._positions
@@ -304,7 +304,7 @@ class Opening:
         )
 
     def _load_folders(self, border: int, crashed: bool) -> bool:
-        """Find out from their files how far the queues reach; returns whether a file lacks entries."""
+        """Find out from the files how far the queues reach; returns whether a file lacks entries."""
         fault = None
         files = self._queue_files(self._files.end)
         for topic in self._queues.folders():
@@ -320,7 +320,7 @@ class Opening:
         return fault is not None
 
     def _is_stored(self, entry: tuple[int, int, int], queue_id: int, offset: int) -> bool:
-        """Whether the log has the record that a consume queue entry names, as far as it reaches back."""
+        """Whether the log has the record of a consume queue entry, as far back as the log goes."""
         physical, size, _ = entry
         segment = self._files.segment(physical)
         if physical < self._files.first:
@@ -334,7 +334,7 @@ class Opening:
         )  # fmt: skip
 
     def _start(self, checkpoint: Checkpoint, crashed: bool) -> int:
-        """The newest border between records below which log and queues are known to be on the device."""
+        """The newest record border up to which log and queues are known to be on the device."""
         files = self._files
         if not files.count:
             return 0
@@ -352,7 +352,7 @@ class Opening:
         return files.first
 
     def _is_border(self, offset: int) -> bool:
-        """A record begins there, or nothing does (the end of the log)."""
+        """Whether a record begins there, or the log ends."""
         files = self._files
         if not files.count:
             return offset == 0

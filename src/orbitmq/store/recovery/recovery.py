@@ -1,4 +1,4 @@
-"""Finding the true end of the log after a stop, and making the consume queues agree with it."""
+"""Finds the true end of the log after a stop, and makes the consume queues agree with it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from orbitmq.store.queues.reput import Reput, TagsCodeOf
 
 logger = logging.getLogger(__name__)
 
-# Between two pieces of the log a start can be broken off.
+# A start can be cancelled between two pieces of this size.
 SLICE_BYTES = 16 << 20
 
 
 class StartCancelledError(OrbitError):
-    """The start was broken off; the folder is as after a crash."""
+    """The start was cancelled; the folder is as after a crash."""
 
 
 class _GapError(Exception):
-    """Entries older than the starting point are missing: only the whole log can tell them."""
+    """Entries before the starting point are missing: only the whole log has them."""
 
 
 @dataclass(slots=True)
@@ -39,11 +39,11 @@ class Recovered:
 
 
 class Recovery:
-    """One run over the log from a known border to its end. The queues reach up to that border.
+    """One run over the log from a known border to its end. The queues are right up to that border.
 
     Args:
         check_crc: verify bodies too (after a crash).
-        cancelled: asked between pieces of the log; ``True``: raise :class:`StartCancelledError`.
+        cancelled: called between pieces of the log; ``True``: raise :class:`StartCancelledError`.
         rebuilding: called before the first queue is begun anew from the whole log.
     """
 
@@ -68,13 +68,13 @@ class Recovery:
         self._rebuild = False
 
     def run(self, start: int, *, rebuild: bool = False) -> Recovered:
-        """Scan from ``start``, bring queues up to the log, cut what is behind its last whole record.
+        """Scan from ``start``, bring queues up to the log, remove bytes behind its last whole record.
 
         Args:
             rebuild: index the whole log, whatever the queues say.
 
         Raises:
-            StartCancelledError: the start was broken off.
+            StartCancelledError: the start was cancelled.
             OSError: the disk refused.
         """
         try:
@@ -95,7 +95,7 @@ class Recovery:
     def _scan(self, start: int, trusted: int) -> int:
         """Dispatch the records from ``start`` on; returns the end of the log.
 
-        Damage below ``trusted`` does not end the log: what follows in that file is left out.
+        Damage below ``trusted`` does not end the log: the rest of that file is left out.
         """
         offset = start
         self._reput.dispatcher.begin()
@@ -139,7 +139,7 @@ class Recovery:
             self._queues.restart(slot, offset)
             return True
         entry = self._queues.entry
-        # The positions may be older than files that were begun anew: then the newest entry is an older one.
+        # The positions may be older than files that began anew: then the newest entry is an older one.
         if (
             low <= offset
             and entry(slot, offset)[:2] == (physical, size)
@@ -156,7 +156,7 @@ class Recovery:
         return True
 
     def _cut(self, end: int) -> int:
-        """Remove what is behind ``end``, durably, so that it can never be read as messages again."""
+        """Remove everything behind ``end``, durably, so that it can never be read as messages again."""
         cut = 0
         while self._log.count and self._log.end - self._log.file_bytes > end:
             cut += self._log.file_bytes

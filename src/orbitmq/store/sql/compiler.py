@@ -1,4 +1,4 @@
-"""From the tree of an expression to the program that the matcher runs, with RocketMQ's rules of what may be
+"""From the tree of an expression to the matcher's program, with RocketMQ's rules of which values may be
 compared."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def compile_sql(expression: str) -> array[int]:
     """The program of an expression (see ``layout``).
 
     Raises:
-        SqlError: it is empty, too long, nested too deeply, no expression, or compares what cannot be
+        SqlError: it is empty, too long, nested too deeply, no expression, or compares values that cannot be
             compared.
         ImportError: the parser is not installed.
     """
@@ -42,13 +42,13 @@ def compile_sql(expression: str) -> array[int]:
 
 
 def compile_by_origin(expressions: Mapping[str, str]) -> array[int]:
-    """One program for messages of several topics in a retry topic: each must pass the expression of its own.
+    """One program for messages of several topics in a retry topic: each has to pass its topic's expression.
 
     Args:
         expressions: by topic. A message of another topic, or of an unknown one, passes.
 
     Raises:
-        SqlError: as :func:`compile_sql`; it shows the first expression that is not one.
+        SqlError: as :func:`compile_sql`; for the first wrong expression.
     """
     sides = []
     for topic, expression in expressions.items():
@@ -69,7 +69,7 @@ class _Compiler:
         self._pool = bytearray()
         self._texts: dict[str, tuple[int, int]] = {}
         self._properties: dict[str, int] = {}
-        # Numbers of the code that become places only when the sizes of all parts are known.
+        # Indexes in the code that become places only when the sizes of all parts are known.
         self._places: list[int] = []
         self._skips: list[int] = []
 
@@ -96,7 +96,7 @@ class _Compiler:
         return SqlError(self._expression, node.at, problem)
 
     def _condition(self, node: Node) -> None:
-        """A part that is true, false or unknown. A property alone is none of its own: it is never true."""
+        """A condition: true, false or unknown. A property alone is not a condition: it is never true."""
         if isinstance(node, Property):
             self._emit(node)
             self._code.append(layout.CAST)
@@ -207,8 +207,8 @@ class _Compiler:
         else:
             self._check_ordered(left, right)
         if isinstance(left, Property) and isinstance(right, Constant):
-            # What most expressions do costs less when the constant need not be pushed. A text is only asked
-            # for equality: the check above refuses the rest.
+            # The usual operations are cheaper if the constant need not be pushed. Texts are only compared
+            # for equality: the check above refuses other comparisons.
             if right.kind == layout.TEXT:
                 self._emit(InList(left, [right.value], False, node.at, node.depth))
                 return
@@ -265,7 +265,7 @@ class _Compiler:
 
 
 def _is_condition(node: Node) -> bool:
-    """A BooleanExpression of RocketMQ: comparisons and logic, and the words TRUE, FALSE and NULL."""
+    """Whether it is a BooleanExpression of RocketMQ: comparisons and logic, and TRUE, FALSE and NULL."""
     return isinstance(node, _CONDITIONS) or (
         isinstance(node, Constant) and node.kind in (layout.BOOLEAN, layout.NOTHING)
     )

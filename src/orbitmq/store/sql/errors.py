@@ -1,4 +1,4 @@
-"""What can be wrong with an SQL92 expression."""
+"""The error of a wrong SQL92 expression."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SHOWN = 20
 
 
 class SqlError(StoreError, ValueError):
-    """An expression that cannot be used. The text names the place and what is wrong there.
+    """An expression that cannot be used. The text names the place and the mistake there.
 
     Attributes:
         at: the first character of the mistake, counted from 0.

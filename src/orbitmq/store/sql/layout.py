@@ -1,4 +1,4 @@
-"""What the compiler of expressions and their matcher share: the numbers of a program.
+"""The numbers of a program, shared by the compiler of expressions and their matcher.
 
 A program is one row of 64 bit numbers. First the count of properties that it looks at, and where its code
 begins; then for each property the place (in bytes from the program's start) and the length of its name; then
@@ -11,8 +11,8 @@ NAMES_COUNT_AT = 0
 CODE_AT = 1
 HEADER = 2  # numbers before the names
 
-# Operations, and their operands; the matcher tells groups of them apart by their order. First what pushes a
-# value, then what puts one in the place of two or of one.
+# Operations, and their operands; the matcher tells groups of them apart by their order. First come those
+# that push a value, then those that replace one value or two by one.
 PUSH_PROPERTY = 1  # number of the property
 PUSH_TEXT = 2  # place and length, bytes
 PUSH_INTEGER = 3  # the number, which fits into 32 bits

@@ -63,7 +63,7 @@ ILLEGAL = 2  # beside -1, 0 and 1: the two cannot be compared
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 TEN_TIMES_MORE = LONG_MAX // 10
-# So many decimal digits, times or divided by a power of ten up to this one, give the nearest double.
+# At most this many decimal digits, times or divided by this power of ten or a lower one, are exact.
 EXACT_DIGITS = 15
 EXACT_POWER = 22
 POWERS = array("d", [10.0**n for n in range(EXACT_POWER + 1)])
@@ -99,7 +99,7 @@ class Matcher:
         return self._run(program, base)
 
     def _find(self, program: Integers, base: int, at: int, end: int) -> None:
-        """Find the values. A pair without name or value does not count, the last of equal names does."""
+        """Find the values. A pair without name or value does not count; of equal names the last one does."""
         count = program[base + NAMES_COUNT_AT]
         names = base + HEADER
         for n in range(count):
@@ -107,7 +107,7 @@ class Matcher:
         while at < end:
             stop = find(self.block, 2, at, end)
             for n in range(count):
-                # A name of the program holds no separator, so its own length says where one must be.
+                # A name in the program holds no separator, so its own length says where one must be.
                 length = program[names + 2 * n + 1]
                 if (
                     length < stop - at - 1
@@ -165,7 +165,7 @@ class Matcher:
                 code += 4
 
     def _push(self, program: Integers, code: int, operation: int, top: int) -> int:
-        """Push a constant; how many numbers the operation has."""
+        """Push a constant; returns how many numbers the operation has."""
         if operation == PUSH_TEXT:
             self.kinds[top] = TEXT
             self.numbers[top] = program[code + 1]
@@ -194,7 +194,7 @@ class Matcher:
         self.numbers[top] = 1 if truth else 0
 
     def _combine(self, decisive: int, top: int) -> None:
-        """AND (``decisive`` is 0) or OR (1) of three-valued sides; the left one did not decide."""
+        """AND (``decisive`` is 0) or OR (1) of three-valued sides; the left side did not decide."""
         right_known = self.kinds[top + 1] == BOOLEAN
         if right_known and self.numbers[top + 1] == decisive:
             self._set(top, decisive == 1)
@@ -204,7 +204,7 @@ class Matcher:
             self._set(top, decisive == 0)
 
     def _alone(self, operation: int, top: int) -> None:
-        """NOT, IS NULL, and a property for a condition, which is false when it is there."""
+        """NOT, IS NULL, and a property as a condition, which is false when it is there."""
         if operation == IS_NULL:
             self._set(top, self.kinds[top] == NOTHING)
         elif self.kinds[top] != NOTHING:
@@ -222,7 +222,7 @@ class Matcher:
         )
 
     def _with_text(self, operation: int, place: int, length: int, negated: int, top: int) -> None:
-        """CONTAINS and its kin: false for what is no text and for an empty text, also with NOT."""
+        """CONTAINS and similar: false for a value that is not a text and for an empty text, also with NOT."""
         if not self._is_text(top) or length == 0:
             self._set(top, False)
             return
@@ -270,7 +270,7 @@ class Matcher:
         return True
 
     def _compare_number(self, operation: int, kind: int, number: int, top: int) -> bool:
-        """Compare a property with a whole number; ``False``: it is none."""
+        """Compare a property with a whole number; ``False``: the property is not a number."""
         if self.kinds[top] == NOTHING:
             return True
         if not self._to_number(top, kind):
@@ -317,7 +317,7 @@ class Matcher:
         return -1 if self.numbers[left] < self.numbers[right] else 1
 
     def _order_booleans(self, left: int, right: int) -> int:
-        """One of them is a condition: text is read as one on the left side only, a number is always less."""
+        """One side is a condition: only a text on the left is read as one; a number is always less."""
         if self.kinds[left] != BOOLEAN:
             if not self._is_text(left):
                 return -1
@@ -327,7 +327,7 @@ class Matcher:
         return self.numbers[left] - self.numbers[right]
 
     def _says_true(self, slot: int) -> bool:
-        """``true`` in any case (Boolean.valueOf)."""
+        """Whether a text is ``true`` in any case (Boolean.valueOf)."""
         source = self._source(slot)
         at = self.numbers[slot]
         return (
@@ -346,13 +346,13 @@ class Matcher:
         )
 
     def _to_number(self, slot: int, kind: int) -> bool:
-        """Read a text as a number of this kind; ``False``: it is none."""
+        """Read a text as a number of this kind; ``False``: it is not a number."""
         if kind == DOUBLE:
             return self._to_double(slot)
         source = self._source(slot)
         at = self.numbers[slot]
         end = at + self.lengths[slot]
-        # Behind an empty text may lie another one of the program, with a sign.
+        # Behind an empty text, another text of the program may begin, with a sign.
         negative = at < end and source[at] == 0x2D
         if negative or (at < end and source[at] == 0x2B):
             at += 1
@@ -361,7 +361,7 @@ class Matcher:
         value = 0
         while at < end:
             digit = source[at] - 0x30
-            # The smallest number has no opposite, so what is read is below zero.
+            # The smallest number has no positive counterpart, so the digits are read as a negative number.
             if digit < 0 or digit > 9 or value < -TEN_TIMES_MORE or value * 10 < digit - LONG_MAX - 1:
                 return False
             value = value * 10 - digit
@@ -377,7 +377,7 @@ class Matcher:
         return True
 
     def _to_double(self, slot: int) -> bool:
-        """Read a text as Double.valueOf does, but for hexadecimal; ``False``: it is no number."""
+        """Read a text as Double.valueOf does, except hexadecimal; ``False``: it is not a number."""
         source = self._source(slot)
         at = self.numbers[slot]
         end = at + self.lengths[slot]
@@ -407,7 +407,7 @@ class Matcher:
         return True
 
     def _is_word(self, source: Readable, at: int, end: int) -> bool:
-        """Whether it is NaN or Infinity."""
+        """Whether the text is NaN or Infinity."""
         if cython.compiled:
             if end - at == 3:
                 return memcmp(cython.address(source[at]), b"NaN", 3) == 0
@@ -415,9 +415,9 @@ class Matcher:
         return bytes(source[at:end]) in (b"NaN", b"Infinity")
 
     def _read_decimal(self, source: Readable, at: int, end: int) -> int:
-        """Read digits, a point and an exponent up to ``end``, which may have a d or f before it.
+        """Read digits, a point and an exponent up to ``end``; a d or f may stand at the end.
 
-        Fills ``decimal`` when it is ``exact``. Answers the place behind the exponent, -1: it is no number.
+        Fills ``decimal`` when it is ``exact``. Returns the place behind the exponent, -1: not a number.
         """
         mantissa = 0
         digits = 0
@@ -457,7 +457,7 @@ class Matcher:
         return at
 
     def _read_exponent(self, source: Readable, at: int, end: int) -> int:
-        """Fills ``exponent``, of which more than some thousands means the same; -1: there is none."""
+        """Fill ``exponent``; beyond some thousands a larger one means the same; -1: there is no exponent."""
         negative = 0
         if at < end and (source[at] == 0x2D or source[at] == 0x2B):
             negative = source[at] == 0x2D

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from orbitmq.store.sql import layout
 from orbitmq.store.sql.errors import SqlError
 
-# Keywords are keywords everywhere, in any case; a comment to the end of the line needs that end.
+# Keywords are reserved everywhere, in any case; a comment to the end of the line needs that end.
 GRAMMAR = r"""
 ?start: disjunction
 ?disjunction: conjunction (_OR conjunction)*
@@ -83,7 +83,7 @@ class Constant:
 
 @dataclass(slots=True)
 class Negate:
-    """Minus: the opposite of a number, nothing of anything else."""
+    """Minus: the opposite of a number; NULL for any other value."""
 
     operand: Node
     at: int
@@ -174,7 +174,7 @@ _LONG_MAX = 2**63 - 1
 
 
 def parse(expression: str) -> Node:
-    """The tree of an expression. What its parts may be is looked at by the compiler.
+    """The tree of an expression. The compiler checks its parts.
 
     Raises:
         SqlError: it is empty, too long, too deep, or no expression.
@@ -205,7 +205,7 @@ def parse(expression: str) -> Node:
 
 
 class _MistakeError(Exception):
-    """A part that cannot be; the callback does not know the whole expression."""
+    """The error of an impossible part; the callback does not know the whole expression."""
 
     def __init__(self, at: int, problem: str) -> None:
         super().__init__(problem)
@@ -248,7 +248,7 @@ def _parser() -> Any:
 
 
 def _deeper(at: int, *nodes: Node) -> int:
-    """The depth of a node above these."""
+    """The depth of a node above these nodes."""
     depth = 1 + max(node.depth for node in nodes)
     if depth > layout.MAX_NESTING:
         raise _MistakeError(at, f"it is nested deeper than {layout.MAX_NESTING} levels")

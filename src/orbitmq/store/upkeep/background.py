@@ -1,4 +1,4 @@
-"""What a running store does by itself: flush passes, checkpoints, cleaning."""
+"""Background work of a running store: flush passes, checkpoints, cleaning."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from orbitmq.store.writable import WriteGate
 
 logger = logging.getLogger(__name__)
 
-# The queues in one piece of work in a thread: between two a stop or another piece may come.
+# How many queues one thread handles at a time; in between, a stop or other work can come.
 SAVE_AT_ONCE = 500
-# A checkpoint that a deleted topic made worthless is begun again so often for who waits for it.
+# How often a caller's checkpoint is begun again after a deleted topic made it worthless.
 CHECKPOINT_TRIES = 5
 # Positions of all queues are written again when the log has grown this many times their size: a start reads
 # the log from there.
@@ -39,11 +39,11 @@ POSITIONS_GROWTH = 4
 
 @dataclass(slots=True)
 class _Written:
-    """What a checkpoint writes.
+    """The content of a checkpoint.
 
     Attributes:
-        positions: a file of them that it names; without one it names what the last one named.
-        forgets: it names none: what the last one named says more than is safe now.
+        positions: a new file of positions to name; without one the last named file stays.
+        forgets: name no file: the last named one says more than is safe now.
     """
 
     checkpoint: Checkpoint
@@ -95,14 +95,14 @@ class Upkeep:
         self._no_checkpoint = asyncio.Event()
         self._no_checkpoint.set()
         self._checkpointing = asyncio.Lock()
-        # Where the log begins as the queues know it.
+        # The beginning of the log that the queues were last told.
         self._queues_from = 0
-        # The queues were built anew, and no checkpoint says yet that they are complete.
+        # The queues were rebuilt, and no checkpoint says yet that they are complete.
         self._rebuilt = False
         self._keeping: asyncio.Task[None] | None = None
-        # Counts what makes a checkpoint under way worthless.
+        # Counts events that make a checkpoint under way worthless.
         self._drops = 0
-        # Where the positions file that the checkpoint names ends, -1: it names none.
+        # The log offset of the positions file that the checkpoint names, -1: it names no file.
         self._positions_offset = -1
         self._positions_crc = 0
         self._positions_bytes = 0
@@ -111,7 +111,7 @@ class Upkeep:
     # -- life ------------------------------------------------------------------------------------------
 
     def resume(self, opened: Opened) -> None:
-        """Go on from what was found on disk."""
+        """Go on from the state found on disk."""
         self.safe_offset = opened.start
         self._rebuilt = opened.recovered.rebuilt
         self._queues_from = self._files.first
@@ -161,11 +161,11 @@ class Upkeep:
             except OSError as error:
                 logger.error("%s of the store failed, it is tried again: %s", step.__name__, error)
             except Exception:
-                # A mistake of ours: it must be seen, and must not end flushing and cleaning for good.
+                # A mistake of ours: it must be seen, but must not end flushing and cleaning for good.
                 logger.exception("%s of the store failed, it is tried again", step.__name__)
 
     async def end_index(self) -> int:
-        """End the index's work; returns up to where it is on the device, -1 when that is unknown."""
+        """End the index's work; returns how far it is on the device, -1 when that is unknown."""
         if self.index is None:
             return -1
         self._log.wakers.remove(self.index.following.wake)
@@ -180,7 +180,7 @@ class Upkeep:
         """The checkpoint of a clean stop, with the positions of all queues.
 
         Args:
-            indexed: up to where the index is on the device, -1: unknown.
+            indexed: how far the index is on the device, -1: unknown.
         """
         await self.checkpoint(indexed=indexed, last=True)
 
@@ -190,12 +190,12 @@ class Upkeep:
     # -- flush and checkpoint --------------------------------------------------------------------------
 
     async def flush_pass(self) -> None:
-        """Flush what is written, when nobody waits for that."""
+        """Flush written bytes, when nobody waits for them."""
         if not self.config.sync_flush and self._flusher.error is None:
             await self._flusher.flush()
 
     async def checkpoint(self, *, indexed: int = -1, last: bool = False) -> None:
-        """Bring log and queues to the device, then write down how far they are.
+        """Bring log and queues to the device, then note how far they are.
 
         Only queues with new entries are touched, in threads.
         """
@@ -203,16 +203,16 @@ class Upkeep:
             await self._checkpoint(indexed, last=last)
 
     async def keep_moved(self) -> None:
-        """Return when the device has where moved queues go on.
+        """Return when the new offsets of moved queues are on the device.
 
         Raises:
-            OSError: it does not take it; the next checkpoint tries again.
+            OSError: the device refuses; the next checkpoint tries again.
         """
         if not self._queues.moved:
             return
         if self._keeping is None or self._keeping.done():
             self._keeping = asyncio.get_running_loop().create_task(self._keep_moved(), name="store-moved")
-        # Who waits may be cancelled, a thread that writes may not.
+        # A waiting task may be cancelled, a writing thread may not.
         await asyncio.shield(self._keeping)
 
     async def _keep_moved(self) -> None:
@@ -227,14 +227,14 @@ class Upkeep:
             return
         target, now = self._flusher.written, self._appender.now_ms
         written = self._runtime.files.exists(f"{self.config.root}/checkpoint")
-        # The positions on the disk do not know of them, whatever their files say.
+        # The positions on the disk do not have them, whatever their files say.
         moved = dict(self._queues.moved)
         known = self._positions_offset >= 0 and not moved
         if target == self.safe_offset and known and written and not last:
             return
         grown = target - self._positions_offset
         due = last or not known or grown > POSITIONS_GROWTH * self._positions_bytes
-        # Now, while what is visible ends at the target.
+        # Now, while the visible messages end at the target.
         positions = self._queues.positions() if due else None
         drops = self._drops
         await self._save_queues()
@@ -258,13 +258,13 @@ class Upkeep:
             if drops == self._drops:  # else the checkpoint names no positions
                 self._queues.forget_moved(moved)
         except OSError:
-            self.safe_offset = -1  # nothing says it on disk: write it again
+            self.safe_offset = -1  # nothing on disk says it: write it again
             raise
         finally:
             self._no_checkpoint.set()
 
     async def checkpoint_written(self) -> None:
-        """Return when no thread writes a checkpoint, which could come behind the next one."""
+        """Return when no thread writes a checkpoint, which could end after the next one."""
         await self._no_checkpoint.wait()
 
     async def _save_queues(self) -> None:
@@ -300,8 +300,8 @@ class Upkeep:
         self.safe_offset = safe
 
     def lower(self, offset: int) -> None:
-        """The log is about to end at ``offset``: write down that nothing behind is safe, before it is
-        removed; :meth:`checkpoint_written` has returned in this moment.
+        """The log is about to end at ``offset``: note that nothing behind is safe, before it is
+        removed; :meth:`checkpoint_written` has just returned.
         """
         self._drops += 1
         self.safe_offset = min(self.safe_offset, offset)
@@ -333,7 +333,7 @@ class Upkeep:
     # -- cleaning --------------------------------------------------------------------------------------
 
     def clean_now(self) -> None:
-        """Delete expired log files, whatever the hour, and what consume queues say of them."""
+        """Delete expired log files, whatever the hour, and the consume queues' entries for them."""
         self._clean_log(any_hour=True)
         self._queues.drop_below(self._files.first)
         self._queues_from = self._files.first
@@ -371,7 +371,7 @@ class Upkeep:
         return len(starts) if first is None else bisect_left(starts, first)
 
     def _disk_used(self) -> tuple[float, str]:
-        """The used share of the fuller disk, where the log has one of its own, and a folder on it."""
+        """The used share of the fuller disk, if the log has its own, and a folder on it."""
         ratio = self._runtime.files.disk_used_ratio
         used = [(ratio(folder), folder) for folder in (self.config.root, self.config.commit_log_path)]
         return max(used, key=lambda one: one[0])
@@ -385,7 +385,7 @@ class Upkeep:
         following: int | None = None
         for start in reversed(self._files.starts()[1:]):
             if start >= self._flusher.written:
-                # Nothing is there yet; to look would need a page, which a full disk in memory does not have.
+                # The log is empty; a look would need a page, which a full disk in memory does not have.
                 continue
             stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:
@@ -405,7 +405,7 @@ class Upkeep:
             self.index.drop_below(self._files.first)
 
     def _try_again(self) -> None:
-        """Do what the disk refused, and take messages again when it is done."""
+        """Try again the write that the disk refused, and take messages again when it succeeds."""
         try:
             self._log.try_again()
             self._queues.write_all()

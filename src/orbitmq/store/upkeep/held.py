@@ -1,4 +1,4 @@
-"""Log files that cleaning leaves alone, since messages in them wait to be delivered. No I/O."""
+"""Log files that cleaning leaves alone because messages in them wait to be delivered. No I/O."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 
 
 class HeldFiles:
-    """Counts the messages that wait, by the log file that has them.
+    """Counts waiting messages by the log file that has them.
 
     Attributes:
         file_bytes: size of one log file.
-        are_known: whether all messages that wait are counted; until then every file is held.
+        are_known: whether all waiting messages are counted; until then every file is held.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -19,19 +19,19 @@ class HeldFiles:
         self.are_known = True
 
     def hold(self, log_offset: int, messages: int = 1) -> None:
-        """Messages of the file with this log offset wait; a negative number: they wait no longer."""
+        """Messages of the file with this log offset wait; a negative number: that many no longer wait."""
         file = log_offset // self.file_bytes
         self._waiting[file] += messages
         if self._waiting[file] <= 0:
             del self._waiting[file]
 
     def forget(self) -> None:
-        """No message is counted any more."""
+        """Set all counts to zero."""
         self._waiting.clear()
 
     @property
     def first(self) -> int | None:
-        """The log offset from which on files are held, ``None``: none is."""
+        """The log offset from which on files are held; ``None``: no file is held."""
         if not self.are_known:
             return 0
         return min(self._waiting) * self.file_bytes if self._waiting else None

@@ -24,7 +24,7 @@ def decide(
     """Plan one pass.
 
     Args:
-        due: it is an hour in which expired files are deleted.
+        due: whether it is an hour in which expired files are deleted.
         disk_used: used share of the disk.
         finished_at_ms: for each full file, oldest first, when its last message was stored. The file that is
             being written is not among them and never deleted.
