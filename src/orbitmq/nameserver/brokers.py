@@ -1,4 +1,4 @@
-"""Brokers as the route table knows them: what one reports, its group, and what its report changes."""
+"""Brokers in the route table: a broker's report, its group, and the changes a report makes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DEFAULT_TIMEOUT_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker reports about itself.
+    """A broker's report about itself.
 
     Attributes:
-        timeout_ms: it counts as dead after so long without a sign of life; None is 120 s.
+        timeout_ms: a broker silent for longer than this counts as dead; None is 120 s.
         acting_master: whether a slave of its group may act as master; None from a 4.x broker.
-        connection: whatever identifies the connection it came through; its closing unregisters the broker.
+        connection: identifies the connection of the report; its closing unregisters the broker.
         opened: the connections' order: a later one has a larger number.
     """
 
@@ -43,9 +43,9 @@ class Member:
     """One live broker.
 
     Attributes:
-        opened: of the connection through which it registered last; see :class:`Registration`.
-        digest: of the last report whose topics were all taken; empty for a short one.
-        deletions: those of its group at that time.
+        opened: of the connection with its last registration; see :class:`Registration`.
+        digest: of the last report whose topics were all taken; empty for a report without them.
+        deletions: the group's count of deletions at that time.
     """
 
     cluster: str
@@ -68,9 +68,9 @@ class BrokerGroup:
     """The live brokers that share a broker name, by broker id.
 
     Attributes:
-        deletions: topics of the group that were deleted here, which its brokers' next reports bring back.
-        heard_ms: the last sign of life of a broker that is not among the members any more. What was before
-            the first report of the group is not known, so it is never before that.
+        deletions: how many topics of the group were deleted here: its brokers' next reports bring them back.
+        heard_ms: the last sign of life of a broker that has left the group. It is never before the group's
+            first report, as nothing is known from before.
         moves: broker ids that moved between two living addresses, with the addresses.
     """
 
@@ -88,7 +88,7 @@ class BrokerGroup:
         return min(self.members)
 
     def left(self, member: Member) -> None:
-        """This broker is a member no more."""
+        """This broker has left the group."""
         self.heard_ms = max(self.heard_ms, member.last_seen_ms)
 
 
@@ -115,12 +115,12 @@ class Registered:
 
 @dataclass(slots=True)
 class Admission:
-    """A broker's report that was taken in, but for its topics: they follow in slices.
+    """A broker's report that was accepted, but for its topics: they follow in slices.
 
     Attributes:
         member: ``None`` when the report was ignored.
         wanted: whether its topics count.
-        changed: whether they replace those that are known.
+        changed: whether they replace the known ones.
         moved: the living addresses that this id moved from and to, told once for each pair.
     """
 
@@ -133,7 +133,7 @@ class Admission:
 
 
 def min_change(group: BrokerGroup, *, offline: str | None, ha_address: str | None) -> MinBrokerIdChange:
-    """Who has the lowest id of a group now, and who should hear of it."""
+    """The lowest broker id of a group now, and the addresses to notify."""
     min_id = group.min_id
     everyone = offline is not None or len(group.members) == 1
     return MinBrokerIdChange(

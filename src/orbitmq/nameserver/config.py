@@ -27,8 +27,8 @@ class NameServerConfig(Settings):
         listen_port: TCP port; 0 takes any free one.
         kv_config_path: the file of the key-value table; empty keeps the table in memory only.
         config_store_path: where settings changed at run time are saved; empty does not save them.
-        scan_interval_ms: how often dead brokers are looked for at least; also whenever one is due.
-        wait_seconds_for_service: how long route queries are refused after the start when
+        scan_interval_ms: how often to look for dead brokers at least; also whenever one is due.
+        wait_seconds_for_service: how long after the start route queries are refused when
             ``need_wait_for_service`` is on.
         support_acting_master: show the slave with the lowest id as master while there is no master.
     """
@@ -71,7 +71,7 @@ class NameServerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, or a setting that asks for TLS; it names the line.
+            ConfigError: a value of the wrong kind, or a setting that asks for TLS; the text names the line.
         """
         config, warnings = cls.default_files().loaded(conf, overrides or {})
         if path and _STORE_PATH not in (overrides or {}):

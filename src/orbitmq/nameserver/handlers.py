@@ -41,7 +41,7 @@ log = logging.getLogger("orbitmq.nameserver")
 
 ZONE_MODE = "__ZONE_MODE"
 _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-# Keys that Apache's name server refuses whatever its own black list says.
+# Keys that Apache's name server refuses, whatever its own black list says.
 _NEVER_UPDATED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
 Answer = Command | Awaitable[Command]
@@ -65,8 +65,8 @@ class Handlers:
 
         Args:
             on_min_change: called when the lowest broker id of a group changes.
-            on_work: called when the route table has work to do in slices; without it, it is done at once.
-            on_register: called when a broker registered that was not known.
+            on_work: called when the route table has work to do in slices; without it, all is done at once.
+            on_register: called when a broker registers that was unknown.
         """
         self.config = config
         self._runtime = runtime
@@ -75,7 +75,7 @@ class Handlers:
         self._on_min_change = on_min_change
         self._on_work = on_work
         self._on_register = on_register
-        # Brokers whose long report is being read; an entry lives as long as somebody waits for its lock.
+        # Brokers whose long report is being read; an entry lives while a task waits for its lock.
         self._registering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._started_ms = self._now_ms()
         self.registrations = 0
@@ -108,11 +108,11 @@ class Handlers:
         }
 
     def _now_ms(self) -> int:
-        """Silence is measured: a step of the wall clock makes no broker dead."""
+        """Monotonic milliseconds: a step of the wall clock makes no broker dead."""
         return int(self._runtime.clock.monotonic() * 1000)
 
     def handle(self, connection: Hashable, command: Command) -> Answer:
-        """Answer one request. ``connection`` identifies who sent it.
+        """Answer one request. ``connection`` identifies the sender.
 
         Raises:
             RemotingError: the answer is an error code with a remark.
@@ -154,7 +154,7 @@ class Handlers:
         threads = self._runtime.threads
         mark = await threads.run(digest, command)
         if not self.config.delete_topic_with_broker_registration:
-            # Java's brokers repeat their whole table every 30 s: one that is the same is not read.
+            # Java's brokers repeat their whole table every 30 s: an unchanged report is not read.
             known = self._routes.renewed(*broker, connection, mark, self._now_ms())
             if known is not None:
                 return known
@@ -267,13 +267,13 @@ class Handlers:
         )
 
     def _silence(self, group: str) -> dict[str, str]:
-        """For brokers of ours that look at their members; RocketMQ's skip the field."""
+        """For OrbitMQ's brokers, which look at their members; RocketMQ's skip the field."""
         silent_ms = self._routes.silent_ms(group, self._now_ms())
         return {} if silent_ms is None else {MEMBERS_SILENT_MS: str(silent_ms)}
 
     @property
     def waits_for_brokers(self) -> bool:
-        """Whether route queries are refused, because brokers may not have registered yet."""
+        """Whether route queries are refused because brokers may not have registered yet."""
         if not self.config.need_wait_for_service:
             return False
         waited_ms = self._now_ms() - self._started_ms

@@ -23,7 +23,7 @@ ALPN: Final = "h2"
 
 
 class MisledClients:
-    """Takes their connections."""
+    """Takes the connections of such clients."""
 
     def __init__(self, runtime: Runtime, routes: RouteTable) -> None:
         self._runtime = runtime
@@ -36,7 +36,7 @@ class MisledClients:
         Farewell(self._sentence()).begin(transport)
 
     def take_tls(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Answer a client with TLS; one that is no gRPC client is refused."""
+        """Answer a client with TLS; a client that does not speak gRPC is refused."""
         try:
             context = self._certified()
             from orbitmq.runtime.tls import TlsLayer
@@ -66,7 +66,7 @@ class MisledClients:
         return sentence
 
     def _certified(self) -> ssl.SSLContext:
-        """A certificate for the one sentence, made for the first client and kept in memory.
+        """A certificate for that one answer, made for the first client and kept in memory.
 
         Raises:
             ImportError: ``cryptography`` is not installed.
@@ -87,7 +87,7 @@ class MisledClients:
 
 
 class _Encrypted(asyncio.BufferedProtocol):
-    """A client that shakes hands."""
+    """A client with TLS; it is answered when its handshake is done."""
 
     def __init__(self, misled: MisledClients) -> None:
         self._misled = misled

@@ -1,4 +1,4 @@
-"""The name server's HTTP listener: its health and its figures. RocketMQ's has none."""
+"""The name server's HTTP listener: its health and its metrics. RocketMQ's name server has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.runtime.seam import Network
 if TYPE_CHECKING:
     from orbitmq.monitoring.http import Answer, HttpListener, Page
 
-# Brokers of more names than this are counted, and have no series of their own.
+# With more broker names than this, brokers are only counted, without a series each.
 MAX_NAMES = 10_000
 
 

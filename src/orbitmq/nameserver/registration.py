@@ -1,4 +1,4 @@
-"""Reading what brokers send to register."""
+"""Reads the requests with which brokers register."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from orbitmq.wire.headers.route import RegisterBrokerRequest
 from orbitmq.wire.versions import V3_0_11
 
 ZONE_NAME = "__ZONE_NAME"
-# A longer report is read and stored in slices: this one takes about 0.5 ms.
+# A longer report is read and stored in slices: a report of this size takes about 0.5 ms.
 SHORT_BYTES = 8 * 1024
-# Topics that are read, or stored, between two looks of the event loop: about 0.4 ms.
+# Topics read or stored before the event loop gets time for other work: about 0.4 ms.
 READ_TOPICS = 64
 STORE_TOPICS = 500
 
@@ -56,17 +56,17 @@ def read_registration(command: Command, connection: Hashable) -> Registration:
 
 
 def digest(command: Command) -> bytes:
-    """What is equal only for equal reports."""
+    """A digest: equal only for equal reports."""
     found = hashlib.blake2b(repr(sorted(command.ext.items())).encode("utf-8", "replace"), digest_size=16)
     found.update(command.body)
     return found.digest()
 
 
 async def read_long_registration(command: Command, connection: Hashable, threads: Threads) -> Registration:
-    """As :func:`read_registration`, with looks of the event loop at its other work.
+    """As :func:`read_registration`, in slices between which the event loop does other work.
 
     Raises:
-        RemotingError: as there.
+        RemotingError: as for :func:`read_registration`.
     """
     header = RegisterBrokerRequest.from_ext(command.ext)
     packed = header.compressed or command.body[:1] == b"\x78" or command.version < V3_0_11
@@ -130,7 +130,7 @@ def opened(connection: Hashable) -> int:
 
 
 def _queues(value: Any) -> TopicQueues:
-    """Queues of a topic config as it was read; the usual form without a TopicConfig."""
+    """The queues of a topic config as it was read; the usual form without a TopicConfig object."""
     if type(value) is dict:
         found = (
             value.get("readQueueNums"),

@@ -1,4 +1,4 @@
-"""A route as its readers expect it; parts that many routes share are encoded once."""
+"""A route in the form that its reader expects; parts that many routes share are encoded once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
-VERSION_4_9_0 = 393  # from here on peers read topicSysFlag, before it topicSynFlag
+VERSION_4_9_0 = 393  # from this version on peers read topicSysFlag, before it topicSynFlag
 
 
 def encode_route(route: TopicRouteData, *, standard: bool, version: int) -> bytes:
@@ -43,7 +43,7 @@ def encode_route(route: TopicRouteData, *, standard: bool, version: int) -> byte
         order_topic_conf=route.order_topic_conf,
         topic_queue_mapping_by_broker=route.topic_queue_mapping_by_broker,
     ).encode(java_keys=not standard)
-    # Fields are sorted, and of the two lists no name is part of a text: quotes there are escaped.
+    # Fields are sorted, and neither list's name can occur inside a text: quotes there are escaped.
     head, _, tail = rest.partition(b'"brokerDatas":[]')
     middle, _, end = tail.partition(b'"queueDatas":[]')
     return b"".join(

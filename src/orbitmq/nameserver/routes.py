@@ -1,4 +1,4 @@
-"""The route table: brokers with their liveness, and what follows from it for topics.
+"""The route table: brokers, whether they are alive, and the topics they have.
 
 Pure: no I/O, and the time is an argument. An address of a cluster belongs to exactly one broker, so a
 route never names a broker that is not alive. Facts: RouteInfoManager; the numbers NR and HB name behaviours.
@@ -24,14 +24,14 @@ from orbitmq.nameserver.topics import TopicQueues, TopicTable
 from orbitmq.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from orbitmq.wire.bodies.topic import DataVersion, TopicQueueMappingInfo
 
-# Pairs of addresses that one broker id moved between, as far as they are remembered.
+# The most moves of broker ids between two addresses that are remembered for a group.
 MAX_MOVES = 64
 
 
 class RouteTable:
     """Brokers, their liveness and their topics.
 
-    What a broker's departure means for its topics is true at once, but written into the table of topics
+    The effects of a broker's departure on its topics hold at once, but are written into the table of topics
     afterwards, in slices: see :meth:`sweep`.
     """
 
@@ -46,24 +46,24 @@ class RouteTable:
 
     @property
     def topics(self) -> TopicTable:
-        """The table of topics, without what :meth:`sweep` has left to do."""
+        """The table of topics, without the work that :meth:`sweep` has left to do."""
         self.settle()
         return self._topics
 
     @property
     def topic_number(self) -> int:
-        """How many topics there are, those included that :meth:`sweep` has yet to drop."""
+        """How many topics there are, including those that :meth:`sweep` has yet to drop."""
         return len(self._topics)
 
     # ---- work left by departures
 
     @property
     def has_work(self) -> bool:
-        """Whether :meth:`sweep` has something to do."""
+        """Whether :meth:`sweep` has work to do."""
         return bool(self._leaving or self._wiping)
 
     def sweep(self, most: int) -> None:
-        """Look at ``most`` topics for the groups that left or lost their master."""
+        """Look at ``most`` topics for the groups that have left or lost their master."""
         for chores, change in (
             (self._leaving, self._topics.remove),
             (self._wiping, self._topics.wipe_write_of),
@@ -89,7 +89,7 @@ class RouteTable:
     def register(
         self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False
     ) -> Registered | None:
-        """Take in a broker's report.
+        """Accept a broker's report.
 
         Args:
             drop_missing_topics: forget topics of this group that the report does not list.
@@ -106,7 +106,7 @@ class RouteTable:
     def admit(
         self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False
     ) -> Admission | None:
-        """Take in a broker's report but for its topics.
+        """Accept a broker's report, but for its topics.
 
         Returns:
             None when the report is refused because it lists a single topic of a broker that has not
@@ -148,7 +148,7 @@ class RouteTable:
 
     @staticmethod
     def _moved(group: BrokerGroup, holder: Member, address: str) -> tuple[str, str] | None:
-        """Where an id comes from and goes to, the first time that it moves between these two."""
+        """The old and new address of an id, the first time that it moves between these two."""
         move = (holder.broker_id, frozenset((holder.address, address)))
         if holder.address == address or move in group.moves or len(group.moves) >= MAX_MOVES:
             return None
@@ -165,7 +165,7 @@ class RouteTable:
     def renewed(
         self, cluster: str, address: str, connection: Hashable, digest: bytes, now_ms: int
     ) -> Registered | None:
-        """A sign of life of a broker whose report is, byte by byte, the one that was taken in last.
+        """A sign of life of a broker whose report is, byte by byte, the last one accepted.
 
         Returns:
             None when this report has to be read.
@@ -180,7 +180,7 @@ class RouteTable:
         return self._answer(group, member.broker_id)
 
     def remember(self, admission: Admission, digest: bytes) -> None:
-        """All topics of the report with this digest were taken: see :meth:`renewed`."""
+        """All topics of the report with this digest were stored: see :meth:`renewed`."""
         member = admission.member
         if admission.wanted and member is not None and self._holds(member):
             member.digest = digest
@@ -196,7 +196,7 @@ class RouteTable:
         previous: Member | None,
         holder: Member | None,
     ) -> None:
-        """Take away who holds the same address under another id or name, and who held the same id."""
+        """Remove the broker at this address with another id or name, and the broker with this id."""
         if previous is not None and previous.group != group.name:
             self._remove(previous)
         elif previous is not None and previous.broker_id != registration.broker_id:
@@ -250,7 +250,7 @@ class RouteTable:
                 self._mappings.setdefault(topic, {})[r.group] = mapping
 
     def take(self, admission: Admission, topics: Iterable[tuple[str, TopicQueues]]) -> bool:
-        """Store topics of a report; False when they do not count, or the broker is gone meanwhile."""
+        """Store topics of a report; False when they do not count, or the broker has gone meanwhile."""
         member = admission.member
         if not admission.wanted or member is None or not self._holds(member):
             return False
@@ -266,8 +266,8 @@ class RouteTable:
         """Forget one broker; unknown brokers are ignored.
 
         Args:
-            opened: of the connection that the request came through; one of before the broker's last
-                registration is of its earlier life (NR-16).
+            opened: of the connection of the request; a request of before the broker's last
+                registration belongs to its earlier life (NR-16).
         """
         member = self._members.get((cluster, address))
         if member is None or member.group != group or (opened is not None and opened < member.opened):
@@ -295,7 +295,7 @@ class RouteTable:
         return True
 
     def silent_ms(self, group: str, now_ms: int) -> int | None:
-        """How long ago a broker of the group gave its last sign of life that is not among its members now."""
+        """How long ago a broker that has left the group gave its last sign of life."""
         found = self._groups.get(group)
         return None if found is None else max(0, now_ms - found.heard_ms)
 
@@ -325,7 +325,7 @@ class RouteTable:
         return None
 
     def _wipe_without_master(self, group: BrokerGroup) -> None:
-        """In acting mode nobody writes to a group that lost its master (NR-07)."""
+        """In acting mode a group that lost its master is not writable (NR-07)."""
         if group.acting_master and group.members and group.min_id > MASTER_ID:
             self._wiping[group.name] = None
 

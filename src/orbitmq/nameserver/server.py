@@ -25,10 +25,10 @@ from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest
 log = logging.getLogger("orbitmq.nameserver")
 
 NOTIFY_TIMEOUT_MS = 300
-# A look that comes so much too late shows that this process stood still; then it listens first, for so long.
+# When a look is this late this process stood still: then it first listens for LISTEN_S.
 STOOD_STILL_MS = 500
 LISTEN_S = 0.1
-SWEEP_TOPICS = 1000  # topics looked at between two looks of the event loop: about 0.3 ms
+SWEEP_TOPICS = 1000  # topics looked at before the event loop gets time for other work: about 0.3 ms
 
 
 class NameServer:
@@ -106,7 +106,7 @@ class NameServer:
         await self.monitoring.stop()
 
     async def _watch(self) -> None:
-        """Look for dead brokers when the first one is due, and each ``scanNotActiveBrokerInterval``."""
+        """Look for dead brokers when the first one is due, and every ``scanNotActiveBrokerInterval``."""
         while True:
             self._registered.clear()
             wait_ms = self._config.scan_interval_ms
@@ -119,7 +119,7 @@ class NameServer:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._registered.wait()
             if self._now_ms() - look_ms > STOOD_STILL_MS:
-                # Signs of life wait in the sockets.
+                # Signs of life are still unread in the sockets.
                 await self._runtime.clock.sleep(LISTEN_S)
             try:
                 self.expire()
@@ -130,7 +130,7 @@ class NameServer:
         return int(self._runtime.clock.monotonic() * 1000)
 
     def expire(self) -> None:
-        """Forget the brokers that gave no sign of life in time, and close their connections."""
+        """Forget the brokers without a sign of life in time, and close their connections."""
         gone, changes = self.routes.expire(self._now_ms())
         for member in gone:
             log.warning(

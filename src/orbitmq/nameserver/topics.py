@@ -12,9 +12,9 @@ from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 
 
 class TopicQueues(msgspec.Struct, frozen=True, gc=False):
-    """What one broker group offers for one topic.
+    """The queues that one broker group has for one topic.
 
-    Without garbage collection, so that millions of entries do not have to be looked at by it.
+    Without garbage collection: it would otherwise look at millions of entries.
 
     Attributes:
         perm: bits: inherit 1, write 2, read 4.
@@ -36,7 +36,7 @@ class TopicQueues(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(4096)
 def shared_queues(read_queues: int, write_queues: int, perm: int, sys_flag: int) -> TopicQueues:
-    """One object for all topics that offer the same: there may be millions of entries."""
+    """One object for all topics with equal queues: there may be millions of entries."""
     return TopicQueues(read_queues, write_queues, perm, sys_flag)
 
 
@@ -97,7 +97,7 @@ class TopicTable:
     def grant_read_write(self, group: str) -> int:
         """Set the permission of every topic of ``group`` to exactly read and write.
 
-        RocketMQ does not remember what the bits were before they were wiped (RouteInfoManager).
+        RocketMQ does not remember the bits from before they were wiped (RouteInfoManager).
         """
         return self._change(group, lambda queues: replace(queues, perm=PERM_READ | PERM_WRITE))
 
