@@ -90,8 +90,8 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreClosedError
 from orbitmq.wire.addresses import joined
 
-# What works beside sending and pulling, in the order in which it starts and its append hooks see messages.
-# Pop is the first one: what others store at the start may get offsets that its tables know of lost messages.
+# Services beside sending and pulling, in the order in which they start and their append hooks see messages.
+# Pop is first: messages that others store at their start may reuse offsets of lost messages in pop's tables.
 FEATURES: Sequence[Extension] = (
     pop,
     transactions,
@@ -104,7 +104,7 @@ FEATURES: Sequence[Extension] = (
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A broker that was put together: its parts to look at, and those with a life in their order.
+    """A broker that was put together: its parts to look at, and its components in their order.
 
     Attributes:
         hand_overs: what extensions do before a clean stop, in order.
@@ -255,14 +255,14 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int]) -> 
 
 
 def _end_written(store: MessageStore) -> int:
-    """The end of what is in the log's files, with what was put in this turn of the event loop."""
+    """The end of the log's files, after the messages put in this turn of the event loop are written."""
     with contextlib.suppress(StoreClosedError):
         store.write()
     return store.max_commit_log_offset
 
 
 def _first_role(config: BrokerConfig) -> Role:
-    """Replication ends the isolation of a broker that has others of its name (PO-01)."""
+    """A broker that has others of its name begins isolated; replication ends that (PO-01)."""
     return Role.PRE_ONLINE if config.starts_isolated else role_of_setting(config.broker_role)
 
 
@@ -273,11 +273,11 @@ def _grants_locks_alone(config: BrokerConfig) -> bool:
 
 
 def _connect(s: Services) -> None:
-    """Subscribe parts to events, besides those that subscribe by themselves."""
+    """Subscribe the parts that do not subscribe to events by themselves."""
     s.store.flusher.attach(s.durability)
     s.store.on_arrival = s.events.messages_arrived
     subscribe = s.events.subscribe
-    # Behind the store, which then has the topic's queues: a pull that is woken looks at them.
+    # After the store, which then has the topic's queues: a pull that is woken looks at them.
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 
@@ -312,7 +312,7 @@ def _fast_path(s: Services) -> FastPath:
 
 
 def ports(s: Services) -> Ports:
-    """The services of a broker that has these parts."""
+    """The services that these parts of a broker offer."""
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     chance = s.runtime.random

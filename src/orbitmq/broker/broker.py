@@ -34,7 +34,7 @@ class Broker:
     acknowledged and offsets that were committed are on disk.
 
     Args:
-        extensions: what else belongs to this broker, see :mod:`orbitmq.broker.extension`.
+        extensions: add features to this broker, see :mod:`orbitmq.broker.extension`.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, extensions: Sequence[Extension] = ()) -> None:
@@ -52,7 +52,7 @@ class Broker:
         """The parts of a broker that was started.
 
         Raises:
-            RuntimeError: it was not.
+            RuntimeError: the broker was not started.
         """
         if self._services is None:
             raise RuntimeError("the broker is not started")
@@ -60,14 +60,14 @@ class Broker:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The names of the parts at work."""
+        """The names of the running components."""
         return self._lifecycle.running
 
     def part(self, kind: type[C]) -> C:
-        """A part with a life, also of an extension, to look at: for programs that embed one, and for tests.
+        """The broker's component of this class, also of an extension: for embedding programs and for tests.
 
         Raises:
-            LookupError: the broker has none of that class, or is not started.
+            LookupError: the broker has no such component, or is not started.
         """
         return self._lifecycle.find(kind)
 
@@ -79,8 +79,8 @@ class Broker:
     async def start(self) -> None:
         """Listen, recover the store, read the tables, register. When it returns, the broker serves.
 
-        Meanwhile requests are answered SERVICE_NOT_AVAILABLE. A start that is cancelled gives back what it
-        has taken.
+        Until then requests are answered SERVICE_NOT_AVAILABLE. A start that is cancelled releases everything
+        it has taken.
 
         Raises:
             StartError: the port is in use, the store's folder is locked by another broker or cannot be
@@ -140,7 +140,7 @@ class Broker:
         await self.stop()
 
     async def change_role(self, role: Role) -> None:
-        """Take another role: parts that do not work in it stop, those that do start.
+        """Take another role: parts that do not work in that role stop, parts that do start.
 
         Raises:
             RoleError: the present role does not allow it.
@@ -156,7 +156,7 @@ class Broker:
             services.events.publish(RoleTaken())
 
     async def stop(self) -> None:
-        """Hand over, leave the name servers, refuse requests, answer those that wait, close, save."""
+        """Hand over, leave the name servers, refuse requests, answer waiting requests, close, save."""
         self.doors.stopping = True
         hand_overs, self._hand_overs = self._hand_overs, ()
         for hand_over in hand_overs:

@@ -1,7 +1,7 @@
 """Every change of a broker's tables, in order, in a form that another broker can apply.
 
-A table tells the feed of each change within the call that made it. Who marks what has to be written to disk
-subscribes to the live values; who writes or sends the changes themselves follows the entries, which are plain
+A table tells the feed of each change within the call that made it. Listeners that mark what has to be written
+to disk get the live values. Listeners that write or send the changes themselves read the entries: plain
 values with a sequence number and the place in the commit log that they belong to.
 """
 
@@ -40,9 +40,9 @@ POP_DELIVERIES = "popDeliveries"
 POP_ORDERS = "consumerOrderInfo"
 QUEUE_ENDS = "queueEnds"
 
-# Tables that messages need to be found and read. Ends of queues come behind their topics.
+# Tables needed to find and read messages. Ends of queues come after their topics.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
-# Tables of deliveries and consumption. No log here has the messages that went to other groups of brokers.
+# Tables of deliveries and consumption. Messages that went to other groups of brokers are in no log here.
 PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
 Listener: TypeAlias = Callable[[str, str, object], object]
@@ -53,13 +53,13 @@ class Entry(msgspec.Struct, frozen=True):
 
     Attributes:
         sequence: 1 for the first change since the start, then one more each.
-        log_offset: the end of the commit log when the change was made: what it says holds from there on.
+        log_offset: the end of the commit log when the change was made; the change holds from there on.
         table: one of the names above.
         key: what changed in the table, in the table's own form.
         value: the new value as JSON has it, ``None``: the key is gone.
         version: the table's data version after the change (state version, timestamp in ms, counter), ``None``
             for a table without one.
-        stamp: when the key was changed last; not in the line if the sender has none.
+        stamp: when the key was last changed; left out of the line if the sender has none.
     """
 
     sequence: int
@@ -76,10 +76,10 @@ class Entry(msgspec.Struct, frozen=True):
 
     @staticmethod
     def decode(data: bytes) -> Entry:
-        """The entry that was encoded.
+        """The entry that a line of JSON holds.
 
         Raises:
-            ValueError: it is not one.
+            ValueError: the line is not an entry.
         """
         return _decoder.decode(data)
 
@@ -92,30 +92,30 @@ _decoder = msgspec.json.Decoder(Entry)
 
 
 class Versioned(Protocol):
-    """A table that knows how new it is."""
+    """A table with a data version."""
 
     version: DataVersion
 
 
 def stamp_of(entry: Entry) -> Stamp | None:
-    """The stamp of a change, ``None``: its sender has none of the key."""
+    """The stamp of a change; ``None``: the sender had no stamp for the key."""
     return None if entry.stamp is msgspec.UNSET else entry.stamp
 
 
 @dataclass(frozen=True, slots=True)
 class FedTable:
-    """What a table gives the feed for one of its names.
+    """The functions of a table that the feed uses under one name.
 
     Attributes:
-        plain: a live value as JSON has it; also what the table's file holds for it.
-        apply: makes a change of another broker's table: a key and its plain value, ``None``: remove it.
+        plain: turns a live value into plain JSON values, as the table's file holds them.
+        apply: makes a change told by another broker: a key and its plain value; ``None``: remove the key.
         versioned: the table, when it has a data version that follows its changes.
-        items: all keys with their live values, for who needs the whole table; ``None``: it stays here.
-        is_news: whether a broker that serves takes a key and its plain value from one that acted meanwhile:
-            only what undoes nothing that it did itself; ``None``: it takes all that one changed which led.
-        whole: the table and key that a key belongs to: who knows that one knows all that belongs to it;
-            ``None``: a key stands for itself.
-        restore: makes a change of this table's own, of an earlier run, so that the key has the value that it
+        items: all keys with their live values, to send the whole table; ``None``: the table is not sent.
+        is_news: whether a serving broker takes a key and its plain value from a broker that acted meanwhile:
+            only if that undoes no change of its own; ``None``: it takes every change of a broker that led.
+        whole: the table and key that a key belongs to: a broker that knows this key knows everything that
+            belongs to it; ``None``: a key belongs to itself only.
+        restore: repeats a change that this broker made in an earlier run, so that the key has the value it
             had then; ``None``: ``apply`` does that.
     """
 
@@ -135,7 +135,7 @@ class ChangeFeed:
         log_end: gives the present end of the commit log.
 
     Attributes:
-        stamps: how new each key is, ``None``: that is not kept.
+        stamps: how new each key is; ``None``: stamps are not kept.
     """
 
     def __init__(self, log_end: Callable[[], int] = lambda: 0) -> None:
@@ -146,7 +146,7 @@ class ChangeFeed:
         self.sequence = 0
 
     def register(self, name: str, table: FedTable) -> None:
-        """Say how the changes that come under ``name`` are encoded and applied."""
+        """Register a table: how the changes under ``name`` are encoded and applied."""
         self._tables[name] = table
 
     def tables(self) -> dict[str, FedTable]:
@@ -154,9 +154,9 @@ class ChangeFeed:
         return dict(self._tables)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener(table, key, value)`` on every change; returns what ends that.
+        """Call ``listener(table, key, value)`` on every change; returns the function that unsubscribes it.
 
-        ``value`` is live, ``None``: it is gone.
+        ``value`` is live; ``None``: the key is gone.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
@@ -189,16 +189,16 @@ class ChangeFeed:
         return known is not None and known.items is not None
 
     def has_rule(self, table: str) -> bool:
-        """Whether a table says what is news to it."""
+        """Whether a table has a rule for which changes are new to it."""
         known = self._tables.get(table)
         return known is not None and known.is_news is not None
 
     def is_news(self, entry: Entry, *, led: bool = True) -> bool:
-        """Whether a broker that serves takes this from one that acted meanwhile, see :class:`FedTable`.
+        """Whether a serving broker takes this change of one that acted meanwhile, see :class:`FedTable`.
 
         Args:
-            led: whether that one may have changed tables since. Else what it has is ours or older, and in a
-                table with neither a rule nor a version nothing says which.
+            led: whether that broker may have changed tables since. If not, its entries are ours or older; and
+                without a rule or a version of the table, nothing tells which.
         """
         known = self._tables.get(entry.table)
         if known is None:
@@ -208,7 +208,7 @@ class ChangeFeed:
         try:
             return known.is_news(entry.key, entry.value)
         except _MALFORMED:
-            return True  # making it says what is wrong with it
+            return True  # applying the change reports what is wrong with it
 
     def apply(self, entry: Entry) -> None:
         """Make a change that another broker has made. It passes this feed as a change of its own.

@@ -1,4 +1,4 @@
-"""The parts of a broker that have a life, and the walk through them at start, stop and change of role."""
+"""The parts of a broker that start and stop, in order, also at a change of role."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ C = TypeVar("C", bound="Component")
 
 
 class StoredTable(Protocol):
-    """What a table gives for its file; the change feed knows how to write and apply its changes."""
+    """A table with a file; the change feed knows how to write and apply the table's changes."""
 
     def file_text(self) -> Iterator[str]:
         """The table file in small pieces. The table may change meanwhile."""
         ...
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over what a table file holds."""
+        """Take over the content of a table file."""
         ...
 
 
@@ -35,8 +35,8 @@ class Table:
 
     Attributes:
         name: also its name in the change feed.
-        parts: other names of the change feed whose changes belong into this file.
-        after: tables whose changes are on disk before those that this one made later.
+        parts: other names of the change feed whose changes belong in this file.
+        after: tables whose changes must be on disk before later changes of this one.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Component:
 
     Attributes:
         name: for log lines and task names.
-        runs_as: the roles in which it works; it is stopped when the broker's role leaves them.
-        stop_limit_s: how long its stop may take; then the broker goes on without it. ``None``: for ever.
+        runs_as: the roles in which it works; it is stopped when the broker takes another role.
+        stop_limit_s: the time limit of its stop; then the broker goes on without it. ``None``: no limit.
     """
 
     name: str = "component"
@@ -67,7 +67,7 @@ class Component:
         """Begin. May be called again after :meth:`stop`."""
 
     async def stop(self) -> None:
-        """End, and leave nothing undone that a restart could not do again."""
+        """End. Work left undone must be work that the next start does again."""
         await self.end_work()
 
     def _spawn(self, work: Coroutine[Any, Any, Any], what: str) -> asyncio.Task[Any]:
@@ -112,7 +112,7 @@ class Lifecycle:
         """The first component of a class, running or not.
 
         Raises:
-            LookupError: there is none.
+            LookupError: there is no such component.
         """
         for component in self._components:
             if isinstance(component, kind):
@@ -120,16 +120,16 @@ class Lifecycle:
         raise LookupError(f"no component is a {kind.__name__}")
 
     async def start(self, role: Role) -> None:
-        """Start what works in ``role``.
+        """Start the components that work in ``role``.
 
         Raises:
-            BaseException: a component did not start; those before it are still to be stopped.
+            BaseException: a component did not start; the ones started before it still have to be stopped.
         """
         async with self._changing:
             await self._start_missing(role)
 
     async def change_role(self, role: Role) -> None:
-        """Stop what does not work in ``role``, then start what does."""
+        """Stop the components that do not work in ``role``, then start those that do."""
         async with self._changing:
             for component in [c for c in reversed(self._running) if role not in c.runs_as]:
                 await self._stop(component)
@@ -138,20 +138,20 @@ class Lifecycle:
     async def _start_missing(self, role: Role) -> None:
         for component in self._components:
             if role in component.runs_as and component not in self._running:
-                # Noted before: what started in part has something to stop.
+                # Noted first: a component that started only in part has something to stop.
                 self._running.append(component)
                 self._note_names()
                 await component.start()
 
     async def stop(self) -> None:
-        """Stop all, the last one first. One that fails or takes too long is logged and left behind."""
+        """Stop all, the last component first. One that fails or takes too long is logged and left behind."""
         async with self._changing:
             for component in reversed(self._components):
                 if component in self._running:
                     await self._stop(component)
 
     async def kill(self) -> None:
-        """End all background work and leave everything as it is, as the end of a process does."""
+        """End all background work and leave everything as it is, like the end of the process would."""
         for component in reversed(self._running):
             await component.end_work()
         self._running.clear()

@@ -36,7 +36,7 @@ _DAY_MS = 86_400_000
 
 
 def _name(key: str, value: str) -> str:
-    """A name that becomes a topic and a folder, so a topic's rule holds."""
+    """A name that becomes a topic and a folder, so the rules for topic names apply."""
     if reserved.topic_fault(value) is not None:
         raise ConfigError(key, value, "1 to 127 characters of %|a-zA-Z0-9_-")
     return value
@@ -69,7 +69,7 @@ def _host_or_none(key: str, value: str) -> str:
 
 
 def _one_folder(key: str, value: str) -> str:
-    """A folder. RocketMQ takes several, with commas between; taken for one the log would begin empty."""
+    """One folder. RocketMQ's list with commas is refused: taken for one name, the log would begin empty."""
     if "," in value:
         raise ConfigError(key, value, "one folder; of a log in several, move the files into one")
     return path(key, value)
@@ -108,8 +108,8 @@ class BrokerConfig(Settings):
     * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk.
     * ``transfer_max_count`` is 1024 (RocketMQ 32): how many messages one pull may get at most.
     * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
-    * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine; the start-up code has to.
-    * ``metrics_host`` is 127.0.0.1 (RocketMQ: brokerIP1): nobody else sees the metrics.
+    * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine for its address; here the start-up code has to.
+    * ``metrics_host`` is 127.0.0.1 (RocketMQ: brokerIP1): other machines do not see the metrics.
     * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); it is told in acting mode only.
 
     Sizes are bytes. ``broker_permission`` is a sum of 2 (write) and 4 (read).
@@ -137,7 +137,7 @@ class BrokerConfig(Settings):
     fetch_name_servers_ms: int = setting(10_000, "fetchNamesrvAddrInterval", number(1000, _DAY_MS))
     address_server_domain: str = setting("", "rmqAddressServerDomain", _web_server)
     address_server_subgroup: str = setting("nsaddr", "rmqAddressServerSubGroup", _subgroup)
-    # Told by the address server or DNS, when one of them is asked.
+    # The name servers found by the address server or DNS, when one of them is asked.
     found_name_servers: tuple[str, ...] = field(default=(), init=False, repr=False)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", _one_folder)
@@ -290,23 +290,23 @@ class BrokerConfig(Settings):
 
     @property
     def name_servers(self) -> list[str]:
-        """The addresses of the name servers, as far as they are known."""
+        """The addresses of the name servers that are known so far."""
         named = self.name_server_source
         return list(named if isinstance(named, tuple) else self.found_name_servers)
 
     @property
     def starts_isolated(self) -> bool:
-        """Whether this broker catches up with the others of its name before it serves (PO-01, PO-02)."""
+        """Whether this broker catches up with other brokers of its name before it serves (PO-01, PO-02)."""
         return self.enable_slave_acting_master and self.total_replicas > 1 and not self.skip_pre_online
 
     @property
     def body_limit(self) -> int:
-        """Most bytes of one body: ``maxMessageSize``, less when the log's files are small."""
+        """The most bytes of one body: ``maxMessageSize``, or less when the log's files are small."""
         return min(self.max_message_size, self.mapped_file_size_commit_log // 2)
 
     @property
     def timer_roll_window_ms(self) -> int:
-        """How long a timer message waits at most before it is put to the young end of the log again.
+        """The longest wait of a timer message before it is stored again at the young end of the log.
 
         ``timerRollWindowSlot``, or two thirds of the time that the log is kept, if that is less.
         """
@@ -379,7 +379,7 @@ class BrokerConfig(Settings):
 
 
 def _check_name_servers(config: BrokerConfig) -> None:
-    """Refuse a search for name servers that does not say where."""
+    """Refuse settings that look up name servers without saying where."""
     named = source(config.namesrv_addr)
     if config.name_servers_by_dns and isinstance(named, tuple) and len(named) != 1:
         key = "fetchNameSrvAddrByDnsLookup"
@@ -390,7 +390,7 @@ def _check_name_servers(config: BrokerConfig) -> None:
 
 
 def _check_certificate(config: BrokerConfig) -> None:
-    """Refuse half a pair."""
+    """Refuse one setting of a pair without the other."""
     pair = {"tlsCertPath": config.tls_cert_path, "tlsKeyPath": config.tls_key_path}
     for key, other in (("tlsCertPath", "tlsKeyPath"), ("tlsKeyPath", "tlsCertPath")):
         if pair[key] and not pair[other]:
@@ -399,7 +399,7 @@ def _check_certificate(config: BrokerConfig) -> None:
 
 _ROLES = "give each broker of the name a brokerRole and a brokerId"
 # Settings with which RocketMQ keeps timers or half messages in RocksDB, or lets DLedger or a controller
-# choose the master. A broker that ignored them would lose messages, or be one of several masters of a name.
+# choose the master. A broker that ignored them would lose messages, or be a second master of its name.
 _NOT_BUILT = {
     "enableDLegerCommitLog": f"there is no DLedger here; {_ROLES}",
     "enableControllerMode": f"there is no controller here; {_ROLES}",
@@ -417,7 +417,7 @@ def _refuse_not_built(text: str, overrides: Mapping[str, str]) -> None:
 
 
 def advice(config: BrokerConfig) -> list[str]:
-    """One sentence for each combination of settings that cannot do what it says."""
+    """One sentence for each combination of settings that cannot work."""
     found = []
     master = config.broker_role != "SLAVE"
     waits = config.broker_role == "SYNC_MASTER"

@@ -46,14 +46,14 @@ class Doors:
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
-        # From the beginning of a stop on: hand-overs still need open doors.
+        # True from the beginning of a stop on: hand-overs still need open doors.
         self.stopping = False
 
     async def listen(self) -> int:
         """Take the port; returns its number.
 
         Raises:
-            StartError: it is in use.
+            StartError: the port is in use.
         """
         host, port = self._config.bind_address, self._config.listen_port
         self.server = self._make_server()
@@ -72,7 +72,7 @@ class Doors:
         )
 
     async def listen_vip(self, port: int) -> None:
-        """Listen on the VIP port too, where older clients send; without it they fall back."""
+        """Listen on the VIP port, too: older clients try it first, and fall back to the main port."""
         port -= VIP_PORT_DISTANCE
         if self._vip_server is not None or self._config.listen_port == 0 or port <= 0:
             return
@@ -87,11 +87,11 @@ class Doors:
     def open(
         self, router: Router, fast_path: FastPath, on_closed: Callable[[ServerConnection], None]
     ) -> None:
-        """Serve from now on; ``on_closed`` is told the connections that go."""
+        """Serve from now on; ``on_closed`` is told of each connection that closes."""
         self.router, self.fast_path, self._on_closed = router, fast_path, on_closed
 
     def refuse(self) -> None:
-        """Serve no more. Connections stay open for the answers that are still to come."""
+        """Serve no more. Connections stay open for answers that are still outstanding."""
         self.router = self.fast_path = None
 
     async def close(self) -> None:
@@ -122,7 +122,7 @@ class Doors:
 
 
 class Connections(Component):
-    """Keeps connections open, while the parts that stop before it still answer; then drains and closes."""
+    """Keeps connections open until the parts stopped before it have answered; then drains and closes them."""
 
     name = "connections"
 
@@ -136,7 +136,7 @@ class Connections(Component):
         await self._doors.close()
 
     async def _drain(self) -> None:
-        """Let the senders of messages that are stored already have their answers."""
+        """Let the senders of messages that are already stored have their answers."""
         await asyncio.sleep(0)  # the write batch under way ends with this iteration of the event loop
         try:
             await asyncio.wait_for(

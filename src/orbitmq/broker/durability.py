@@ -1,4 +1,4 @@
-"""When a message is safe: the answers to senders wait here for the disk, and for whatever else must have it.
+"""When a message is safe: answers to senders wait here until disk and replicas have the message.
 
 *Safe up to an offset* of the commit log means: every gate has all records below it. The disk is a gate;
 replicas are others, which come and go with the broker's role. Answers wait in one queue in the order of the
@@ -28,12 +28,12 @@ RESPONSE_CODES: Mapping[PutStatus, ResponseCode] = {
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
-# RocketMQ says nothing with the other ones.
+# RocketMQ sends no remark with the other statuses.
 REMARKS: Mapping[PutStatus, str] = {
     PutStatus.SERVICE_NOT_AVAILABLE: "the commit log could not be written in time: the message is in memory "
     "alone, and is stored when the disk takes it"
 }
-# A deadline is looked at this often at least, so it may be met so much late.
+# Deadlines are checked at least this often, so an answer may be this much late.
 TICK_SECONDS = 0.1
 
 Release: TypeAlias = Callable[[Any], object]
@@ -46,13 +46,13 @@ class Gate(Protocol):
     """One of the things that must have a message before it counts as safe.
 
     Attributes:
-        late: what a sender is told when this gate keeps it waiting for too long.
+        late: the status that a sender is told when this gate keeps it waiting too long.
         timeout_ms: how long that is, plus :data:`TICK_SECONDS`; may change at any time, also for answers that
-            wait already.
-        holds: whether it can have less than what is written.
+            are already waiting.
+        holds: whether the gate can be behind the written log.
         refusal: why no message may be stored now whose sender would wait for this gate; ``None``: it may.
-        told: what senders are told that it lets go.
-        error: why this gate will never have more, ``None`` while it works.
+        told: the status that senders are told when the gate lets them go.
+        error: why this gate will never get further; ``None`` while it works.
     """
 
     late: PutStatus
@@ -71,18 +71,18 @@ class Gate(Protocol):
 
     @property
     def safe(self) -> int:
-        """The offset below which this gate has everything."""
+        """The offset up to which this gate has everything."""
         ...
 
     @property
     def error(self) -> BaseException | None: ...
 
     def want(self, offset: int) -> None:
-        """An answer waits for this offset, which may be written already. Asked while the gate holds."""
+        """An answer waits for this offset, which may be written already. Called while the gate holds."""
         ...
 
     def look(self, now: float) -> None:
-        """Time passes while answers wait; ``now`` in monotonic seconds."""
+        """Called again and again while answers wait; ``now`` in monotonic seconds."""
         ...
 
 
@@ -115,23 +115,23 @@ class DiskGate:
         return self._flusher.error
 
     def look(self, now: float) -> None:
-        """Nothing but its bytes moves a disk."""
+        """Does nothing: for a disk only written bytes matter, not the time."""
 
 
 class Durability(Component):
-    """The queue of answers. A gate calls :meth:`advance` when it has more, :meth:`changed` when it asks for
+    """The queue of answers. A gate calls :meth:`advance` when it has more, :meth:`changed` when it requires
     more or less than before, and :meth:`abandon` when it fails.
 
     Args:
-        gates: the first one that is behind says why an answer is late.
-        written: writes what was put, which may release answers, and gives the end of what is in the log's
-            files. What a disk refuses is behind it: who waits for that is told SERVICE_NOT_AVAILABLE, for
-            "late" says that the message is there.
-        answered: told how many ms the oldest of the answers that left together had waited.
+        gates: the first gate that is behind gives the status of a late answer.
+        written: writes the messages put so far, which may release answers; returns the end of the log's
+            files. A sender whose message the disk refuses, so behind that end, is told SERVICE_NOT_AVAILABLE:
+            a "late" status would say that the message is stored.
+        answered: told how many ms the oldest of the answers released together had waited.
 
     Attributes:
         holds: whether answers wait for more than the write.
-        refusal: why no message may be stored now whose sender waits, ``None``: it may.
+        refusal: why no message may be stored now whose sender waits; ``None``: it may.
     """
 
     name = "durability"
@@ -146,12 +146,12 @@ class Durability(Component):
         self._monotonic = clock.monotonic
         self._gates = list(gates)
         self._written = written
-        # The gates that may have less than what is written.
+        # ``want`` of the gates that may be behind the written log.
         self._wants: list[Callable[[int], None]] = []
         self._waiting: deque[_Waiting] = deque()
-        # How many answers have left the queue; with its length, how many were ever in it.
+        # How many answers have left the queue; plus its length, how many were ever in it.
         self._gone = 0
-        # (time, number of answers ever queued at that time), oldest first: no answer carries its own time.
+        # (time, number of answers ever queued by then), oldest first: no answer carries its own time.
         self._marks: deque[tuple[float, int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._answered = answered
@@ -180,13 +180,13 @@ class Durability(Component):
     # -- gates -----------------------------------------------------------------------------------------
 
     def add(self, gate: Gate) -> None:
-        """From now on answers wait for ``gate`` too, also those that wait already. Its reason to be late
+        """From now on answers wait for ``gate`` too, also those already waiting. Its reason to be late
         goes before those of the gates that are there."""
         self._gates.insert(0, gate)
         self.changed()
 
     def remove(self, gate: Gate) -> None:
-        """Wait for ``gate`` no more. Answers that it kept so far are late: nobody knows what it will have."""
+        """Wait for ``gate`` no more. Answers that it has held up are late: nobody knows what it will have."""
         if gate not in self._gates:
             return
         written = self._written()
@@ -194,7 +194,7 @@ class Durability(Component):
         late = list(self._waiting)[len(kept) :]
         self._waiting = deque(kept)
         self._gates.remove(gate)
-        # The numbers of those that left from the middle are free again, so nothing noted by number holds.
+        # Numbers of answers that left from the middle are free again, so notes by number are void.
         self._marks.clear()
         self._groups.clear()
         for offset, release, argument, late_answer, _ in late:
@@ -202,7 +202,7 @@ class Durability(Component):
         self.changed()
 
     def changed(self) -> None:
-        """A gate asks for more or less than before."""
+        """A gate requires more or less than before."""
         gates = self._gates
         self._wants = [gate.want for gate in gates if gate.holds]
         self.holds = bool(self._wants)
@@ -232,12 +232,12 @@ class Durability(Component):
             self._start_timer()
 
     def advance(self) -> None:
-        """Release what is safe now."""
+        """Release the answers that are safe now."""
         waiting = self._waiting
         if not waiting:
             return
         gates = self._gates
-        # As :attr:`safe`, without one more call: this is asked after every write.
+        # The same as :attr:`safe` without one more call: this runs after every write.
         safe = gates[0].safe if len(gates) == 1 else self.safe
         told = self._told
         while waiting and waiting[0][0] <= safe:
@@ -247,7 +247,7 @@ class Durability(Component):
         self._note_answered()
 
     def _note_answered(self) -> None:
-        """Tell how long the oldest of the answers that left had waited."""
+        """Report how long the oldest of the released answers had waited."""
         self._group_open = False
         groups, gone = self._groups, self._gone
         if not groups or groups[0][0] >= gone:
@@ -258,7 +258,7 @@ class Durability(Component):
         self._answered(int((self._monotonic() - oldest) * 1000))
 
     def abandon(self) -> None:
-        """Give up what waits: no answer may say that these messages are safe."""
+        """Give up the waiting answers: none of them may say that its message is safe."""
         while self._waiting:
             _, _, _, _, give_up = self._waiting.popleft()
             self._gone += 1
@@ -269,13 +269,13 @@ class Durability(Component):
     # -- deadlines -------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float | None:
-        """Release the answers whose time is over.
+        """Release the answers whose deadline has passed.
 
         Args:
             now: monotonic seconds.
 
         Returns:
-            Seconds until the next call is due, ``None`` when nothing waits.
+            Seconds until the next call is due; ``None`` when no answer waits.
         """
         for gate in self._gates:
             gate.look(now)
@@ -292,7 +292,7 @@ class Durability(Component):
         return min([TICK_SECONDS, *(end - now for end in ends if end > now)])
 
     def _release_late(self, now: float) -> None:
-        """Answers leave in order: one whose gate has more time keeps those behind it."""
+        """Answers leave in order: one whose gate has more time holds up those behind it."""
         late = [(gate, self._queued_before(now, gate.timeout_ms)) for gate in self._gates]
         if all(number <= self._gone for _, number in late):
             return
@@ -307,7 +307,7 @@ class Durability(Component):
             self._note_answered()
 
     def _queued_before(self, now: float, timeout_ms: int) -> int:
-        """How many answers have waited longer than that, those that have left included."""
+        """How many answers have waited longer than that, including answers that have left."""
         number = 0
         for time, queued in self._marks:
             if time + timeout_ms / 1000 > now:
@@ -330,7 +330,7 @@ class Durability(Component):
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._start_timer)
 
     async def stop(self) -> None:
-        """Give up what still waits."""
+        """Give up the answers that still wait."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -339,7 +339,7 @@ class Durability(Component):
     # -- one waiter ------------------------------------------------------------------------------------
 
     async def stored(self, offset: int) -> PutStatus:
-        """Return when the log is safe up to ``offset``, or with why not after the timeout.
+        """Return when the log is safe up to ``offset``, or after the timeout with the reason why it is not.
 
         Raises:
             StoreClosedError: a gate failed; whether the message survives is unknown.
@@ -372,7 +372,7 @@ def _if_there(status: PutStatus, offset: int, written: int) -> PutStatus:
 
 
 def with_code(responses: bytes, status: PutStatus) -> bytes:
-    """Encoded responses of success, one behind the other, as responses of ``status``."""
+    """Encoded success responses, one after the other, changed into responses of ``status``."""
     decoder = FrameDecoder()
     decoder.feed(responses)
     changed = []

@@ -1,4 +1,4 @@
-"""What the parts of one broker tell each other: typed events on one bus.
+"""Events between the parts of one broker: typed, on one bus.
 
 An event is published within the call that made the change, so a listener may rely on the change and must not
 take long. The one rule for a listener that fails: all others still hear the event, in the order in which they
@@ -35,7 +35,7 @@ class TopicChanged:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged:
-    """A subscription group, or what it must not read, changed; ``config`` is ``None`` for a deleted one."""
+    """A subscription group, or its forbidden topics, changed; ``config`` is ``None`` for a deleted group."""
 
     group: str
     config: SubscriptionGroupConfig | None
@@ -58,7 +58,7 @@ class MembersChanged:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """A client's connection is gone."""
+    """A client's connection has closed."""
 
     connection: ServerConnection
 
@@ -73,12 +73,12 @@ class OffsetsReset:
 
 @dataclass(frozen=True, slots=True)
 class ResetHeard:
-    """A group reads from where an administrator moved it: its reset is done."""
+    """A group reads from the offset that an administrator moved it to: its reset is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class UntoldChanged:
-    """A slave began to lack changes of its master, or has all of them again."""
+    """A slave began to lack changes of its master, or has them all again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class MasterNamed:
     """A name server named the master to this slave (row NR-14).
 
     Attributes:
-        ha_address: where its followers reach it.
-        address: where clients reach it.
+        ha_address: the master's address for its followers.
+        address: the master's address for clients.
     """
 
     ha_address: str
@@ -103,7 +103,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class TableSaved:
-    """The last changes of these keys are on disk; ``table`` is its name in the change feed."""
+    """The last changes of these keys are on disk; ``table`` is the table's name in the change feed."""
 
     table: str
     keys: Sequence[str] = ()
@@ -111,12 +111,12 @@ class TableSaved:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """The tables hold what an earlier run has left in their files and in the journal."""
+    """The tables hold everything that an earlier run left in their files and in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveriesLost:
-    """The end of the log is about to be set aside, and these delayed messages were delivered in it.
+    """The end of the log is about to be set aside; these delayed messages were delivered in that part.
 
     Published once for each part of that end, in the order of the log.
     """
@@ -126,7 +126,7 @@ class DeliveriesLost:
 
 @dataclass(frozen=True, slots=True)
 class CutAhead:
-    """The log is about to end at ``end``, where a record begins; what lies behind that can be read still."""
+    """The log is about to be cut at ``end``, where a record begins; the part behind can still be read."""
 
     end: int
 
@@ -135,7 +135,7 @@ class CutAhead:
 class LogCut:
     """The end of the log was set aside: another broker has other messages there, or none.
 
-    What tells of places behind ``end`` tells nothing of what will be there.
+    Notes about places behind ``end`` say nothing about the messages that will be stored there.
     """
 
     end: int
@@ -146,7 +146,7 @@ class TablesTold:
     """All tables of another broker of OrbitMQ were received and applied here.
 
     Attributes:
-        all_locks: no queue lock that a client counts on is missing in them.
+        all_locks: the tables have every queue lock that a client relies on.
     """
 
     all_locks: bool = False
@@ -158,9 +158,9 @@ class PullPermitted:
 
     Attributes:
         filter: which messages the pull takes.
-        registered: ``filter`` and ``version`` are those of the group's heartbeats; else the request brought
-            its own expression.
-        tags: that expression, when it is one of tags.
+        registered: ``filter`` and ``version`` come from the group's heartbeats; otherwise the request
+            brought its own expression.
+        tags: that expression, if it is one of tags.
     """
 
     group: str
@@ -171,7 +171,7 @@ class PullPermitted:
     tags: str | None = None
 
 
-# Called with topic, queue id and the offset behind the newest message that can be read.
+# Called with topic, queue id and the offset behind the newest readable message.
 Arrival: TypeAlias = Callable[[str, int, int], object]
 
 
@@ -197,7 +197,7 @@ class Events:
         if listeners:
             tell(listeners, event)
 
-    # Arrivals are too many for an object each: held pulls wait for them.
+    # Arrivals are too many to make an object for each: waiting pulls depend on them.
 
     def on_messages_arrived(self, listener: Arrival, *, topic: str | None = None) -> None:
         """Call ``listener`` when a watched queue got messages, of ``topic`` only when that is given."""

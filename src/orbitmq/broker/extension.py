@@ -1,4 +1,4 @@
-"""How something is attached to a broker: its own features, and what it does not know, as replication.
+"""Attaches features to a broker: its own, and extensions that it does not know, such as replication.
 
 Features are listed in ``assembly``; ``cluster`` puts brokers together with their extensions. Each is
 called once, before the broker starts.
@@ -29,9 +29,9 @@ class Host:
     """The broker as a feature or an extension sees it.
 
     Attributes:
-        port: where clients reach it.
+        port: the port for clients.
         change_role: see ``Broker.change_role``.
-        offers: the ports of what was attached before.
+        offers: the ports of the features attached before.
     """
 
     services: Services
@@ -41,10 +41,10 @@ class Host:
     offers: list[object] = field(default_factory=list)
 
     def offered(self, kind: type[T]) -> T:
-        """A port of a feature, which every broker has or that was attached before.
+        """A port of a feature that every broker has, or of one attached before.
 
         Raises:
-            LookupError: nothing offers it.
+            LookupError: no feature offers this port.
         """
         for offer in self.offers:
             if isinstance(offer, kind):
@@ -57,12 +57,12 @@ class Attachment:
     """What a feature or an extension adds to a broker.
 
     Attributes:
-        components: they start when the broker's own parts work, before it serves requests.
-        families: handlers of request codes that nothing else of the broker answers.
-        instead: handlers that take the place of the broker's own.
-        hand_over: awaited at a clean stop while everything still works. It has to keep a limit of its own.
-        status: its lines of brokerStatus.
-        offers: its ports, for what is attached after it (:meth:`Host.offered`).
+        components: start after the broker's own parts, before the broker serves requests.
+        families: handlers of request codes that no other part of the broker answers.
+        instead: handlers that replace the broker's own.
+        hand_over: awaited at a clean stop while everything still works; has to keep a time limit of its own.
+        status: lines to add to brokerStatus.
+        offers: ports for the extensions attached after it (:meth:`Host.offered`).
         takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
     """
 

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """Changes settings, tells those that keep a copy, and writes the change back to ``broker.conf``."""
+    """Changes settings, tells the parts that keep a copy, and writes the change back to ``broker.conf``."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, events: Events) -> None:
         self._config = config
@@ -26,7 +26,7 @@ class LiveSettings:
         self._saving = asyncio.Lock()
 
     async def change(self, changes: Mapping[str, str]) -> None:
-        """Change settings by RocketMQ's keys; all of them or none. They are in force when this returns.
+        """Change settings by RocketMQ's keys; all of them or none. They are in force on return.
 
         Raises:
             RemotingError: NO_PERMISSION, a setting that a running broker may not change, or a wrong value.
@@ -45,7 +45,7 @@ class LiveSettings:
             try:
                 await self._runtime.threads.run(self._amend, path, changes)
             except (OSError, ValueError) as error:
-                # As RocketMQ: they are in force, and a file that is read-only here may be on purpose.
+                # As in RocketMQ: the settings are in force, and the file may be read-only on purpose.
                 log.warning("changed settings are lost with the next start, %s: %s", path, error)
 
     def _amend(self, path: str, changes: Mapping[str, str]) -> None:

@@ -36,7 +36,7 @@ class Readiness:
         return self._doors.router is not None and not self._doors.stopping
 
     def reasons(self) -> Sequence[str]:
-        """Why it is not ready, each a short text; empty when it is."""
+        """Why the broker is not ready, each reason a short text; empty when it is ready."""
         if self._doors.stopping:
             return ["stopping"]
         if self._store.recovered is None:

@@ -1,4 +1,4 @@
-"""Keeps the list of name servers fresh that an address server or DNS tells."""
+"""Keeps the list of name servers up to date when it comes from an address server or DNS."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NAME_SERVERS = "namesrvAddr"
 
 
 class NameServerWatch(Component):
-    """Asks again and again, and tells the parts of the broker that the addresses changed.
+    """Asks repeatedly, and tells the parts of the broker when the addresses change.
 
-    A list in ``namesrvAddr`` is taken as it is, and nothing is asked.
+    A list in ``namesrvAddr`` is used as it is: no server is asked.
     """
 
     name = "name server watch"
@@ -30,7 +30,7 @@ class NameServerWatch(Component):
         self._list = NameServerList(runtime, config.name_server_source)
         self._list.addresses = tuple(config.name_servers)
         if not self._list.addresses:
-            self._list.problem = "the first fetch failed"  # and was logged
+            self._list.problem = "the first fetch failed"  # which was logged
         self._source_changed = asyncio.Event()
         events.subscribe(SettingsChanged, self._settings_changed)
 
@@ -49,7 +49,7 @@ class NameServerWatch(Component):
                 self._events.publish(SettingsChanged(frozenset({NAME_SERVERS})))
 
     def _pause_s(self) -> float | None:
-        """None: a list that is given is never asked for."""
+        """``None``: a list in the settings needs no asking."""
         source, config = self._list.source, self._config
         if isinstance(source, tuple):
             return None
@@ -58,7 +58,7 @@ class NameServerWatch(Component):
         return (config.update_name_servers_ms if seldom else often_ms) / 1000
 
     def _settings_changed(self, event: SettingsChanged) -> None:
-        """Another source; the addresses of the one before serve until it has answered."""
+        """Use another source; the addresses from the previous one serve until the new one has answered."""
         source = self._config.name_server_source
         if NAME_SERVERS in event.keys and source != self._list.source:
             self._list = NameServerList(self._runtime, source)
@@ -67,7 +67,7 @@ class NameServerWatch(Component):
 
 
 async def first_name_servers(runtime: Runtime, config: BrokerConfig) -> None:
-    """Fetch the list before the broker begins. Without one it begins all the same, and goes on asking."""
+    """Fetch the list before the broker begins. Without a list it begins all the same, and keeps asking."""
     found = NameServerList(runtime, config.name_server_source)
     if await found.fetch():
         config.found_name_servers = found.addresses

@@ -40,10 +40,10 @@ from orbitmq.store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What several parts of a broker share, by name; for those that put parts together, and for tests.
+    """Objects shared by several parts of a broker, by name; for the code that assembles parts, and tests.
 
-    No part gets this: each one's constructor names what it uses. What works by itself is not here, but a
-    component of the broker (``Broker.part``).
+    No part gets this: each one's constructor names what it uses. Parts that work by themselves are not
+    here, but are components of the broker (``Broker.part``).
     """
 
     runtime: Runtime
@@ -76,9 +76,9 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The services that doors call: the handlers of the wire, and whatever else takes requests.
+    """The services behind the doors: behind the handlers of the wire, and other doors that take requests.
 
-    They know neither commands nor connections.
+    Services know neither commands nor connections.
     """
 
     sending: Sending

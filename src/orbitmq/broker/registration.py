@@ -1,4 +1,4 @@
-"""Telling the name servers who we are and which topics we have (BrokerOuterAPI.registerBrokerAll)."""
+"""Tells the name servers this broker's address and topics (BrokerOuterAPI.registerBrokerAll)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from orbitmq.wire.headers.route import (
 
 log = logging.getLogger(__name__)
 
-# The longest wait of an answer for name servers: a client waits 3 s for its answer.
+# The longest wait for answers of name servers: a client waits 3 s for its own answer.
 ANNOUNCE_TIMEOUT_MS = 1000
 UNREGISTER_TIMEOUT_MS = 1000
 UNREGISTER_LIMIT_SECONDS = 2.0
-# A name server that was down is tried again soon, not only with the next period: it may start with us.
+# A name server that was down is tried again soon, not only with the next period: it may just be starting.
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 2.0
 # Topics of one request, and of one slice of encoding between two looks of the event loop (0.3 ms).
@@ -60,10 +60,10 @@ class _NameServer:
     """One name server.
 
     Attributes:
-        done: how many changes of topics it has been told.
-        changed: topics that it has not been told, oldest change first.
-        whole: whether it must be told all topics, as it may know none, or others.
-        lacks_acting: whether it shows no slave in its master's place (supportActingMaster).
+        done: the number of the last change of topics that it has been told.
+        changed: topics with changes that it has not been told, oldest change first.
+        whole: whether it must be told all topics, as it may know no topics, or others.
+        lacks_acting: whether it does not show a slave in its master's place (supportActingMaster).
         removes_missing: whether it forgets the topics that a registration does not name.
     """
 
@@ -80,8 +80,8 @@ class _NameServer:
 class Registration(Component):
     """Registers this broker with every name server: changed topics at once, and every period.
 
-    A name server is told the whole table when it is met, when its connection was lost, and when it does not
-    have our table's version. Else a registration names only the topics that changed, with the new version:
+    A name server is told the whole table at first contact, after its connection was lost, and when it lacks
+    our table's version. Otherwise a registration names only the topics that changed, with the new version:
     name servers of 4.9 and 5.x keep the topics that a registration does not name (RouteInfoManager), unless
     5.x's ``deleteTopicWithBrokerRegistration`` is on; such a name server always gets the whole table.
 
@@ -102,7 +102,7 @@ class Registration(Component):
         self._client = self._connect()
         self._servers = [_NameServer(address) for address in config.name_servers]
         self._servers_changed = asyncio.Event()
-        # Where slaves reach this broker: the port is known when it is listened on.
+        # The address for slaves: the port is known when this broker listens on it.
         self.ha_port = config.ha_listen_port
         self._events = events
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
@@ -114,7 +114,7 @@ class Registration(Component):
 
     @property
     def ha_address(self) -> str:
-        """Where slaves reach this broker."""
+        """The address for slaves."""
         return joined(self._config.broker_ip2 or self._config.broker_ip1, self.ha_port)
 
     @property
@@ -123,11 +123,11 @@ class Registration(Component):
 
     @property
     def registered(self) -> bool:
-        """Whether a name server took the last registration that it was sent."""
+        """Whether a name server accepted the last registration that was sent to it."""
         return any(server.reached for server in self._servers)
 
     def name_servers_changed(self) -> None:
-        """Register with the name servers that the settings name now; one left out forgets us in time."""
+        """Register with the name servers now in the settings; one left out forgets this broker in time."""
         known = {server.address: server for server in self._servers}
         addresses = self._config.name_servers
         self._servers = [known.get(address) or _NameServer(address) for address in addresses]
@@ -165,13 +165,13 @@ class Registration(Component):
     def is_announced(self, topics: Iterable[str]) -> bool:
         """Whether clients find these topics at the name servers.
 
-        True when every name server that is not known to be down has the last change of each topic; also for a
-        broker that registers nowhere, or not in its role.
+        True when every name server, except those known to be down, has the last change of each topic; also
+        for a broker that registers nowhere, or not in its role.
         """
         return self._background is None or self._told_by_all() >= self._last_change(topics)
 
     async def announced(self, topics: Iterable[str]) -> None:
-        """Return when :meth:`is_announced`, so that a client finds each topic that an answer speaks of.
+        """Return when :meth:`is_announced`, so that a client finds each topic that an answer mentions.
 
         After :data:`ANNOUNCE_TIMEOUT_MS` it returns anyway; a slower name server gets the topics later.
         """
@@ -192,12 +192,12 @@ class Registration(Component):
         return max((self._untold.get(topic, 0) for topic in topics), default=0)
 
     def _told_by_all(self) -> int:
-        """The number of changes that every name server has, except those that are known to be down."""
+        """The number of the last change that every name server has, except those known to be down."""
         told = (server.done for server in self._servers if server.reached is not False)
         return min(told, default=self._changes)
 
     def _connect(self) -> RemotingClient:
-        # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
+        # A restarted name server has forgotten this broker; RocketMQ's brokers wait up to 30 s to come back.
         return RemotingClient(self._runtime, on_lost=self._lost)
 
     async def start(self) -> None:
@@ -206,12 +206,12 @@ class Registration(Component):
         self._spawn(self._run(), "registration")
 
     async def stop(self) -> None:
-        """Leave the name servers; those that do not answer in time will notice that the broker went."""
+        """Leave the name servers; those that do not answer in time will notice that the broker is gone."""
         await self.end_work()
         try:
             await asyncio.wait_for(self._unregister(), UNREGISTER_LIMIT_SECONDS)
         except TimeoutError:
-            log.info("the name servers do not answer; they will notice that broker %s went", self._address)
+            log.info("the name servers do not answer; they will notice that broker %s left", self._address)
         await self._client.close()
         self._client = self._connect()
 
@@ -228,7 +228,7 @@ class Registration(Component):
                     task.cancel()
                 await asyncio.gather(*tasks, changed, return_exceptions=True)
             for task in done & tasks:
-                task.result()  # none of them ends by itself, so this raises what went wrong
+                task.result()  # these tasks never end by themselves, so this raises their error
 
     def _version_query(self) -> Command:
         header = QueryDataVersionRequest(
@@ -267,7 +267,7 @@ class Registration(Component):
             del self._untold[next(iter(self._untold))]
 
     async def _told(self, server: _NameServer, periodic: bool) -> bool:
-        """Tell one name server what it lacks; False when it does not listen."""
+        """Tell one name server the changes it lacks; False when it does not listen."""
         try:
             if periodic or server.whole:
                 await self._look(server)
@@ -285,7 +285,7 @@ class Registration(Component):
     # -- requests --------------------------------------------------------------------------------------
 
     async def _look(self, server: _NameServer) -> None:
-        """Find out whether the name server has our table, and what it does with parts of it."""
+        """Find out whether the name server has our table, and what it does with partial tables."""
         if not server.whole:
             response = await self._request(server, self._version_query())
             # A name server that does not understand the question gets the whole table.
@@ -307,7 +307,7 @@ class Registration(Component):
         server.lacks_acting = lacks
 
     async def _tell_all(self, server: _NameServer) -> None:
-        """Register the whole table, in parts if the name server keeps what a part does not name.
+        """Register the whole table, in parts if the name server keeps topics that a part does not name.
 
         Only the last part has the table's version. The others have versions that differ, as a name server
         ignores a registration of a version that it has.
@@ -365,7 +365,7 @@ class Registration(Component):
             self._events.publish(MasterNamed(master.ha_server_addr, master.master_addr))
 
     async def _body(self, topics: list[str], version: DataVersion) -> bytes:
-        """A RegisterBrokerBody with those of ``topics`` that are there."""
+        """A RegisterBrokerBody with those of ``topics`` that exist."""
         empty = RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper(data_version=version)).encode()
         head, table, tail = empty.partition(_EMPTY_TABLE)
         permission = self._config.broker_permission
@@ -379,7 +379,7 @@ class Registration(Component):
         return b"".join((head, table[:-1], b",".join(entries), b"}", tail))
 
     async def _unregister(self) -> None:
-        """Tell every name server that we go; those that do not answer within a second are left."""
+        """Tell every name server that this broker leaves, without waiting more than a second for answers."""
         header = UnregisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
@@ -391,12 +391,12 @@ class Registration(Component):
             try:
                 await self._client.request(server.address, header.command(), UNREGISTER_TIMEOUT_MS)
             except TransportError as error:
-                log.info("name server %s does not hear that we go: %s", server.address, error)
+                log.info("name server %s was not told that this broker leaves: %s", server.address, error)
 
         await asyncio.gather(*(one(server) for server in self._servers if server.reached))
 
     def _note(self, server: _NameServer, problem: str | None) -> None:
-        """Log what changed, not every attempt."""
+        """Log changes of the outcome, not every attempt."""
         reached = problem is None
         if reached == server.reached:
             return
@@ -415,7 +415,7 @@ def _says_changed(response: Command) -> bool:
 
 
 def _limited(topic: TopicConfig, permission: int) -> TopicConfig:
-    """The topic as clients may use it: never more than the broker allows. When it was made is not theirs."""
+    """The topic as clients may use it: never more than the broker allows. Its creation time is left out."""
     allowed = topic.perm if permission & 6 == 6 else topic.perm & permission
     if allowed == topic.perm and topic.made_at is None:
         return topic

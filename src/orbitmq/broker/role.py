@@ -1,7 +1,7 @@
-"""What a broker is among the brokers of its name: a state that changes along allowed ways only.
+"""The role of a broker among the brokers of its name: a state with a fixed set of allowed changes.
 
-Pure: nothing here reads a clock or a setting. What a role means for sends and for the services that work by
-themselves stands here and nowhere else.
+Pure: nothing here reads a clock or a setting. The meaning of a role for sends and for services that work by
+themselves is defined here and nowhere else.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Role(Enum):
 
 
 EVERY_ROLE = frozenset(Role)
-# The roles in which a broker does the work that only one broker of a name may do at a time.
+# The roles in which a broker does work that only one broker of a name may do at a time.
 LEADING = frozenset({Role.MASTER, Role.ACTING_MASTER})
 TAKES_MESSAGES = frozenset({Role.MASTER, Role.FENCED})
 
-# A master does not act for itself; from all others any role can follow.
+# A master cannot become an acting master; slaves and acting masters cannot become fenced.
 ALLOWED: Mapping[Role, frozenset[Role]] = {
     Role.PRE_ONLINE: frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER, Role.SLAVE}),
     Role.SLAVE: frozenset({Role.MASTER, Role.ACTING_MASTER, Role.PRE_ONLINE}),
@@ -63,25 +63,25 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class RoleTaken:
-    """The event behind :class:`RoleChanged`: what does not work in the role has ended, the rest has begun."""
+    """The event after :class:`RoleChanged`: work that the role forbids has ended, other work has begun."""
 
 
 class RoleState:
     """The present role of one broker.
 
     Args:
-        now_ms: when it began, milliseconds since the epoch.
+        now_ms: when the role began, milliseconds since the epoch.
 
     Attributes:
-        may_lead: whether the right to lead lasts; replication sets it.
-        lacks_tables: whether this master may have lost its tables, and has not asked the others of its name
-            for them yet; replication sets it.
+        may_lead: tells whether this broker still has the right to lead; replication sets it.
+        lacks_tables: tells whether this master may have lost its tables and has not asked the others of its
+            name for them yet; replication sets it.
     """
 
     def __init__(self, role: Role, now_ms: int) -> None:
         self._role = role
         self._since_ms = now_ms
-        # Asked with each use: after a freeze no timer has stopped yet what must not go on.
+        # Called with each use: after a freeze, no timer has stopped the work yet.
         self.may_lead: Callable[[], bool] = lambda: True
         self.lacks_tables: Callable[[], bool] = lambda: False
 
@@ -105,7 +105,7 @@ class RoleState:
         return self._role in LEADING and self.may_lead()
 
     def move(self, role: Role, now_ms: int) -> RoleChanged | None:
-        """Take another role; ``None`` when it is the present one already.
+        """Take another role; ``None`` when it is the present role already.
 
         Raises:
             RoleError: the present role does not allow it.

@@ -1,10 +1,10 @@
 """How new each key of each table is: the term of the leader that changed it last, and a number (no I/O).
 
-A broker stamps its own changes, and keeps the stamp that came with a change of another broker. The
-stamp goes where the change goes: over the link and into the change journal. Numbers only grow, also across
-brokers, so of two changes of one term of which one side knew the other, the later one is higher.
+A broker stamps its own changes, and keeps the stamp of a change received from another broker. The stamp
+travels with the change: over the link and into the change journal. Numbers only grow, also across brokers:
+if one of two changes of a term was made in knowledge of the other, it has the higher number.
 
-Only one broker stamps in a term: a slave, which also takes offsets that a client commits there, gives its
+Only one broker stamps in a term. A slave, which also takes offsets that a client commits there, gives its
 own changes the term in which it led last. If it never led, they have no stamp: any change of its leader is
 newer.
 """
@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 
 class Stamp(NamedTuple):
-    """When a key was changed last.
+    """When a key was last changed.
 
     Attributes:
-        term: of the leader that changed it, or the last one of a broker that leads no more.
+        term: of the leader that changed it; a broker that no longer leads uses its last one.
         number: one more than the highest number that this leader had seen.
     """
 
@@ -30,7 +30,7 @@ class Stamp(NamedTuple):
 
 
 class Age(StrEnum):
-    """A received change against the value that is here."""
+    """How a received change compares with our own value."""
 
     NEWER = "newer"
     SAME = "same"
@@ -41,7 +41,7 @@ def age(received: Stamp | None, here: Stamp | None) -> Age:
     """Which of two changes of a key is the later one.
 
     Args:
-        received, here: ``None``: that side has no stamp of the key, so any stamp is newer.
+        received, here: ``None``: that side has no stamp for the key, so any stamp is newer.
     """
     if received == here:
         return Age.SAME
@@ -73,11 +73,11 @@ class Stamps:
         self._led = self._term = max(self._term, term)
 
     def of(self, table: str, key: str) -> Stamp | None:
-        """The stamp of a key, also of a deleted one; ``None``: there is none."""
+        """The stamp of a key, also of a deleted one; ``None``: the key has no stamp."""
         return self._of.get((table, key))
 
     def changed(self, table: str, key: str) -> None:
-        """A key has another value or is gone: by a change of this broker, or by the received one."""
+        """A key has another value or is gone: by a change of this broker, or by the received change."""
         stamp = self._received if self._receives else self._next()
         if stamp is None:
             self._of.pop((table, key), None)
@@ -90,7 +90,7 @@ class Stamps:
         return None if self._led is None else Stamp(self._led, self._highest + 1)
 
     def keep(self, table: str, key: str, stamp: Stamp) -> None:
-        """A key has this stamp, as an earlier run or another broker has told it."""
+        """A key has this stamp, as an earlier run or another broker has told."""
         self._of[table, key] = stamp
         self._term = max(self._term, stamp.term)
         self._highest = max(self._highest, stamp.number)
@@ -101,7 +101,7 @@ class Stamps:
 
     @contextmanager
     def receiving(self, stamp: Stamp | None) -> Iterator[None]:
-        """Give all changes made meanwhile the stamp of a received change, ``None``: it had none."""
+        """Give all changes made inside the stamp of a received change; ``None``: it has no stamp."""
         before = self._received, self._receives
         self._received, self._receives = stamp, True
         try:

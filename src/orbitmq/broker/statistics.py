@@ -2,8 +2,8 @@
 
 As StoreStatsService and BrokerStatsManager in RocketMQ.
 
-Little is counted when a message passes. Every 10 seconds one sampler takes what grew since the last look; a
-topic or group in which nothing happens costs nothing.
+Little is counted when a message passes. Every 10 seconds one sampler takes the growth since the last look; a
+topic or group without messages costs nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SAMPLE_SECONDS = 10.0
 SAMPLES_PER_MINUTE = 6
 # Seconds between the samples of a ring, and how many make its span: a minute, an hour, a day.
 _RINGS = ((10.0, 7), (600.0, 7), (3600.0, 25))
-# A timer that is a little early must not cost a ring a whole step.
+# A timer that fires a little early must not cost a ring a whole step.
 _EARLY_SECONDS = 1.0
 _SERIES_PER_STEP = 500
 _RATE_SPANS = (1, 6, 60)  # in samples
@@ -57,7 +57,7 @@ class FastCounts(Protocol):
 
 
 class Counters:
-    """Counters since the start: services count here, the fast path for itself.
+    """Counters since the start: services count here, the fast path counts for itself.
 
     Attributes:
         handled_in, handled_out: messages taken and handed out by the services.
@@ -80,7 +80,7 @@ class Counters:
         self.put_times = PutTimes()
 
     def attach(self, fast: FastCounts) -> None:
-        """Count in what takes the fast path."""
+        """Include the fast path's counters."""
         self._fast = fast
 
     @property
@@ -118,7 +118,7 @@ class Counters:
             self.longest_get_ms = elapsed_ms
 
     def note_answered(self, elapsed_ms: int) -> None:
-        """The messages that came since the last call have their answers, the oldest after ``elapsed_ms``."""
+        """The messages since the last call have their answers, the oldest after ``elapsed_ms``."""
         fast = self._fast
         total = self.handled_in + (fast.messages_in if fast is not None else 0)
         if total > self._answered:
@@ -127,13 +127,13 @@ class Counters:
 
 
 class PutTimes:
-    """How long sends took until their answer could go, in ms: the longest, and the last whole minute's.
+    """How long sends took until their answer could go, in ms: the longest, and the last full minute's.
 
     Attributes:
         longest_ms: since the start.
     """
 
-    # Upper bounds of the steps of putMessageDistributeTime, and of those for percentiles.
+    # Upper bounds of the steps of putMessageDistributeTime, and of the steps for percentiles.
     TEXTS = (
         "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]",
         "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
@@ -180,7 +180,7 @@ class PutTimes:
         return "".join(f"{name}:{count} " for name, count in zip(self.TEXTS, self._minute[0], strict=True))
 
     def percentile(self, share: float) -> float:
-        """Below how many ms ``share`` of the last minute's sends stayed; 0.0 without any."""
+        """The time in ms below which ``share`` of the last minute's sends stayed; 0.0 without any sends."""
         buckets = self._minute[1]
         wanted = int(sum(buckets) * share)
         passed = 0
@@ -222,7 +222,7 @@ class Rates:
 
 
 class Series:
-    """A number that grows, looked at from time to time; a look at which it stands still can be left out.
+    """A growing number, sampled from time to time; samples while it stands still can be left out.
 
     Args:
         now: seconds, of any clock that only goes forward.
@@ -253,7 +253,7 @@ class Series:
                 del ring[:-length]
 
     def _stand_still(self, until: float) -> None:
-        """Make up for the looks that were left out while nothing changed."""
+        """Add the samples that were left out while nothing changed."""
         if until <= self._now + _EARLY_SECONDS:
             return
         for (step, length), ring in zip(_RINGS, self._rings, strict=True):
@@ -268,7 +268,7 @@ class Series:
         """By how much it grew in the last minute (0), hour (1) or day (2), and per second.
 
         Args:
-            now: when it stood at its total last; the last :meth:`note` when ``None``.
+            now: when the number was last at its total; ``None``: at the last :meth:`note`.
         """
         if now is not None:
             self._stand_still(now)
@@ -285,13 +285,13 @@ class Series:
 class Stats(Component):
     """The statistics of one broker.
 
-    A group's number is the distance that its pulls covered, so messages that its filter left out count too.
+    A group's number is the distance that its pulls covered, so messages left out by its filter count too.
 
     Args:
         cluster: the key of the broker's own numbers.
 
     Attributes:
-        started_ms: when it began to serve, milliseconds since the epoch.
+        started_ms: when the broker began to serve, milliseconds since the epoch.
         started_offset: where the commit log ended then.
         this_morning, yesterday_morning: (in, out) at the beginning of the day, and of the day before.
     """
@@ -333,7 +333,7 @@ class Stats(Component):
     # -- reading -----------------------------------------------------------------------------------------
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
-        """A number by RocketMQ's name and key (``topic``, ``topic@group``); None when it grew on no day."""
+        """A number by RocketMQ's name and key (``topic``, ``topic@group``); None: no growth on any day."""
         series = self._found(name, key)
         if series is None:
             return None
@@ -344,12 +344,12 @@ class Stats(Component):
         return BrokerStatsData(*items)
 
     def per_second(self, name: str, key: str) -> float:
-        """The growth of the last minute, 0.0 for an unknown number."""
+        """The growth in the last minute; 0.0 for an unknown number."""
         series = self._found(name, key)
         return 0.0 if series is None else round(series.growth(0, self._sampled_at)[1], 2)
 
     def totals(self, name: str) -> list[tuple[str, int]]:
-        """By how much each number of this name grew since the start, with its key."""
+        """The growth of each number of this name since the start, by key."""
         return [(key, series.total) for (each, key), series in self._series.items() if each == name]
 
     def _found(self, name: str, key: str) -> Series | None:
@@ -362,21 +362,21 @@ class Stats(Component):
     # -- sampling ----------------------------------------------------------------------------------------
 
     async def sample(self) -> None:
-        """Take what grew since the last call, with pauses when that is much."""
+        """Take the growth since the last call, with pauses when there is much."""
         now = self._clock.monotonic()
         counters = self.counters
         self._new_day()
         put, got = counters.messages_in, counters.messages_out
         self.rates.sample(now, put, got, counters.gets_found, counters.gets_missed)
         await self.look()
-        counters.note_answered(0)  # nobody waits for these
+        counters.note_answered(0)  # these messages have no waiting senders
         self._samples += 1
         if self._samples % SAMPLES_PER_MINUTE == 0:
             counters.put_times.roll()
         self._sampled_at = now
 
     async def look(self) -> None:
-        """Bring the numbers of :meth:`view` up to now, so that they count the very first message too."""
+        """Bring the numbers of :meth:`view` up to now, so that the very first message is counted too."""
         now = self._clock.monotonic()
         self._total(now, BROKER_PUT_NUMS, self.counters.messages_in)
         self._total(now, BROKER_GET_NUMS, self.counters.messages_out)

@@ -17,7 +17,7 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# How many topics that the table lacks one log line names.
+# How many topics missing in the table one log line names.
 TOPICS_SHOWN = 5
 _HOUR_MS = 3_600_000
 _BATCH_SLACK_BYTES = 128 * 1024
@@ -27,7 +27,7 @@ class StoreLife(Component):
     """Opens and closes the store, and carries changed settings to it."""
 
     name = "store"
-    stop_limit_s = None  # what is not written and flushed is lost
+    stop_limit_s = None  # messages not written and flushed are lost
 
     def __init__(self, store: MessageStore, config: BrokerConfig, events: Events) -> None:
         self._store = store
@@ -47,10 +47,10 @@ class StoreLife(Component):
 
 
 class StoreTopics(Component):
-    """Gives every topic its queues in the store. Starts when the table of topics is read.
+    """Gives every topic its queues in the store. Starts when the table of topics has been read.
 
     Args:
-        copies: this broker's messages may be those of a master that has not told their topics yet.
+        copies: whether messages here may come from a master that has not told their topics yet.
     """
 
     name = "topics in the store"
@@ -78,14 +78,14 @@ class StoreTopics(Component):
             self._set(config)
             if config.made_at is not None:
                 made.resume(config.topic_name, _made(config.made_at), copies=self._copies)
-        # A table without a change is new, or was lost: it does not say that a topic was deleted.
+        # A table without any change is new, or was lost: it does not show that a topic was deleted.
         if made.rebuilt and made.ours and not self._copies and self._topics.version.counter:
             self._drop_deleted()
         if not self._copies:
             self._tell_unknown()
 
     def _tell_unknown(self) -> None:
-        """Log topics with messages that are not in the table: it may be damaged, and nobody can read them."""
+        """Log topics with messages but no entry in the table: it may be damaged, and nobody can read them."""
         unknown = [topic for topic in self._store.queues.unknown_topics() if self._has_messages(topic)]
         if unknown:
             shown = ", ".join(unknown[:TOPICS_SHOWN]) + (", ..." if len(unknown) > TOPICS_SHOWN else "")
@@ -102,10 +102,10 @@ class StoreTopics(Component):
         return any(slot >= 0 and get(slot, table.Q_MIN) < get(slot, table.Q_VISIBLE) for slot in slots)
 
     def _drop_deleted(self) -> None:
-        """Delete the queues that were made anew from the log for topics that are not there any more.
+        """Delete queues that were rebuilt from the log for topics that no longer exist.
 
-        One that is made later by such a name would begin with their messages. A topic with messages that are
-        newer than the table was made since: the table is a backup.
+        A topic made later with such a name would begin with their messages. A topic with messages newer
+        than the table was made after the table was written: the table is a backup.
         """
         changed_ms, made = self._topics.version.timestamp, self._store.made
         deleted = [
@@ -128,7 +128,7 @@ class StoreTopics(Component):
 
     def _set(self, config: TopicConfig) -> None:
         topic = config.topic_name
-        # Each delay level has its queue, also levels that an older table of topics does not know.
+        # Each delay level has its queue, also levels that an older table of topics does not have.
         least = self._levels.highest if topic == reserved.SCHEDULE_TOPIC else 0
         self._store.set_topic(
             topic,
@@ -143,13 +143,13 @@ def _made(told: MadeAt) -> Made:
 
 
 def made_now(store: MessageStore, topic: str) -> MadeAt | None:
-    """From where on messages are of a topic that is made now; ``None``: all that there are."""
+    """The place in the log from which on messages belong to a topic made now; ``None``: all messages."""
     made = store.made.now(topic)
     return None if made is None else MadeAt(made.log_offset, made.time_ms)
 
 
 def store_config(config: BrokerConfig, host: tuple[str, int]) -> StoreConfig:
-    """The store's settings, made from the broker's. ``host``: its IP address and port, for records."""
+    """The store's settings, from the broker's. ``host``: its IP address and port, for records."""
     return StoreConfig(
         root=config.store_path_root_dir,
         commit_log=config.store_path_commit_log or None,

@@ -1,7 +1,7 @@
-"""Requests of clients that do not know yet who leads: a slave lets its master serve them.
+"""Requests of clients that do not know the new leader yet: a slave lets its master serve them.
 
-RocketMQ's clients ask for routes each 30 s, and send the acknowledgement of a popped message once. Refused by
-a slave that acted until a moment ago, the message would come again.
+RocketMQ's clients ask for routes every 30 s, and send the acknowledgement of a popped message once. If a
+slave that acted until a moment ago refused that, the message would be delivered again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ToMaster:
     """The way to this broker's master.
 
     Attributes:
-        ask: passes a request on and gives the master's answer to it, ``None`` when this broker has to answer
+        ask: passes a request on and returns the master's answer; ``None``: this broker has to answer
             itself; replication sets it.
     """
 

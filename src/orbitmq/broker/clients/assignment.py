@@ -1,4 +1,4 @@
-"""The broker shares a topic's queues for a group, so that members need not (QueryAssignmentProcessor)."""
+"""The broker shares out a topic's queues in a group, so that members need not (QueryAssignmentProcessor)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orbitmq.wire.bodies.pop import (
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# By the names that RocketMQ's clients send.
+# By the strategy names that RocketMQ's clients send.
 STRATEGIES: Mapping[str, Allocation] = {"AVG": average, "AVG_BY_CIRCLE": average_by_circle}
 EVERY_QUEUE = -1
 
@@ -57,7 +57,7 @@ class Assignments(Component):
         await self._queues.close()
 
     def modes(self) -> MessageRequestModeSerializeWrapper:
-        """All modes that were set."""
+        """All modes that administrators set."""
         return MessageRequestModeSerializeWrapper(
             {topic: dict(modes) for topic, modes in self._modes.table().items()}
         )
@@ -78,7 +78,7 @@ class Assignments(Component):
         await self._metadata.save(REQUEST_MODES)
 
     async def of(self, asked: QueryAssignmentRequestBody) -> list[MessageQueueAssignment] | None:
-        """The queues of one member; ``None``: it is not known now, and the member keeps what it has."""
+        """The queues of one member; ``None``: unknown now, so the member keeps the queues it has."""
         queues = await self._queues.of(asked.topic)
         if queues is None:
             return None
@@ -121,10 +121,10 @@ def share_for_pop(
     members: Sequence[str],
     share: int,
 ) -> list[MessageQueue]:
-    """The queues that a member may pop: its own and those of the ``share`` members behind it.
+    """The queues that a member may pop: its own and those of the ``share`` members after it.
 
     Args:
-        share: 0 or less, or nearly as many as there are members: every broker's queues, as queue -1.
+        share: 0 or less, or nearly the number of members: every broker's queues, as queue -1.
     """
     if share <= 0 or share >= len(members) - 1:
         brokers = dict.fromkeys((queue.topic, queue.broker_name) for queue in queues)

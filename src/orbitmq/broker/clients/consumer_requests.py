@@ -43,7 +43,7 @@ class ConsumerRequests:
         """The answer of one member of a group.
 
         Raises:
-            RemotingError: the client is not there, or does not answer in time.
+            RemotingError: the client is not online, or does not answer in time.
         """
         return await _answer(self._member(group, client_id), question)
 
@@ -58,7 +58,7 @@ class ConsumerRequests:
         """Let a consumer consume one stored message now.
 
         Args:
-            ext: the request's header fields; all go on to the client.
+            ext: the request's header fields; all are passed on to the client.
 
         Raises:
             RemotingError: as :meth:`ask`; or the message is not stored here.

@@ -1,7 +1,7 @@
 """Which groups filter by SQL92 expressions, kept in ``config/consumerFilter.json`` (ConsumerFilterManager).
 
-OrbitMQ's broker filters by what heartbeats say and reads the file only to hand it on: a Java broker that
-opens the folder finds the expressions, and the places of each group in its bit maps
+OrbitMQ's broker filters by the expressions in heartbeats and keeps the file for others: a Java broker that
+opens the folder finds in it the expressions, and the places of each group in its bit maps
 (``enableCalcFilterBitMap``).
 """
 
@@ -27,7 +27,7 @@ _SEPARATOR = "@"
 
 
 class FilterTable(Component):
-    """Follows the subscriptions of groups. An entry is what the file holds, as plain values."""
+    """Follows the subscriptions of groups. An entry has plain values, as in the file."""
 
     name = "consumer filters"
 
@@ -119,7 +119,7 @@ class FilterTable(Component):
         return file_text([("filterDataByTopic", entries)])
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over the content of ``consumerFilter.json``; nobody is online yet."""
+        """Take over the content of ``consumerFilter.json``; no client is online yet."""
         now = self._clock.now_ms()
         for topic, found in (content.get("filterDataByTopic") or {}).items():
             for group, entry in (found.get("groupFilterData") or {}).items():

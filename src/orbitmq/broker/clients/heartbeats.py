@@ -1,4 +1,4 @@
-"""Clients that say they are there, and that they leave (ClientManageProcessor)."""
+"""Clients announce that they are there, and that they leave (ClientManageProcessor)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Heartbeats:
         self._clients = clients
 
     def take(self, client: Client, heartbeat: HeartbeatData) -> bool:
-        """Note who is there; whether the client has to send its subscriptions again.
+        """Register the client's groups; returns whether it has to send its subscriptions again.
 
         Raises:
             RemotingError: ILLEGAL_OPERATION, with ``strictSubscription`` a consumer contradicts another
@@ -53,10 +53,10 @@ class Heartbeats:
         return changed or not heartbeat.heartbeat_fingerprint
 
     def announced(self, heartbeat: HeartbeatData) -> Awaitable[None] | None:
-        """Returns when name servers know the retry topics of the groups; ``None``: they know them already.
+        """Returns when name servers know the retry topics of the groups; ``None``: they already do.
 
-        A client asks for the route after its heartbeat, and then every 30 s. A broker that is missing in the
-        first route would have its retries consumed 30 s late.
+        A client asks for the route after its heartbeat, and then every 30 s. If a broker were missing in the
+        first route, its retries would be consumed 30 s late.
         """
         topics = [reserved.retry_topic(consumer.group_name) for consumer in heartbeat.consumer_data_set]
         return None if self._registration.is_announced(topics) else self._registration.announced(topics)

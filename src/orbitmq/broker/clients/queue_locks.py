@@ -1,7 +1,7 @@
 """Which client of an orderly group holds which queue (RebalanceLockManager).
 
 The locks are on the disk too. They count after a start if no other broker of the name can have granted any
-since. Then each lock found on the disk holds for as long as a client may trust it, and is renewed as before.
+meanwhile. Then each lock found on the disk holds as long as a client may trust it, and is renewed as usual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
 
 LOCK_LIVES_MS = 60_000
-# A client trusts a lock for so long after it was granted or renewed (LK-02).
+# How long a client trusts a lock after it was granted or renewed (LK-02).
 TRUSTED_MS = 30_000
 
 
@@ -28,7 +28,7 @@ class _Lock:
 
     Attributes:
         renewed_s: on the monotonic clock, so that a step of the wall clock gives no queue to a second client.
-        shared: whether everybody who could take over knows who holds it, see ``replication.members``.
+        shared: whether every broker that could take over knows the holder, see ``replication.members``.
     """
 
     client_id: str
@@ -39,13 +39,13 @@ class _Lock:
 class QueueLocks:
     """Queue locks by group. A lock that is not renewed for a minute is free.
 
-    Args:
-        alone: whether no other broker of this name ever grants locks; otherwise the locks on the disk do not
+    alone: whether no other broker of this name ever grants locks; if others may, the locks on the disk
+        do not count.
             count.
 
     Attributes:
         complete: whether the table on the disk has each lock that a client may trust. The value itself is on
-            the disk: it is false for a broker that was a slave, or that has not ended its wait for older
+            the disk: ``False`` for a broker that was a slave, or whose wait for older locks has not ended
             locks.
     """
 
@@ -57,7 +57,7 @@ class QueueLocks:
         feed.register(
             LOCKS,
             FedTable(
-                # Another machine's clock shows another time, so the age is sent.
+                # Other machines' clocks may differ, so the lock's age is sent.
                 lambda lock: [lock.client_id, round(self._age_ms(lock))],
                 self._apply,
                 items=self._items,
@@ -95,7 +95,7 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def any_held(self, group: str) -> bool:
-        """Whether any lock of the group is alive: the group consumes in order (behaviour SB-16)."""
+        """Whether any lock of the group has not run out: the group consumes in order (behaviour SB-16)."""
         return any(self._is_alive(lock) for lock in self._groups.get(group, {}).values())
 
     def note_complete(self, complete: bool) -> None:
@@ -121,7 +121,7 @@ class QueueLocks:
         return held
 
     def prolong(self, lives_s: float, ended_s: float) -> None:
-        """Let each lock live for ``lives_s`` at least, also one that has ended up to ``ended_s`` ago."""
+        """Let each lock live at least ``lives_s`` more, also a lock that ended up to ``ended_s`` ago."""
         least_s = self._clock.monotonic() - LOCK_LIVES_MS / 1000 + lives_s
         for locks in self._groups.values():
             for lock in locks.values():

@@ -58,7 +58,7 @@ class Client:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The consumers of a group that are online, and what the group reads."""
+    """The members of a consumer group that are online, and the group's subscriptions."""
 
     name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -75,7 +75,7 @@ class ConsumerGroup:
 
     @property
     def client_ids(self) -> list[str]:
-        """Each member once: one whose old connection is not known to be dead yet is there twice."""
+        """Each member once: a member whose dead old connection was not noticed yet is there twice."""
         return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
@@ -102,11 +102,11 @@ class ClientManager(Component):
         # The groups of each connection, as producer and as consumer.
         self._produces: dict[Peer, dict[str, None]] = {}
         self._consumes: dict[Peer, dict[str, None]] = {}
-        # (time of a heartbeat, number, connection): each connection is looked at when it may be silent.
+        # (time of a heartbeat, number, connection): each connection is checked when it may have gone silent.
         self._to_check: list[tuple[int, int, Peer]] = []
         self._checked: set[Peer] = set()
         self._checks = 0
-        # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
+        # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out unchanged subscriptions.
         self._fingerprints: dict[str, int] = {}
         self._conflicts: Counter[str] = Counter()
         events.subscribe(RoleChanged, self._role_changed)
@@ -131,7 +131,7 @@ class ClientManager(Component):
         return list(self._producers.get(group, {}).values())
 
     def producer(self, client_id: str) -> Client | None:
-        """The client with this id, when it is online and has producers."""
+        """The client with this id, if it is online as a producer."""
         return self._producers_by_id.get(client_id)
 
     def producer_groups(self) -> dict[str, list[Client]]:
@@ -176,14 +176,14 @@ class ClientManager(Component):
             notify: tell the members when they change.
             fingerprint: hash of the client's subscriptions, 0 from clients that do not send it.
             with_sub: whether ``data`` holds the subscriptions.
-            strict: refuse a member that contradicts another.
+            strict: refuse a member whose subscriptions contradict another's.
 
         Raises:
-            RemotingError: ILLEGAL_OPERATION, because of ``strict``; the client is no member now.
+            RemotingError: ILLEGAL_OPERATION, because of ``strict``; the client is not a member then.
 
         Returns:
-            Whether the client must send its subscriptions again (IS_SUB_CHANGE): the group was last heard
-            of with others, or they are not known, as after a restart.
+            Whether the client must send its subscriptions again (IS_SUB_CHANGE): the last heartbeat had other
+            subscriptions, or they are unknown, as after a restart.
         """
         group = data.group_name
         state = self._consumers.get(group) or ConsumerGroup(group)
@@ -220,21 +220,21 @@ class ClientManager(Component):
     def unregister(
         self, peer: Peer, *, producer_group: str | None, consumer_group: str | None, notify: bool = True
     ) -> None:
-        """A client's farewell for one producer group, one consumer group or both."""
+        """A client leaves one producer group, one consumer group or both."""
         if producer_group:
             self._drop_producer(producer_group, peer)
         if consumer_group:
             self._drop_consumer(consumer_group, peer, notify)
 
     def connection_closed(self, peer: Peer) -> None:
-        """Forget everyone who was on this connection."""
+        """Forget every client of this connection."""
         for group in list(self._produces.get(peer, ())):
             self._drop_producer(group, peer)
         for group in list(self._consumes.get(peer, ())):
             self._drop_consumer(group, peer, notify=True)
 
     def expire(self) -> int:
-        """Close the connections of clients that have not been heard of for the limit; how many."""
+        """Close the connections of clients not heard of for longer than the limit; returns how many."""
         oldest = self._clock.now_ms() - self._expire_ms
         silent = 0
         while self._to_check and self._to_check[0][0] < oldest:
@@ -264,7 +264,7 @@ class ClientManager(Component):
         heapq.heappush(self._to_check, (seen_ms, self._checks, peer))
 
     def _seen_ms(self, peer: Peer) -> int | None:
-        """The latest heartbeat of a connection: it lives as long as any of its groups."""
+        """The latest heartbeat of a connection: a connection lives as long as any of its groups."""
         seen = [self._producers[group][peer].seen_ms for group in self._produces.get(peer, ())]
         seen += [self._consumers[group].members[peer].seen_ms for group in self._consumes.get(peer, ())]
         return max(seen) if seen else None
@@ -296,7 +296,7 @@ class ClientManager(Component):
         conflict = state.wanted.conflict_of(client.peer, client.client_id, data.subscription_data_set)
         if conflict is not None:
             self._conflicts[state.name] += 1
-            # The others share all queues among themselves.
+            # The other members share all queues among themselves.
             self._drop_consumer(state.name, client.peer, notify)
             raise RemotingError(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -304,7 +304,7 @@ class ClientManager(Component):
             )
 
     def _role_changed(self, changed: RoleChanged) -> None:
-        """A slave that speaks makes consumers look for the route: it takes over from a frozen master."""
+        """A slave that takes over from a frozen master notifies consumers: they look for the route."""
         if changed.after in LEADING:
             for state in self._consumers.values():
                 self._notify(state)
@@ -317,7 +317,7 @@ class ClientManager(Component):
                 peer.oneway(notice.command())
 
     def let_rebalance(self, group: str) -> None:
-        """Have the members of a group look at once which queues they have."""
+        """Tell the members of a group to check at once which queues they have."""
         state = self._consumers.get(group)
         if state is not None:
             self._notify(state)

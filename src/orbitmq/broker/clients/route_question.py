@@ -19,10 +19,10 @@ class NoRouteError(OrbitError):
 
 
 async def route_of(client: RemotingClient, config: BrokerConfig, topic: str) -> TopicRouteData:
-    """The route that the first name server gives which knows the topic.
+    """The topic's route, from the first name server that knows the topic.
 
     Raises:
-        NoRouteError: none does; the text is what the last one answered.
+        NoRouteError: no name server gives one; the text is what the last one answered.
     """
     problem = "no name server is configured"
     question = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True).command()

@@ -1,4 +1,4 @@
-"""What the members of a consumer group say they want, and where they contradict each other."""
+"""The subscriptions of a consumer group's members, and where they contradict each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from orbitmq.message.reserved import RETRY_PREFIX, TAG
 from orbitmq.wire.bodies.client import SubscriptionData
 
-# Topic, kind of expression and what it asks for, of all topics of a member: equal for equal wishes.
+# Topic, kind of expression and the expression, of all topics of a member: equal for equal subscriptions.
 Wishes: TypeAlias = frozenset[tuple[str, str, object]]
 
 
@@ -55,13 +55,13 @@ class Subscriptions:
     """The subscriptions of one group.
 
     Attributes:
-        table: by topic what the group reads, the newest version that a member sent. A topic stays while any
-            member wants it.
+        table: by topic, the newest version of the subscription that a member sent. A topic stays while any
+            member subscribes to it.
     """
 
     table: dict[str, SubscriptionData] = field(default_factory=dict)
     _members: dict[object, _Member] = field(default_factory=dict)
-    # The members by their subscriptions: more than one entry is a conflict.
+    # Members by their subscriptions: more than one entry is a conflict.
     _by_wishes: dict[Wishes, dict[object, None]] = field(default_factory=dict)
 
     def conflict_of(
@@ -92,14 +92,14 @@ class Subscriptions:
         return Heard(known != set(self.table), expressions, conflict)
 
     def forget(self, member: object) -> None:
-        """The member left."""
+        """The member has left."""
         if member in self._members:
             self._leave(member)
             del self._members[member]
             self._drop_unwanted()
 
     def conflicts(self) -> list[Conflict]:
-        """The present contradictions: of the members that want most alike with each other kind, by topic."""
+        """The present contradictions by topic: between the largest set of like members and each other set."""
         groups = sorted((m for wishes, m in self._by_wishes.items() if wishes), key=len, reverse=True)
         of_each = [self._members[next(iter(members))] for members in groups]
         return [conflict for other in of_each[1:] for conflict in _differences(of_each[0], other)]
@@ -135,7 +135,7 @@ def _member(client_id: str, data: Iterable[SubscriptionData]) -> _Member:
 
 
 def _asked(data: SubscriptionData) -> object:
-    """The order of tags does not count."""
+    """A subscription's expression for comparisons: the order of its tags does not count."""
     return frozenset(data.tags_set) if data.tags_set else data.sub_string
 
 

@@ -1,4 +1,4 @@
-"""All readable queues of a topic, those of other brokers too, as the name servers tell them."""
+"""All readable queues of a topic on all brokers, as the name servers list them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TopicQueues:
         await self._client.close()
 
     async def of(self, topic: str) -> list[MessageQueue] | None:
-        """The queues, sorted; without a name server that answers those of this broker; ``None``: no topic."""
+        """The queues, sorted; those of this broker when no name server answers; ``None``: no such topic."""
         now = self._clock.now_ms()
         kept = self._kept.get(topic)
         if kept is not None and now - kept[0] < FRESH_MS:

@@ -1,4 +1,4 @@
-"""What the redrive of dead letters adds to a broker."""
+"""Adds the redrive of dead letters to a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a dead letter looks, and the message that it becomes again. Pure."""
+"""The form of a dead letter, and of the message that it becomes again. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ORIGIN_TOPIC = property_names.DLQ_ORIGIN_TOPIC.encode()
 _REDRIVES = property_names.DLQ_REDRIVES.encode()
 _REDRIVE_ID = property_names.DLQ_REDRIVE_ID.encode()
 _TAGS = property_names.TAGS.encode()
-# What a message got on its way to the dead letters and must not have when it is new again, and what its next
-# redrive writes anew.
+# Properties that a message got on its way to the dead letters and must not have as a new message, and those
+# that its next redrive writes anew.
 _OF_THE_WAY = frozenset(
     name.encode()
     for name in (
@@ -42,8 +42,8 @@ class DeadLetter:
     Its properties are read once, as bytes: there may be millions of dead letters.
 
     Attributes:
-        topic: whose message became this dead letter, ``None``: nobody wrote it down.
-        redrives: how often it was sent again already.
+        topic: the topic whose message became this dead letter; ``None``: no property names it.
+        redrives: how many times it was sent again so far.
     """
 
     __slots__ = ("_kept", "_tags", "record", "redrives", "topic")
@@ -73,7 +73,7 @@ class DeadLetter:
         self.redrives = int(count) if count.isdigit() and len(count) < 10 else 0
 
     def again(self, topic: str, queue_id: int, group: str) -> NewMessage:
-        """The message that it becomes: new for its consumers, with its unique id, body and tags."""
+        """The message that the dead letter becomes: new for consumers, with its unique id, body and tags."""
         record = self.record
         kept = self._kept
         kept.append(b"%s\x01%d" % (_REDRIVES, self.redrives + 1))
@@ -83,12 +83,12 @@ class DeadLetter:
 
 
 def mark(group: str, offset: int) -> str:
-    """The mark in a record of the dead letter that it was: the group and the dead letter's queue offset."""
+    """The property that marks a redriven message: its group and the dead letter's queue offset."""
     return f"{group}@{offset}"
 
 
 def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
-    """Offsets of the group's dead letters that records of the piece were; and the log offset behind it."""
+    """Offsets of the group's dead letters that the piece has redriven; and the offset behind the piece."""
     found: set[int] = set()
     prefix = f"{group}@"
     behind = piece.start
@@ -97,7 +97,7 @@ def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
         behind = piece.behind(record)
         text = decode_properties(record.properties).get(property_names.DLQ_REDRIVE_ID, "")
         number = whole_number(text.removeprefix(prefix)) if text.startswith(prefix) else None
-        # A message that failed once more carries the mark on its way through the retry topic.
+        # A message that failed once more carries the mark on its way through the retry topic, too.
         is_new = not record.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
         if is_new and number is not None and not record.reconsume_times:
             found.add(number)
@@ -111,7 +111,7 @@ MAX_RANGES = 10_000
 
 
 def ranges_fault(ranges: Sequence[Sequence[int]]) -> str | None:
-    """Why these are no ranges of offsets in order, ``None``: they are."""
+    """Why these are not ascending ranges of offsets; ``None``: they are."""
     if len(ranges) > MAX_RANGES:
         return f"has {len(ranges)} ranges, at most {MAX_RANGES} are taken"
     reached = 0
@@ -123,7 +123,7 @@ def ranges_fault(ranges: Sequence[Sequence[int]]) -> str | None:
 
 
 class Ranges:
-    """A set of offsets as ranges, which may be long but not many."""
+    """A set of offsets as ranges: any length, but not many ranges."""
 
     def __init__(self, ranges: Iterable[list[int]] = ()) -> None:
         self._ranges = [list(one) for one in ranges]
@@ -143,7 +143,7 @@ class Ranges:
         return self._ranges[at][0] if at < len(self._ranges) else None
 
     def add(self, offset: int) -> None:
-        """Add an offset; the order in which they come is mostly rising."""
+        """Add an offset; offsets mostly come in ascending order."""
         ranges = self._ranges
         if ranges and ranges[-1][1] == offset:
             ranges[-1][1] += 1
@@ -158,9 +158,9 @@ class Ranges:
             ranges[at - 1][1] = ranges.pop(at)[1]
 
     def drop_below(self, offset: int) -> None:
-        """Forget what is no longer stored."""
+        """Forget offsets that are no longer stored."""
         self._ranges = [[max(first, offset), behind] for first, behind in self._ranges if behind > offset]
 
     def plain(self) -> list[list[int]]:
-        """As JSON has it."""
+        """The set as JSON holds it."""
         return [list(one) for one in self._ranges]

@@ -1,4 +1,4 @@
-"""One redrive at work: reads dead letters, puts them into the log as new messages, knows what it has put."""
+"""One running redrive: reads dead letters, puts them into the log as new messages, tracks which are put."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_BYTES = 128 * 1024
 SAVE_EVERY_S = 1.0
 AGAIN_S = 1.0
 MOST_UNSETTLED = 2048
-# Behind its rate a job may catch up on so much.
+# The most messages that a job behind its rate catches up on at once.
 CATCH_UP_S = 1.0
 
 
@@ -59,12 +59,12 @@ class Job:
     """A redrive of one group.
 
     Args:
-        save: keeps a copy of the facts; called only with what is true of the log on the device.
+        save: keeps a copy of the facts; called only with facts that hold for the log on the device.
 
     Attributes:
-        facts: how far it is; those of a job at work may be ahead of what was saved.
-        task: the work, when there is some.
-        search: whether the log may hold messages that this job sent and ``facts`` does not know.
+        facts: the job's progress; a running job's facts may be ahead of the saved ones.
+        task: the running task, if there is one.
+        search: whether the log may hold messages that this job sent and ``facts`` does not have.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Job:
     # -- work ------------------------------------------------------------------------------------------
 
     async def run(self, filter: MessageFilter) -> None:
-        """Send until all is sent, or the state is no longer RUNNING.
+        """Send until all messages are sent, or the state is no longer RUNNING.
 
         Raises:
             RemotingError: the job cannot go on.
@@ -145,18 +145,18 @@ class Job:
         return limit is not None and self.facts.sent >= limit
 
     async def save(self) -> None:
-        """Write down how far the job is. The log is on the device first: what it lacks must be sent again."""
+        """Save the job's progress. The log is on the device first: messages lost there must be sent again."""
         await self._settle()
         await self._tools.store.flush()
         self.facts.log_offset = self._tools.store.end
         self._save_copy(self.copy())
 
     def copy(self) -> Redrive:
-        """The facts as they are now, which do not change any more."""
+        """A copy of the facts as they are now."""
         return replace(self.facts, done=self.done.plain())
 
     async def _find_sent(self) -> None:
-        """Count what the log says was sent and the facts do not know: it may be written down from here on."""
+        """Count messages that the log shows as sent and the facts lack; then progress may be saved."""
         found = await self._sent_behind()
         self._sent = {offset for offset in found if offset not in self.done}
         for offset in sorted(self._sent):
@@ -175,7 +175,7 @@ class Job:
         return found
 
     async def _step(self, filter: MessageFilter, count: int) -> int:
-        """Look at some dead letters and send those that are to be sent; how many were put."""
+        """Read some dead letters and send those that the request selects; returns how many were put."""
         facts = self.facts
         records, behind = self._read(filter, count)
         offsets, messages = self._sort_out(records)
@@ -207,12 +207,12 @@ class Job:
                 ResponseCode.TOPIC_NOT_EXIST, f"the dead letters of group {self.group} are gone"
             )
         records = [one for one in iter_records(found.body) if one.queue_offset < facts.end]
-        # The entry there may be being made anew: then it is read once more.
+        # The queue entry there may be being made anew: then it is read once more.
         least = facts.position + (found.status is not GetStatus.MESSAGE_WAS_REMOVING)
         return records, min(max(found.next_offset, least), facts.end)
 
     def _pass_over(self) -> None:
-        """Go on at the next dead letter that the request names, when it names some."""
+        """Go on at the next dead letter that the request names, if it names any."""
         if self._only is None:
             return
         facts = self.facts
@@ -222,7 +222,7 @@ class Job:
         facts.position = goes_on
 
     def _sort_out(self, records: Sequence[Record]) -> tuple[list[int], list[NewMessage]]:
-        """Which of the dead letters count as sent, and the messages to put; the others are counted."""
+        """The dead letters that count as sent, and the messages to put; the others are only counted."""
         facts = self.facts
         offsets: list[int] = []
         messages: list[NewMessage] = []
@@ -241,7 +241,7 @@ class Job:
         return offsets, messages
 
     def _again(self, record: Record) -> NewMessage | None:
-        """The message to put, ``None``: the dead letter stays, and is counted."""
+        """The message to put; ``None``: the dead letter is not sent, but counted."""
         facts = self.facts
         letter = DeadLetter(record)
         topic = facts.request.to_topic or letter.topic
@@ -259,7 +259,7 @@ class Job:
         return None
 
     async def _put(self, messages: list[NewMessage]) -> PutResult:
-        """Put the messages; while the broker takes none, again until it does."""
+        """Put the messages; while the broker takes no messages, try again until it does."""
         tools = self._tools
         while True:
             try:
@@ -279,7 +279,7 @@ class Job:
                 return result
 
     async def _settle(self) -> None:
-        """Return when all that was put is as safe as what senders send; a disk that refuses is waited for."""
+        """Return when all messages put are as safe as a sender's; waits for a disk that refuses."""
         while self._last_put is not None:
             try:
                 await self._tools.append.settled(self._last_put)
@@ -292,7 +292,7 @@ class Job:
                 self._unsettled = 0
 
     async def count(self, filter: MessageFilter, limit_s: float) -> None:
-        """Only count what :meth:`run` would do, as far as that can be done in some seconds."""
+        """Only count the messages that :meth:`run` would send, as far as possible within some seconds."""
         facts, clock = self.facts, self._tools.clock
         ends = clock.monotonic() + limit_s
         while self._goes_on():

@@ -1,8 +1,8 @@
 """Sends dead letters again: one job for a group at a time, kept in ``config/redrives.json``.
 
-What a job has sent is known from the log, into which it puts: each message carries the place of the dead
-letter that it was. The table holds a place in the log, written down when all before it was safe; a job that
-begins anew, after a crash or at another broker, reads the log from there and sends nothing twice.
+The log shows which messages a job has sent: each message carries the place of the dead letter that it was.
+The table holds a place in the log, saved when everything before it was safe. A job that begins anew, after a
+crash or at another broker, reads the log from there and sends nothing twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 DRY_RUN_S = 3.0
-WRITTEN_S = 3.0  # so long an answer waits for a job that writes down how it ended
+WRITTEN_S = 3.0  # how long an answer waits for a job that saves how it ended
 _LIMITS = (("rate", 1, 1_000_000), ("limit", 1, 2**62), ("max_redrives", 1, 1_000_000))
 _OPEN = (RedriveState.RUNNING, RedriveState.PAUSED)
 
@@ -61,7 +61,7 @@ class Redrives(Component):
         self._feed = feed
         self._broker_name = broker_name
         self._jobs: dict[str, Job] = {}
-        # What the table's file holds: copies, so that no file shows half a step.
+        # The content of the table's file: copies, so that no file shows a step half done.
         self._saved: dict[str, Redrive] = {}
         self._started = False
         events.subscribe(TopicChanged, self._topic_changed)
@@ -71,15 +71,15 @@ class Redrives(Component):
                 Redrive.to_plain,
                 self._apply,
                 items=lambda: list(self._saved.items()),
-                # Only a master redrives, so what it knows of a group's job is the newest.
+                # Only a master redrives, so its own knowledge of a group's job is the newest.
                 is_news=lambda group, _: group not in self._jobs,
             ),
         )
 
-    # -- what administrators ask -----------------------------------------------------------------------
+    # -- requests of administrators --------------------------------------------------------------------
 
     async def begin(self, request: RedriveRequest) -> Redrive:
-        """Start a job, or count what one would do. Dead letters that were sent again before are passed over.
+        """Start a job, or only count its messages. Dead letters that were sent again before are passed over.
 
         Raises:
             RemotingError: TOPIC_NOT_EXIST, the group has no dead letters here, or ``to_topic`` is not there;
@@ -88,7 +88,7 @@ class Redrives(Component):
         """
         before = self._jobs.get(request.group)
         if before is not None and before.facts.state not in _OPEN:
-            # The job has ended and may still be writing its end. Another one may have begun meanwhile.
+            # The job has ended but may still be saving that. Another job may have begun meanwhile.
             await before.written(WRITTEN_S)
             before = self._jobs.get(request.group)
         if before is not None and not request.dry_run and (before.facts.state in _OPEN or before.at_work):
@@ -104,12 +104,12 @@ class Redrives(Component):
             return job.facts
         self._jobs[request.group] = job
         await job.save()
-        # A job that was begun is there after a crash.
+        # A job that was begun survives a crash.
         try:
             await self._written(REDRIVES)
         except RemotingError:
             facts.state = RedriveState.FAILED
-            self._save(job.copy())  # the disk may take the job later, which was refused
+            self._save(job.copy())  # the job was refused, but the disk may get it later
             raise
         if self._jobs.get(request.group) is not job:
             raise RemotingError(
@@ -132,7 +132,7 @@ class Redrives(Component):
         """Pause, resume or stop a group's job.
 
         Raises:
-            RemotingError: QUERY_NOT_FOUND, there is none; ILLEGAL_OPERATION, it has ended;
+            RemotingError: QUERY_NOT_FOUND, the group has no job; ILLEGAL_OPERATION, the job has ended;
                 SERVICE_NOT_AVAILABLE, this broker is no master.
         """
         self._check_role()
@@ -151,7 +151,7 @@ class Redrives(Component):
             paused = action is RedriveAction.PAUSE
             facts.state = RedriveState.PAUSED if paused else RedriveState.STOPPED
             facts.ended_ms = 0 if paused else self._tools.clock.now_ms()
-            # The job writes that itself once it knows what it has sent, which may take a search of the log.
+            # The job saves that itself once it knows what it sent; that may take a search of the log.
             self._work_on(job)
             await job.written(WRITTEN_S)
         await self._written(REDRIVES)
@@ -208,7 +208,7 @@ class Redrives(Component):
     # -- work ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Go on with what an earlier run, or the master before, has left."""
+        """Resume the jobs that an earlier run, or the previous master, has left."""
         self._started = True
         for group, job in list(self._jobs.items()):
             if dead_letter_topic(group) in self._tools.topics:
@@ -220,7 +220,7 @@ class Redrives(Component):
     async def end_work(self) -> None:
         await super().end_work()
         for group, facts in self._saved.items():
-            # Dead letters that were sent after the last copy are found in the log.
+            # Dead letters that were sent after the last save are found in the log.
             self._jobs[group] = Job(self._tools, facts, self._save, search=True)
 
     def _topic_changed(self, event: TopicChanged) -> None:

@@ -1,4 +1,4 @@
-"""What the delay levels add to a broker."""
+"""Adds the delay levels to a broker."""
 
 from __future__ import annotations
 

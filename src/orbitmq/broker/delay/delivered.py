@@ -1,11 +1,11 @@
 """Deliveries of messages that waited, found in the log: each names the place of the message that it delivers.
 
 A delayed or timer message that is delivered, and a long timer wait that is stored again, carries the property
-``DELIVERY_OF``: a place in the log and the broker name of that log. So what was delivered behind a known
-progress, and what was delivered in a tail of the log that is to be set aside, is read from the records alone.
-RocketMQ's broker writes no such property: its delivery is recognized (DL-07), but not what it delivers. And
-it copies the property of an older delivery into what is sent back, so a name is compared with what it names.
-"""
+``DELIVERY_OF``: a place in the log and the broker name of that log. So the records alone tell which messages
+were delivered since a saved progress, and which in a tail of the log that is to be set aside.
+RocketMQ's broker writes no such property: its delivery is recognized (DL-07), but not which message it
+delivers. It also copies the property of an older delivery into a message that a consumer sends back, so the
+named message has to be compared with the delivery."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from orbitmq.store import MessageStore
 from orbitmq.store.ports import LogPiece
 
 TIMER = 0
-# A timer message that was put into the timer topic once more, to wait for the rest of its time.
+# A timer message that was stored again in the timer topic, to wait for the rest of its time.
 ROLLED = -1
-# Deliveries that one call collects.
+# The most deliveries that one call collects.
 BATCH = 10_000
 
 _MARK = re.compile(property_names.REAL_TOPIC.encode() + b"\x01")
@@ -40,10 +40,10 @@ class Delivery:
 
     Attributes:
         level: :data:`TIMER` or :data:`ROLLED` for a timer message.
-        place: where in this log the message is that was delivered; ``None``: the record does not say.
-        born_ms, reconsume_times: as the message that was delivered has them.
-        out_ms: of a timer message, its slot; 0: it does not say.
-        enqueued_ms: of a timer message, before which time it had no slot; 0: it does not say.
+        place: where in this log the delivered message is; ``None``: the record does not say.
+        born_ms, reconsume_times: the same as those of the delivered message.
+        out_ms: of a timer message, its slot; 0: the record does not say.
+        enqueued_ms: of a timer message: it had no slot before this time; 0: the record does not say.
     """
 
     level: int
@@ -65,7 +65,7 @@ def delivery_of(place: int, broker_name: str) -> str:
 
 
 def place_in(properties: Mapping[str, str], broker_name: str) -> int | None:
-    """Which message of this broker name's log was delivered; ``None``: the properties name none of it."""
+    """The place of the delivered message in this broker name's log; ``None``: the properties name none."""
     place, _, name = properties.get(property_names.DELIVERY_OF, "").partition(" ")
     return whole_number(place) if name == broker_name else None
 
@@ -85,11 +85,11 @@ def deliveries(piece: LogPiece, broker_name: str, limit: int = BATCH) -> tuple[l
     """The delivered records among those that begin in the piece, up to ``limit``.
 
     Returns:
-        Them, and the log offset to go on at: the end of the piece when no more can follow in it.
+        The records, and the log offset to go on at: the end of the piece when it can have no more of them.
     """
     found: list[Delivery] = []
     view, at, end = piece.view, piece.start - piece.base, piece.end - piece.base
-    # Few records name a real topic: the others are passed by their size alone.
+    # Few records name a real topic: the others are skipped by their size alone.
     for mark in _MARK.finditer(view, at, end):
         if mark.start() < at:
             continue
@@ -115,7 +115,7 @@ def _delivery(view: memoryview, at: int, broker_name: str) -> Delivery | None:
     level = level_number(properties.get(property_names.DELAY, ""))
     if not level and not properties.get(property_names.TIMER_OUT_MS):
         return None
-    # Other messages that wait, and half messages, name another topic than their own.
+    # A message that still waits, or a half message, is in another topic than its REAL_TOPIC.
     topic = properties.get(property_names.REAL_TOPIC, "")
     rolled = record.topic == reserved.TIMER_TOPIC and property_names.TIMER_ROLL_TIMES in properties
     if record.topic != topic and not rolled:
@@ -129,7 +129,7 @@ def _delivery(view: memoryview, at: int, broker_name: str) -> Delivery | None:
         place_in(properties, broker_name),
         record.born_timestamp,
         record.reconsume_times,
-        # What a Java broker delivers still says where OrbitMQ would have cut its wait.
+        # A message delivered by a Java broker still says where OrbitMQ would have cut its wait.
         min(cut_ms or out_ms, out_ms),
         min(cut_ms or enqueued_ms, enqueued_ms),
     )

@@ -19,7 +19,7 @@ from orbitmq.wire.errors import RemotingError
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_LEVELS = 1024
-# What a level without a delay gets (ScheduleMessageService.computeDeliverTimestamp).
+# The delay of a level that has no delay set (ScheduleMessageService.computeDeliverTimestamp).
 UNKNOWN_LEVEL_MS = 1000
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -53,20 +53,20 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def delay_ms(self, level: int) -> int:
-        """How long a message of this level waits."""
+        """The delay of a message of this level."""
         return self.delays_ms[level - 1] if 0 < level <= self.highest else UNKNOWN_LEVEL_MS
 
     def delayed(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
         """The message as it waits in the schedule topic; a message without a delay is returned as it is.
 
         A level above the highest counts as the highest (behaviour DL-02). A level wins over timer properties.
-        These are removed, as in RocketMQ, and so are the properties that an earlier wait has left.
+        These are removed, as in RocketMQ, and so are properties left from an earlier wait.
 
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the level is not a number.
         """
         if message.topic == reserved.TRANS_HALF_TOPIC:
-            # Its delay begins when its transaction is committed.
+            # The delay of a half message begins when its transaction is committed.
             return message
         level = level_of(properties)
         if level <= 0:
@@ -92,7 +92,7 @@ class DelayLevels:
         )
 
     def delivery_code(self, properties: bytes, store_timestamp: int) -> int:
-        """What the consume queue of the schedule topic holds for a stored record: its delivery time.
+        """The tags code that the schedule topic's consume queue holds for a stored record: its delivery time.
 
         The store asks when it rebuilds queues from the log (behaviour DL-03).
         """
@@ -104,7 +104,7 @@ class DelayLevels:
 
 
 def level_of(properties: Mapping[str, str]) -> int:
-    """The delay level that the properties ask for, 0 when they ask for none.
+    """The delay level that the properties ask for; 0: they ask for none.
 
     Raises:
         RemotingError: MESSAGE_ILLEGAL, it is not a number.
@@ -121,7 +121,7 @@ def level_of(properties: Mapping[str, str]) -> int:
 
 
 def level_number(text: str) -> int:
-    """The delay level of a stored message's DELAY property, 0 when it is none."""
+    """The delay level of a stored message's DELAY property; 0: there is no valid one."""
     level = _number(text)
     return level if level is not None and level > 0 else 0
 

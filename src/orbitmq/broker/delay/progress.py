@@ -14,7 +14,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 _AHEAD = "aheadTable"
-# Messages of a level that are remembered as delivered ahead of its progress; one more comes again (ES-14).
+# Most messages of a level noted as delivered ahead of its progress; further ones are delivered again (ES-14).
 MAX_AHEAD = 1000
 
 
@@ -25,8 +25,8 @@ class Place:
     Attributes:
         offset: in the level's queue; all messages before it were delivered.
         log_offset: deliveries of later messages lie behind this place of the log; 0: unknown.
-        ahead: messages from ``offset`` on that were delivered nevertheless, by offset: another master took
-            them while it refused an earlier one. At most :data:`MAX_AHEAD`.
+        ahead: messages from ``offset`` on that were delivered all the same, by offset: another master took
+            them while it refused an earlier message. At most :data:`MAX_AHEAD`.
     """
 
     offset: int = 0
@@ -34,28 +34,28 @@ class Place:
     ahead: tuple[int, ...] = ()
 
     def at(self, offset: int, log_offset: int) -> Place:
-        """The level is here now; what was delivered ahead of it stays so."""
+        """The level has come to this offset; messages delivered ahead of it stay noted."""
         return Place(offset, log_offset, _from(offset, self.ahead) if self.ahead else ())
 
     def with_ahead(self, more: Iterable[int]) -> Place:
-        """These were delivered ahead too."""
+        """These messages were delivered ahead, too."""
         known = {*self.ahead, *more}
         return replace(self, ahead=_from(self.offset, known)) if known else self
 
     def without(self, lost: Collection[int]) -> Place:
-        """These deliveries are lost; those of other messages behind the first of them are not."""
+        """The place without these lost deliveries; other messages behind the first lost one stay noted."""
         first = min([self.offset, *lost])
         others = islice((each for each in range(first, self.offset) if each not in lost), MAX_AHEAD)
         ahead = {*self.ahead, *others}.difference(lost)
         return replace(self, offset=first, ahead=_from(first, ahead))
 
     def cut(self, end: int) -> Place:
-        """The level's queue ends here: what comes behind is not delivered yet."""
+        """The level's queue ends here now: messages stored behind are not delivered yet."""
         ahead = tuple(offset for offset in self.ahead if offset < end)
         return replace(self, offset=min(self.offset, end), ahead=ahead)
 
     def plain(self) -> list[Any]:
-        """As a change of the feed has it."""
+        """The place as a change of the feed has it."""
         pair: list[Any] = [self.offset, self.log_offset]
         return [*pair, list(self.ahead)] if self.ahead else pair
 
@@ -63,12 +63,12 @@ class Place:
 class DelayProgress:
     """The progress of all levels.
 
-    Levels that this broker's messageDelayLevel does not have keep theirs, as another broker's table or an
-    earlier run has told it: with the levels back, their messages must not be delivered once more.
+    Levels that this broker's messageDelayLevel lacks keep the progress that another broker's table or an
+    earlier run told: if the levels come back, their messages must not be delivered again.
 
     Args:
-        levels: how many there are; their numbers begin with 1.
-        version_step: the table's version goes up once in so many changes (delayOffsetUpdateVersionStep).
+        levels: how many levels there are; their numbers begin with 1.
+        version_step: the table's version goes up once in this many changes (delayOffsetUpdateVersionStep).
     """
 
     def __init__(self, clock: Clock, levels: int, feed: ChangeFeed, version_step: int = 1) -> None:
@@ -112,21 +112,21 @@ class DelayProgress:
         self._feed.changed(DELAYS, str(level), place)
 
     def cut(self, level: int, end: int, log_end: int) -> None:
-        """A level's queue and the log were cut to these ends: what comes there is not delivered yet."""
+        """A level's queue and the log were cut to these ends: messages stored there later are undelivered."""
         place = self._places[level].cut(end)
         self.take_back(level, replace(place, log_offset=min(place.log_offset, log_end)))
 
     def take_back(self, level: int, place: Place) -> None:
-        """Note an earlier place, with the version that there is: it is not newer than what a master knows."""
+        """Note an earlier place. The version stays: the place is not newer than what a master knows."""
         self._places[level] = place
         self._feed.changed(DELAYS, str(level), place)
 
     def _apply(self, key: str, value: list[Any] | int | None) -> None:
-        """Take over progress of another broker."""
+        """Take over the progress of another broker."""
         level = _level(key)
         known, told = self._known(level), _place(value)
         if told.ahead and told.offset < known.offset:
-            # Each has delivered what the other has not: all of it is done.
+            # Each broker has delivered messages that the other has not: both count as done.
             told = known.with_ahead(told.ahead)
         elif not isinstance(value, list):
             # RocketMQ's table has the offset only.
@@ -134,21 +134,21 @@ class DelayProgress:
         self.move(level, told)
 
     def _restore(self, key: str, value: list[Any] | int | None) -> None:
-        """As it was in an earlier run: what was taken back stays so."""
+        """Set the progress of an earlier run; deliveries that were taken back stay taken back."""
         self.move(_level(key), _place(value))
 
     def _known(self, level: int) -> Place:
         return self._places.get(level, Place())
 
     def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
-        """Two brokers of one name deliver out of one log: what either has delivered is done."""
+        """Two brokers of one name deliver out of one log: a delivery by either of them is done."""
         known, told = self._known(_level(key)), _place(value)
         return told.offset > known.offset or not set(_from(known.offset, told.ahead)) <= set(known.ahead)
 
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
-        """``delayOffset.json``, piece by piece; a table of ours when there is something for it."""
+        """``delayOffset.json``, piece by piece; with a table of OrbitMQ's own when it has any content."""
         parts = [
             ("dataVersion", body_text(self.version, "\n\t")),
             ("offsetTable", pretty_value(self.table(), "\n\t")),
@@ -182,5 +182,5 @@ def _place(value: list[Any] | int | None) -> Place:
 
 
 def _from(offset: int, ahead: Iterable[int]) -> tuple[int, ...]:
-    """Those of them that are not before the offset, in order, as many as are remembered."""
+    """The offsets of ``ahead`` from ``offset`` on, ascending, at most :data:`MAX_AHEAD`."""
     return tuple(sorted(each for each in ahead if each >= offset)[:MAX_AHEAD])

@@ -1,4 +1,4 @@
-"""Bringing the progress of the delay levels up to what the log says was delivered."""
+"""Brings the progress of the delay levels up to the deliveries that the log shows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# The broker that delivered may have had a clock so far ahead of ours; what is due later is not delivered yet.
+# The broker that delivered may have had a clock this far ahead of ours; messages due later are not delivered.
 CLOCKS_APART_MS = 60_000
-# How many levels are looked at in one turn of the event loop; each may read some records.
+# How many levels are searched in one turn of the event loop; each may read some records.
 LEVELS_PER_TURN = 8
 
 
 class DeliverySearch:
     """Reads from the log which delayed messages were delivered.
 
-    A level delivers in order. So all before the newest message that a delivery names is delivered, and of a
-    tail of the log the oldest one that a delivery names is the first that is not.
+    A level delivers in order. So all messages before the newest one named by a delivery are delivered; and
+    in a tail of the log, the oldest message named by a delivery is the first that is not delivered.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DeliverySearch:
         self._progress = progress
 
     async def run(self) -> None:
-        """Move the progress of each level behind the newest of its messages that is found delivered.
+        """Move the progress of each level behind the newest of its messages that the log shows as delivered.
 
         The log is flushed first: a message would be lost if its progress outlived the log record that proves
         its delivery. Records that the disk refuses for now are in no file that could be read.
@@ -77,11 +77,11 @@ class DeliverySearch:
             self._progress.move(level, place.at(offset, end))
 
     def without(self, deliveries: Iterable[Delivery]) -> dict[int, Place]:
-        """Where levels are when these deliveries leave the log.
+        """The places of the levels once these deliveries have left the log.
 
-        A level with a delivery that names no message of it is at its beginning: which of its messages were
-        delivered, and which went to another group, is not known. What the rest of the log names, and the
-        progress of the broker that leads, bring it forward again; what neither tells of comes again.
+        A level with a delivery that names none of its messages goes back to its beginning: it is unknown
+        which of its messages were delivered and which went to another group. The log's rest and the leader's
+        progress bring it forward again; messages known to neither are delivered again.
         """
         lost: dict[int, set[int]] = {}
         unknown: set[int] = set()
@@ -97,9 +97,9 @@ class DeliverySearch:
         return places | dict.fromkeys(known & unknown, Place())
 
     def _waited(self, delivery: Delivery) -> tuple[int, int] | None:
-        """Level and offset of the delayed message that a delivery names; ``None``: it names none of this log.
+        """Level and offset of the delayed message that a delivery names; ``None``: no message of this log.
 
-        RocketMQ's broker copies the name that an older delivery has into a message that is sent back.
+        RocketMQ's broker copies the name of an older delivery into a message that a consumer sends back.
         """
         record = None if delivery.place is None else record_at(self._store, delivery.place, quiet=True)
         if record is None or record.topic != reserved.SCHEDULE_TOPIC or not delivery.is_of(record):
@@ -107,7 +107,7 @@ class DeliverySearch:
         return record.queue_id + 1, record.queue_offset
 
     def _start(self, level: int) -> int | None:
-        """From where on the log can hold deliveries of the level; ``None``: it holds none."""
+        """The first place of the log that can hold deliveries of the level; ``None``: the log holds none."""
         place = self._progress.place(level)
         queue_id = level - 1
         offset = max(place.offset, self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id))
@@ -119,14 +119,14 @@ class DeliverySearch:
             return max(physical, place.log_offset)
         now = self._clock.now_ms()
         if due > now + self._levels.delay_ms(level):
-            return physical  # taken as due at once (DL-05)
+            return physical  # such a message was delivered at once (DL-05)
         if due > now + CLOCKS_APART_MS:
             return None
         return max(physical, self._store.raw.file_before(due))
 
 
 def _is_newer(delivery: Delivery, known: Delivery | None) -> bool:
-    """Whether a delivery names a later message than another one does."""
+    """Whether a delivery names a later message than the known one does."""
     if delivery.place is None:
         return False
     return known is None or known.place is None or delivery.place > known.place

@@ -47,9 +47,9 @@ class _Level:
     """One level: the next offset to look at, and when to look again.
 
     Attributes:
-        unsettled: the offsets that were handed over. A level that waits for its message does not hold up the
-            progress of the others.
-        ahead: from the position on, messages that need no delivery any more.
+        unsettled: the offsets of messages handed over and not stored yet. A level that waits for its message
+            does not hold up the progress of the other levels.
+        ahead: offsets from the position on whose messages need no delivery any more.
     """
 
     number: int
@@ -63,11 +63,11 @@ class ScheduleService(Component):
     """Moves messages from the schedule topic to where they belong.
 
     A level is one queue, in which messages come due in the order they were stored: only the first one is
-    looked at. Progress follows when the delivered message is on the device; after a crash or a change of role
-    the log tells what was delivered besides, so that nothing comes twice. One task works for all levels.
+    looked at. Progress follows when the delivered message is on the device. After a crash or a change of
+    role the log shows later deliveries, so that none is made twice. One task works for all levels.
 
     Attributes:
-        delays: how far each level is.
+        delays: the progress of each level.
     """
 
     name = "delayed messages"
@@ -101,9 +101,9 @@ class ScheduleService(Component):
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
-        # Positions are found anew: at a start, and when the outlet leads elsewhere.
+        # Set when positions must be found again: at a start, and when the outlet leads elsewhere.
         self._anew = True
-        # Whether another broker may have delivered what no progress tells of, or this one before a crash.
+        # Whether another broker, or this one before a crash, may have made deliveries that no progress shows.
         self._unknown = False
         # Whether the log was searched since the start.
         self._searched = False
@@ -119,7 +119,7 @@ class ScheduleService(Component):
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
-        """See what was delivered stored, and count it."""
+        """Wait for delivered messages to be stored, and count them."""
         await self.end_work()
         if self._store.crashed and not self._searched:
             self._store.stop_as_crash()
@@ -139,7 +139,7 @@ class ScheduleService(Component):
             await woken(self._wake, None if look_ms == _FAR_AWAY_MS else look_ms - self._clock.now_ms())
 
     async def _begin_anew(self) -> None:
-        """Begin at the progress: what was delivered and not seen stored is delivered again."""
+        """Begin at the progress: messages delivered but not seen stored are delivered again."""
         if self._any_unsettled():
             await self._outlet.settle()
             self.settle()
@@ -155,7 +155,7 @@ class ScheduleService(Component):
             log.warning("messages of delay levels %s wait: messageDelayLevel does not have these", waiting)
 
     def _begin(self) -> None:
-        """Bring positions into the bounds of the queues, and ask to be told what arrives in them."""
+        """Bring positions into the bounds of the queues, and watch the queues for new messages."""
         for level in self._levels:
             queue_id = level.number - 1
             low = self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id)
@@ -185,7 +185,7 @@ class ScheduleService(Component):
         self._wake.set()
 
     def _lost(self, event: DeliveriesLost) -> None:
-        """What was delivered in a tail of the log that goes is not delivered (behaviour PO-36)."""
+        """Deliveries in a tail of the log that is set aside no longer count (behaviour PO-36)."""
         for level, place in self._search.without(event.deliveries).items():
             before = self.delays.place(level)
             if place != before:
@@ -207,7 +207,7 @@ class ScheduleService(Component):
         return min(look, self._clock.now_ms() + SETTLE_MS) if self._any_unsettled() else look
 
     async def _pass(self) -> None:
-        """Deliver what is due in every level, a bounded number of messages of each."""
+        """Deliver the messages due in every level, a bounded number of each level."""
         last: Handed | None = None
         for level in self._levels:
             if level.look_at_ms <= self._clock.now_ms():
@@ -216,7 +216,7 @@ class ScheduleService(Component):
         await self._pauses.for_disk(last)
 
     def _deliver(self, level: _Level) -> Handed | None:
-        """Deliver what is due in one level; returns the last one put, if any."""
+        """Deliver the messages due in one level; returns the last one put, if any."""
         last: Handed | None = None
         for _ in range(DELIVERIES_PER_TURN):
             now = self._clock.now_ms()
@@ -251,7 +251,7 @@ class ScheduleService(Component):
         return last
 
     def _first(self, level: _Level) -> tuple[int, int, int] | None:
-        """The queue entry at the level's position, which cleaning may have moved."""
+        """The queue entry at the level's position; cleaning may have moved the position."""
         queue_id = level.number - 1
         entry = self._store.entry(reserved.SCHEDULE_TOPIC, queue_id, level.position)
         if entry is None:
@@ -282,7 +282,7 @@ class ScheduleService(Component):
             log.error("the delayed message at %d cannot be read: %s", physical, error)
             return None
         topic, queue_id = self._real_places.of(properties)
-        # Its properties stay, one that is added names what waited (DL-06, DL-09).
+        # The message keeps its properties; an added one names the message that waited (DL-06, DL-09).
         value = delivery_of(record.physical_offset, self._broker_name)
         properties[property_names.DELIVERY_OF] = value
         encoded = with_property(record.properties, property_names.DELIVERY_OF, value)
@@ -291,7 +291,7 @@ class ScheduleService(Component):
     # -- progress --------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Count as done what is stored."""
+        """Count stored messages as done."""
         for level in self._levels:
             if level.unsettled:
                 self._settle(level)
@@ -301,7 +301,7 @@ class ScheduleService(Component):
         for offset, handed in level.unsettled.settle():
             log_offset = place.log_offset if handed is None else handed.end or place.log_offset
             place = place.at(offset + 1, log_offset)
-        # What other masters have stored, though not the first one (behaviour ES-14).
+        # Messages that other masters have stored before the first one (behaviour ES-14).
         place = place.with_ahead(islice(level.unsettled.out_of_order(), MAX_AHEAD))
         if place != before:
             self.delays.move(level.number, place)
@@ -315,7 +315,7 @@ class ScheduleService(Component):
         return self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
 
     def state(self) -> dict[str, str]:
-        """Lines of the broker's state: how far each level in use is, and where its queue ends."""
+        """Lines of the broker's state: the progress of each level in use, and the end of its queue."""
         ends = ((level, self.end(level)) for level in range(1, self.levels.highest + 1))
         return {
             f"scheduleMessageOffset_{level}": f"{self.progress(level)},{end}" for level, end in ends if end

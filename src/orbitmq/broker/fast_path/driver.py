@@ -39,11 +39,11 @@ from orbitmq.wire.bodies.topic import TopicFilterType
 
 
 class FastPath:
-    """Feeds received chunks to the fast path and does what it asks for.
+    """Feeds received chunks to the fast path and answers its requests for room, maps and waits.
 
-    A topic has queues in the fast path's table while ordinary sends to it are plain; a (group, topic) may
-    pull there once the ordinary handler has let one of its pulls pass, and until anything changes that could
-    decide otherwise. A change costs the same with any number of topics.
+    A topic has queues in the fast path's table while ordinary sends to it are plain. A (group, topic) may
+    pull there once the ordinary handler has let one of its pulls pass, until a change could alter that
+    decision. A change costs the same with any number of topics.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class FastPath:
         self._clock = counters.clock
         self._fixed = self._fixed_settings()
         self._frames = self._make_frames()
-        # Messages that passed before the fixed settings changed, and how often those changed.
+        # Messages that passed before the fixed settings last changed, and how often these changed.
         self._earlier_in = 0
         self._earlier_out = 0
         self._earlier_found = 0
         self._generation = 0
         self._permits = Permits(self._frames.pulls.permitted)
-        # Topics whose rows are to be looked at again before the next chunk.
+        # Topics whose rows are to be updated before the next chunk.
         self._stale: dict[str, None] = {}
         self._takes_sends = self._may_take_sends()
         self._new_month_ms = 0
@@ -99,7 +99,7 @@ class FastPath:
         subscribe(PullPermitted, self._permit)
 
     def begin(self) -> None:
-        """Look at all topics before the first chunk; called once, when the tables are read."""
+        """Add all topics before the first chunk; called once, when the tables have been read."""
         self._settings_changed()
         self._stale.update((topic.topic_name, None) for topic in self._topics)
 
@@ -109,14 +109,14 @@ class FastPath:
         return self._role.takes_messages and self._config.writable
 
     def _far_bytes(self) -> int:
-        """How far behind a consumer is sent to a slave, by the ordinary handler."""
+        """How many bytes behind the end a consumer must be for the ordinary handler to send it to a slave."""
         config = self._config
         if not config.slave_read_enable:
             return 1 << 62
         return self._host.memory_bytes * config.access_message_in_memory_max_ratio // 100
 
     def _fixed_settings(self) -> tuple[object, ...]:
-        """Settings that the frames cannot change once they are made."""
+        """The settings that frames cannot change once they are made."""
         config = self._config
         return (
             config.region_id,
@@ -156,7 +156,7 @@ class FastPath:
         self._frames.lite_pull = self._config.lite_pull_message_enable
 
     def _replace_frames(self) -> None:
-        """Begin anew. Nothing is under way: responses are taken within the call that made them."""
+        """Make new frames. No response is lost: responses are taken within the call that made them."""
         self._tell_pulls()
         self._earlier_in, self._earlier_out = self.messages_in, self.messages_out
         self._earlier_found = self.pulls_found
@@ -177,20 +177,20 @@ class FastPath:
     def _permit(self, event: PullPermitted) -> None:
         """The ordinary handler let a pull pass: from now on the fast path may answer such pulls.
 
-        Of pulls that bring their own expression, those by tags; each expression has to pass here once.
+        Of pulls with an expression of their own only those by tags; each expression has to be seen here once.
         """
         group, topic = event.group, event.topic
         if self._offsets.has_any_reset(group, topic):
             return  # the ordinary handler must still tell the group's other queues
         self._refresh()
-        self._tell_pulls()  # a row may be given to another pull
+        self._tell_pulls()  # the row may be given to another pull
         number = self._frames.topics.row_of(topic.encode())
         group_config = self._groups.find(group)
         topic_config = self._topics.get(topic)
         if number < 0 or group_config is None or topic_config is None:
             return
         if self._config.slave_read_enable and group_config.broker_id != reserved.MASTER_ID:
-            return  # each answer suggests another broker
+            return  # each answer has to suggest another broker
         self._permits.put(
             layout.PermittedPull(
                 group.encode(),
@@ -214,7 +214,7 @@ class FastPath:
             self._set_topic(topic)
 
     def _set_topic(self, topic: str) -> None:
-        """A topic that the fast path must not touch has a row without queues, or none."""
+        """A topic that the fast path must not touch has a row without queues, or no row."""
         topics = self._frames.topics
         config = self._topics.get(topic)
         known = self._store.find_topic(topic)
@@ -242,7 +242,7 @@ class FastPath:
         topics.put(name, [readable, writable, self._keep_slots(name, slots)])
 
     def _keep_slots(self, name: bytes, slots: Sequence[int]) -> int:
-        """Where the topic's slots are among the table's numbers; the same place while they are the same."""
+        """The place of the topic's slots among the table's numbers; unchanged slots keep their place."""
         topics = self._frames.topics
         row = topics.row_of(name)
         if row >= 0:
@@ -255,18 +255,18 @@ class FastPath:
         """Message ids begin with address, process and a constant, and count time from this month's start."""
         start_ms, self._new_month_ms = month_borders_ms(self._clock, now_ms)
         address = pack_ip(self._store.config.store_host[0])[-4:]
-        # The counter behind the prefix begins anew with new frames: no id may come twice.
+        # The counter behind the prefix begins anew with new frames: no id may be given twice.
         constant = (0x0FB17A0E + self._generation) & 0xFFFFFFFF
         prefix = address + (self._host.pid & 0xFFFF).to_bytes(2, "big") + constant.to_bytes(4, "big")
         self._frames.set_unique_ids(prefix, start_ms)
 
-    # -- the path of every chunk -----------------------------------------------------------------------
+    # -- for every chunk -------------------------------------------------------------------------------
 
     def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
         store, durability = self._store, self._durability
         if store.acceptance.refusal is not None or durability.refusal is not None:
-            return start  # the ordinary handlers say why
+            return start  # the ordinary handlers give the reason
         if self._stale:
             self._refresh()
         now = store.update_clock()
@@ -302,25 +302,25 @@ class FastPath:
                 elif reason not in (layout.DRAIN, layout.IN_PLACE):
                     return start
         except StoreClosedError:
-            # The ordinary handler meets the same wall and tells the client.
+            # The ordinary handler meets the same error and tells the client.
             return start
 
     def _park(self, connection: ServerConnection, frame: bytes) -> bool:
-        """Let a pull wait; ``False`` when too many wait already: the ordinary handler says so."""
+        """Let a pull wait; ``False`` when too many pulls wait: the ordinary handler tells the client."""
         pulls = self._frames.pulls
         topic = self._permits.keys[pulls.park_row][1]
         waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
         return self._long_polling.park(topic, pulls.park_queue, waiter, pulls.park_ms)
 
     def _wake(self, waiter: WaitingPull) -> bool | None:
-        """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
+        """Try to answer a waiting pull; ``None`` when the pull is for the ordinary handler."""
         if self._stale:
             self._refresh()
         frames = self._frames
         connection = waiter.connection
         born = connection.born
         while True:
-            frames.pulls.commits = False  # its offset was committed when it came
+            frames.pulls.commits = False  # the pull's offset was committed when the pull came
             frames.feed(waiter.frame, 0, len(waiter.frame), born)
             frames.pulls.commits = True
             reason = frames.reason
@@ -330,7 +330,7 @@ class FastPath:
                 continue
             if reason == layout.PARK:
                 self._take(connection, frames.left)
-                # A reset wakes pulls before its group loses the permission; the ordinary handler tells it.
+                # A reset wakes pulls before its group loses permission here: the ordinary handler answers.
                 moved = self._offsets.has_any_reset(*self._permits.keys[frames.pulls.park_row])
                 return None if moved else False
             if reason not in (layout.DONE, layout.IN_PLACE):
@@ -356,7 +356,7 @@ class FastPath:
             self._tell_pulls()
 
     def _tell_pulls(self) -> None:
-        """Pass on what pulls noted: the offsets that they commit, where they began and ended."""
+        """Pass on the notes of pulls: the offsets that they commit, where they began and ended."""
         offsets = self._offsets
         keys = self._permits.keys
         for row, queue_id, commit, before, after in self._frames.pulls.notes.take():

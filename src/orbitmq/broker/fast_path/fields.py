@@ -31,7 +31,7 @@ class Fields:
         scan: the request's header.
 
     Attributes:
-        slots: which of the scanned fields has each slot, -1: it is absent; a ``FieldTable`` fills it.
+        slots: for each slot, the index of its scanned field, -1: it is absent; filled by a ``FieldTable``.
     """
 
     def __init__(self, scan: HeaderScan) -> None:
@@ -39,14 +39,14 @@ class Fields:
         self.slots = array("q", bytes(8 * layout.MAX_SLOTS))
 
     def number(self, buf: Readable, slot: int, default: int) -> int:
-        """The number in a field, ``default`` when it is absent, INT_BAD when it is none."""
+        """The number in a field, ``default`` when the field is absent, INT_BAD when it is not a number."""
         i = self.slots[slot]
         if i < 0:
             return default
         return parse_int(buf, self.scan.starts[i], self.scan.lengths[i])
 
     def number_32(self, buf: Readable, slot: int, default: int) -> int:
-        """As :meth:`number`; what is beyond 32 bits is no number either."""
+        """As :meth:`number`, but a number beyond 32 bits is INT_BAD too."""
         value = self.number(buf, slot, default)
         return value if -MAX_32 <= value <= MAX_32 else INT_BAD
 

@@ -67,12 +67,12 @@ class FastFrames:
         max_pull_count: most messages in one pull response; ``max_pull_bytes`` likewise.
 
     Attributes:
-        sends, pulls: the two halves, with what each of them tells its caller.
+        sends, pulls: the two halves, with their results for the caller.
         topics, pulls.permitted: which topics may be sent to here, which (group, topic) may pull: the caller
             fills them between two calls.
         now, later: responses that may go out, and those that wait for the log.
         lite_pull: whether the lite pull is answered too.
-        reason, frame_end, left: what the last :meth:`feed` says.
+        reason, frame_end, left: results of the last :meth:`feed`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class FastFrames:
             max_body_bytes=max_body_bytes,
         )
         self.later = self.sends.later
-        # A permitted pull of a topic that may no longer be pulled here points to this one, without queues.
+        # Permitted pulls of a topic that may no longer be pulled here point to this row, which has no queues.
         self.topics.put(b"", [0, 0, 0])
         self.pulls = Pulls(
             appender,
@@ -121,13 +121,13 @@ class FastFrames:
     # -- the call of every chunk -----------------------------------------------------------------------
 
     def feed(self, buffer: Readable, start: int, end: int, born: Readable) -> int:
-        """Work on whole frames from ``start``; the position behind the last one that was handled.
+        """Work on whole frames from ``start``; returns the position behind the last one that was handled.
 
         :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
         :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (see ``Sends.need_code``),
         DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_slot``), PARK (the frame is a pull that waits,
         see ``Pulls.park_offset``; its event names the queue), IN_PLACE (the body of the last answer in
-        ``now`` is what ``Lookup.spans`` shows). :attr:`left` says what waits to be taken, as
+        ``now`` is in ``Lookup.spans``). :attr:`left` says which results wait to be taken, as
         bits: ``layout.LEFT_NOW`` and so on.
 
         Raises:

@@ -12,8 +12,8 @@ from orbitmq.wire.frame import decode_frame
 class WaitingPull:
     """A parked pull request, kept as the frame that it came in (see ``long_polling.Waiter``).
 
-    When messages come the frame goes through the fast path again, which then finds them. Everything else
-    (its time is over, its topic is gone, the fast path does not take it any more) is left to the ordinary
+    When messages come, the frame goes through the fast path again, which then finds them. All other cases
+    (its time is over, its topic is gone, the fast path no longer takes it) are left to the ordinary
     handler.
     """
 
@@ -36,7 +36,7 @@ class WaitingPull:
         return self.connection.closed
 
     def wake(self) -> bool:
-        """Answer from the fast path; ``False`` when there is still nothing to read."""
+        """Answer from the fast path; ``False`` when there is still no message to read."""
         answered = self._answer(self)
         if answered is None:
             self._ordinary(~PullFlag.COMMIT_OFFSET)
@@ -44,11 +44,11 @@ class WaitingPull:
         return answered
 
     def expire(self) -> None:
-        """Answer that nothing came."""
+        """Answer that no message came."""
         self._ordinary(~(PullFlag.COMMIT_OFFSET | PullFlag.SUSPEND))
 
     def _ordinary(self, kept_flags: int) -> None:
-        # Its offset was committed when it came; a later commit must not be undone.
+        # The pull's offset was committed when the pull came; a later commit must not be undone.
         command = decode_frame(self.frame)
         command.ext["sysFlag"] = str(int(command.ext["sysFlag"]) & kept_flags)
         self.connection.dispatch(command)

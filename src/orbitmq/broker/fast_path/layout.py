@@ -1,4 +1,4 @@
-"""What the fast path and its caller share: answers, constant texts, and the columns of its tables."""
+"""Numbers that the fast path and its caller share: answers, constant texts, and the columns of its tables."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ T_WIDTH = 5
 G_TOPIC = 2
 G_CODES_AT = 3
 G_CODES_COUNT = 4
-G_VERSION = 5  # of the registered subscription; a request with a newer one is left to the handler
+G_VERSION = 5  # of the registered subscription; a request with a newer version is left to the handler
 G_TOPIC_FLAG = 6
 G_GROUP_FLAG = 7
 G_WIDTH = 8
 NO_TOPIC = 0  # the row of topics that has no queues
-NO_SUBSCRIPTION = -2  # the group has registered none: the request must bring its own
+NO_SUBSCRIPTION = -2  # the group has registered no subscription: the request must bring its own
 
-# Columns of an expression of tags that requests bring along: the name is its text.
+# Columns of an expression of tags that requests bring along: the row's name is the expression's text.
 X_CODES_AT = 2
 X_CODES_COUNT = 3
 X_WIDTH = 4
@@ -123,11 +123,11 @@ def _field(name: str, value: str = "") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Constant parts of what the fast path writes.
+    """The constant parts of the fast path's responses and records.
 
     Attributes:
         text, bounds: all parts of responses one behind the other, and where each begins and ends.
-        language, version: what a binary response header says about us.
+        language, version: this broker's, in a binary response header.
         added: the properties that the broker adds to each single message.
     """
 
@@ -142,7 +142,7 @@ def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> Te
     """The texts of one broker, in the order of the numbers in ``responses``.
 
     Args:
-        region, trace_on, cluster: what this broker adds to each message (MSG_REGION, TRACE_ON, CLUSTER); the
+        region, trace_on, cluster: the values added to each message (MSG_REGION, TRACE_ON, CLUSTER); the
             broker's configuration has checked that they need no escape.
         store_host: address and port as they stand in a record.
     """
@@ -190,8 +190,8 @@ class PermittedPull:
 
     Attributes:
         topic_number: row of the topic in the table of topics.
-        filter: which messages pass; not used without ``registered``.
-        registered: the group's heartbeats brought the filter, in ``version``; else requests bring theirs.
+        filter: which messages pass; not used unless ``registered``.
+        registered: the group's heartbeats brought the filter, in ``version``; else requests bring one.
     """
 
     group: bytes
@@ -208,6 +208,6 @@ class PermittedPull:
         return self.group + b"\0" + self.topic
 
     def columns(self, codes_at: int) -> list[int]:
-        """The row's numbers; the numbers that it filters by are at ``codes_at``."""
+        """The row's numbers; the tags codes that it filters by are at ``codes_at``."""
         count = self.filter.count if self.registered else NO_SUBSCRIPTION
         return [self.topic_number, codes_at, count, self.version, self.topic_flag, self.group_flag]

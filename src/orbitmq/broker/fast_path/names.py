@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
-"""Names that received bytes are looked up in: header fields, topics, permitted pulls.
+"""Tables that find received bytes: header fields, topics, permitted pulls.
 
-Typed in ``names.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Numbers stand
-for names first, then the names themselves are compared: two names may have one number.
+Typed in ``names.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. A name's hash
+is compared first, then the name itself: two names may have one hash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if not cython.compiled:
 ROW_AT = layout.ROW_AT
 ROW_LENGTH = layout.ROW_LENGTH
 MAX_SLOTS = layout.MAX_SLOTS
-FIELD_WIDTH = 4  # number of the name, slot, place and length of the name
+FIELD_WIDTH = 4  # hash of the name, slot, place and length of the name
 LOW_32 = 0xFFFFFFFF
 
 
@@ -61,9 +61,9 @@ class FieldTable:
         self.found = found
 
     def fill(self, buf: Readable, scan: HeaderScan) -> bool:
-        """Note in ``found`` which of the scanned fields each one is, -1: absent.
+        """Note in ``found`` which scanned field each slot has, -1: absent.
 
-        False when there is a field of another name, or an escape where none may be.
+        False when there is a field of another name, or an escape where none is allowed.
         """
         if cython.compiled:
             names = cython.address(self.names[0])
@@ -122,7 +122,7 @@ class NameTable:
         return self.hashed[slot] - 1
 
     def _place(self, name: bytes) -> int:
-        """Where in ``hashed`` the name's row is, or would be."""
+        """Where the name's row is in ``hashed``, or would be."""
         mask = len(self.hashed) - 1
         slot = _number(name) & mask
         while self.hashed[slot] != 0:
@@ -210,7 +210,7 @@ class NameTable:
         return [self.numbers[i] for i in range(at, min(at + count, self.numbers_end))]
 
     def keep_numbers(self, values: Sequence[int]) -> int:
-        """Keep numbers that a row points into, for good; returns where they are in ``numbers``."""
+        """Keep numbers that a row points into, for good; returns their place in ``numbers``."""
         at = self.numbers_end
         end = at + len(values)
         if end >= len(self.numbers):

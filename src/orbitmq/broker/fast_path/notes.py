@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
 """Notes of the fast path's pulls, kept until they are read.
 
-One note for each queue that a group pulls: where its pulls began and ended, which only statistics want, and
-what they commit, which is passed on at once. Typed in ``notes.pxd`` and compiled when a C compiler is there;
+One note for each queue that a group pulls: where its pulls began and ended, for statistics only, and
+their commit, which is passed on at once. Typed in ``notes.pxd`` and compiled when a C compiler is there;
 the same text runs uncompiled.
 """
 
@@ -23,7 +23,7 @@ class PullNotes:
     """A hash table of fixed size.
 
     Attributes:
-        count: of notes; the caller takes them before there are more than ``MAX_NOTES``.
+        count: the number of notes; the caller takes them before there are more than ``MAX_NOTES``.
         commits: whether one of them commits an offset.
     """
 
@@ -37,7 +37,7 @@ class PullNotes:
         return self.count >= MAX_NOTES
 
     def keep(self, pull: int, queue_id: int, commit: int, before: int, after: int) -> None:
-        """Note a pull. Of a queue that has a note the last commit wins, as RocketMQ has it."""
+        """Note a pull. If the queue already has a note the last commit wins, as in RocketMQ."""
         slot = (31 * pull + queue_id) & (SLOTS - 1)
         at = slot * NOTE_WIDTH
         while self.notes[at] != FREE and (self.notes[at] != pull or self.notes[at + 1] != queue_id):
@@ -56,7 +56,7 @@ class PullNotes:
         self.notes[at + 4] = after
 
     def take(self) -> list[tuple[int, int, int, int, int]]:
-        """The notes in the order in which their queues were first pulled; they are then forgotten."""
+        """The notes in the order in which their queues were first pulled; then they are forgotten."""
         taken = []
         for i in range(self.count):
             at = self.order[i]

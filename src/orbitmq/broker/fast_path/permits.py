@@ -1,4 +1,4 @@
-"""Which (group, topic) may pull on the fast path, and how they lose that again."""
+"""Which (group, topic) may pull on the fast path, and when they lose that permission."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from orbitmq.broker.fast_path import layout
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.names import NameTable
 
-# Rows are never given back one by one: beyond so many, all are forgotten and permitted anew.
+# Rows are never given back one by one: beyond this many, all are forgotten and permitted anew.
 MAX_ROWS = 500_000
 MAX_NUMBERS = 4_000_000
 
 
 class Permits:
-    """Rows of permitted pulls. One that is forgotten points to a topic without queues.
+    """Rows of permitted pulls. A forgotten row points to a topic without queues.
 
     Attributes:
         keys: group and topic of each row.
@@ -29,7 +29,7 @@ class Permits:
         self._groups_of: dict[str, set[str]] = {}
 
     def put(self, pull: layout.PermittedPull) -> None:
-        """Permit a pull; one that is permitted stays as it is, unless only the new one is ``registered``."""
+        """Permit a pull; a permitted one stays as it is, unless only the new one is ``registered``."""
         key = pull.group.decode(), pull.topic.decode()
         known = self._active.get(key)
         if known is not None and (known[1] or not pull.registered):

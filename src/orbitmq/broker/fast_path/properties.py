@@ -34,7 +34,7 @@ NAME_UNIQUE_KEY = field_name("UNIQ_KEY")
 NAME_WAIT = field_name("WAIT")
 # A message with one of these properties takes the ordinary way.
 RESERVED_NAMES = array("q", sorted(field_name(name) for name in layout.RESERVED_PROPERTIES))
-# Most other names are known by one bit not to be among them.
+# Most other names are recognized by one bit as not among them.
 RESERVED_BITS = 0
 for _name in RESERVED_NAMES:
     RESERVED_BITS |= 1 << (_name % 62)
@@ -44,7 +44,7 @@ class Properties:
     """One message's properties at a time, in a buffer of its own.
 
     Args:
-        added: what the broker adds to each single message, encoded.
+        added: the properties that the broker adds to each single message, encoded.
     """
 
     def __init__(self, added: bytes) -> None:
@@ -64,10 +64,10 @@ class Properties:
         self.unique_length = 0
 
     def set_unique_ids(self, prefix: bytes, start_ms: int) -> None:
-        """What the fast path's own message ids begin with, and when their clock began.
+        """Set the prefix of the fast path's own message ids, and when their clock began.
 
         Raises:
-            ValueError: ``prefix`` is not of 10 bytes.
+            ValueError: ``prefix`` is not 10 bytes long.
         """
         if len(prefix) != PREFIX_BYTES:
             raise ValueError(f"a prefix of {len(prefix)} bytes, not {PREFIX_BYTES}")
@@ -76,7 +76,7 @@ class Properties:
         self.unique_start_ms = start_ms
 
     def load(self, buf: Readable, start: int, length: int, escaped: bool) -> bool:
-        """Copy and check the properties field of a header; False when it is for the ordinary way."""
+        """Copy and check the properties field of a header; False when it is for the ordinary handler."""
         if cython.compiled:
             data = cython.address(self.view[0])
         else:
@@ -98,7 +98,7 @@ class Properties:
     def check(self, data: Readable, at: int, length: int) -> bool:
         """Check ``name 0x01 value 0x02`` pairs; note tags, UNIQ_KEY and WAIT. False when one is not plain."""
         end = at + length
-        # The ordinary way refuses zeros.
+        # The ordinary handler refuses zeros.
         if find(data, 0, at, end) != end:
             return False
         self.tags_code = 0
@@ -133,7 +133,7 @@ class Properties:
                 return False
             self.unique_at = start
             self.unique_length = end - start
-            # It goes into a response as it is.
+            # The value goes into a response unchanged.
             odd = 0
             for i in range(start, end):
                 # Without a branch, so that the compiler takes many bytes at a time.
@@ -162,7 +162,7 @@ class Properties:
         return True
 
     def complete(self, now_ms: int) -> bool:
-        """Add what the broker adds to a loaded single message; False when there is no room for it."""
+        """Add the broker's properties to a loaded single message; False when there is no room for them."""
         if cython.compiled:
             data = cython.address(self.view[0])
             added = cython.address(self.added[0])

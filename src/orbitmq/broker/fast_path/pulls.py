@@ -69,7 +69,7 @@ X_CODES_COUNT = layout.X_CODES_COUNT
 ONE_WAY = 2
 MAX_EXPRESSIONS = 10_000
 MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast path
-IN_PLACE_BYTES = 64 * 1024  # an answer of less is copied beside others, to go out with them
+IN_PLACE_BYTES = 64 * 1024  # a smaller answer is copied and goes out together with others
 PULL_COMMITS = 1
 PULL_SUSPENDS = 2
 PULL_HAS_SUBSCRIPTION = 4
@@ -81,7 +81,7 @@ class Pulls:
 
     Args:
         appender, lookup: the store's inner loops.
-        fields: of the request at work.
+        fields: of the current request.
         topics: which topics are known; permitted pulls name them by their slot.
         answers: takes the responses.
         max_count: most messages in one response; ``max_bytes`` likewise.
@@ -90,12 +90,12 @@ class Pulls:
         permitted: which (group, topic) may pull.
         expressions: of tags, which requests bring along.
         parks: whether pulls may wait.
-        far_bytes: a consumer so far behind the end of the log is left to the ordinary handler.
-        notes: what answered and waiting pulls tell.
+        far_bytes: a consumer this many bytes behind the end of the log is left to the ordinary handler.
+        notes: notes of answered and of waiting pulls.
         commits: whether pulls commit the offsets that they bring along.
-        park_row, park_queue, park_offset, park_ms: with PARK, which pull waits, from where and how long.
-        need_slot: with NEED_INDEX, the queue whose index is to be mapped.
-        found: how many pulls found messages; ``messages``: how many were handed out.
+        park_row, park_queue, park_offset, park_ms: with PARK, which pull waits, from which offset, how long.
+        need_slot: with NEED_INDEX, the queue whose index has to be mapped.
+        found: how many pulls found messages; ``messages``: how many messages were handed out.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Pulls:
         self.messages = 0
 
     def know_expression(self, text: bytes, codes: Sequence[int], count: int) -> None:
-        """From now on requests may bring this expression of tags along; ``codes`` as in a MessageFilter."""
+        """From now on requests may bring this expression of tags; ``codes`` as in a MessageFilter."""
         if self.expressions.row_of(text) >= 0:
             return
         if self.expressions.count >= MAX_EXPRESSIONS:
@@ -182,7 +182,7 @@ class Pulls:
         return self._read(buf, pull, expression, queue_id, sys_flag, slot, codes_count)
 
     def _expression(self, buf: Readable) -> int:
-        """The row of the request's own expression, -1 when it is not known or not one of tags."""
+        """The row of the request's own expression; -1: the expression is unknown, or not one of tags."""
         i = self.slots[P_EXPRESSION_TYPE]
         if i >= 0:
             at = self.scan.starts[i]
@@ -232,7 +232,7 @@ class Pulls:
             if status == READ_NEED_ENTRIES:
                 if self.lookup.read_next > offset:
                     # No message of the mapped file passes. A second look would begin in that file, which is
-                    # not mapped any more once the next one is. The handler goes on where this look ended.
+                    # no longer mapped once the next file is. The handler goes on where this look ended.
                     return ORDINARY
                 self.need_slot = slot
                 return NEED_INDEX
@@ -251,10 +251,10 @@ class Pulls:
         return IN_PLACE if in_place else HANDLED
 
     def _find_in_place(self, slot: int, offset: int, last: int, max_count: int, max_bytes: int) -> bool:
-        """Find many bytes of records that lie together in the log; ``False``: they are to be copied."""
+        """Find many bytes of records that lie together in the log; ``False``: copy them instead."""
         if self.lookup.find_entry(slot, offset) != READ_FOUND:
             return False
-        # As if all were as long as the first one: most pulls ask for a few messages, and are looked up once.
+        # Counts all records as long as the first: most pulls ask for a few messages, and are looked up once.
         if min(max_count, last - offset) * self.lookup.entry_size < IN_PLACE_BYTES:
             return False
         found = self.lookup.find_spans(slot, offset, last, max_count, max_bytes)

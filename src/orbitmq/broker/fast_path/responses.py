@@ -2,7 +2,7 @@
 """Responses of the fast path, encoded one behind the other, in both header formats.
 
 Typed in ``responses.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Every
-response has ``room`` bytes for everything but its body and the ids of a batch; the callers keep them free.
+response has ``room`` bytes besides its body and the ids of a batch; callers keep that room free.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ BINARY_NEXT_OFFSET = 22
 BINARY_TOPIC_FLAG = 23
 BINARY_SUGGEST = 24
 
-# A response's numbers, ids and lengths at their longest; the constant texts come on top of it.
+# The longest a response's numbers, ids and lengths can be, without the constant texts.
 NUMBERS_BYTES = 512 + layout.MAX_UNIQUE_KEY
 
 
 class Responses:
-    """An output buffer and what is encoded in it.
+    """An output buffer with encoded responses.
 
     Args:
         texts: constant parts, see ``layout.texts``.
-        size_bytes: how much it holds besides the room of one response.
+        size_bytes: how much the buffer holds besides the room of one response.
     """
 
     def __init__(self, texts: Texts, size_bytes: int) -> None:
@@ -69,7 +69,7 @@ class Responses:
         self.version = texts.version
         self.room = len(texts.text) + NUMBERS_BYTES
         self.size = size_bytes + self.room
-        # Behind it headers of pull responses are written, whose length is not known before.
+        # Behind the buffer, the headers of pull responses are written: their length is not known before.
         self.data = bytearray(self.size + self.room)
         self.view = self.data
         self.used = 0
@@ -90,7 +90,7 @@ class Responses:
         return self.used + self.room + more_bytes <= self.size
 
     def _text(self, out: Writable, at: int, part: int) -> int:
-        """Write constant text number ``part``; the position behind it."""
+        """Write constant text number ``part``; returns the position behind it."""
         start = self.parts[part]
         length = self.parts[part + 1] - start
         if cython.compiled:
@@ -118,7 +118,7 @@ class Responses:
         Args:
             physical, count: where the first stored record is, and how many there are.
             records: begins with these records.
-            unique, unique_at, unique_length: the UNIQ_KEY to repeat; none when the length is 0.
+            unique, unique_at, unique_length: the UNIQ_KEY to repeat; no UNIQ_KEY when the length is 0.
         """
         if cython.compiled:
             out = cython.address(self.view[0])
@@ -171,11 +171,11 @@ class Responses:
     # -- pull ------------------------------------------------------------------------------------------
 
     def body_at(self) -> int:
-        """Where the body of the next pull response is to be put: its header will be as long as the last."""
+        """Where the body of the next pull response is to be put, if its header is as long as the last one."""
         return self.used + self.head
 
     def body_room(self) -> int:
-        """How long that body may be, however long the header becomes."""
+        """The most bytes that body may have, however long the header becomes."""
         return self.size - self.used - self.room
 
     def answer_pull(
@@ -192,8 +192,8 @@ class Responses:
         """Encode the response to a pull whose body stands at :meth:`body_at`.
 
         Args:
-            lowest, highest: offsets of the queue; ``following`` the one to go on with.
-            in_place: the body is elsewhere, and goes out behind what :meth:`take` gives.
+            lowest, highest: offsets of the queue; ``following``: the offset to go on with.
+            in_place: the body is elsewhere, and is sent after the bytes that :meth:`take` gives.
         """
         if cython.compiled:
             out = cython.address(self.view[0])
@@ -270,7 +270,7 @@ class Responses:
         return at + 4
 
     def _close(self, out: Writable, value_at: int, at: int) -> int:
-        """Fill in the length, in front of it, of what begins at ``value_at`` and ends at ``at``."""
+        """Fill in a length field: it ends at ``value_at``, where the value begins that ends at ``at``."""
         put_i32(out, value_at - 4, at - value_at)
         return at
 

@@ -72,17 +72,17 @@ class Sends:
 
     Args:
         appender: the store's inner loop for records.
-        fields: of the request at work.
+        fields: of the current request.
         topics: which topics may be sent to.
         texts: constant parts of responses and properties.
         now: takes the responses that need not wait.
         max_body_bytes: as of the fast path.
 
     Attributes:
-        holds: responses wait for more than the write, so those to messages that say WAIT=false go at once.
+        holds: responses wait for more than the write, so those to messages with WAIT=false go at once.
         later: the responses that wait for the log.
         messages: how many were stored.
-        need_code, need_slot: with NEED_ROOM, what ``store.make_room`` is to be called with.
+        need_code, need_slot: with NEED_ROOM, the arguments for ``store.make_room``.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Sends:
         return not self.later.has_room(ids_bytes) or not self.now.has_room(ids_bytes)
 
     def _room_for(self, slot: int, size: int, count: int) -> int:
-        """HANDLED when the records can be appended now, else what to do before."""
+        """HANDLED when the records can be appended now; otherwise what has to be done first."""
         if self.a.never_fits(size, count):
             return ORDINARY
         room = self.a.check_room(slot, size, count)
@@ -254,11 +254,11 @@ class Sends:
         self, buf: Readable, body: int, end: int, topic: int, slot: int, queue_id: int, born: Readable,
         born_length: int,
     ) -> int:  # fmt: skip
-        # Reading the items forgets what the header's properties said.
+        # Reading the items overwrites the header's properties.
         waits = self.props.waits
         unique_at = self.props.unique_at
         unique_length = self.props.unique_length
-        # First look at all items, so that the batch goes in as a whole or not at all.
+        # All items are checked first, so that the batch goes in as a whole or not at all.
         size = self._batch_size(buf, body, end, self.topics.get(topic, ROW_LENGTH), born_length)
         if size <= 0:
             return ORDINARY

@@ -17,7 +17,7 @@ LOW_32 = 0xFFFFFFFF
 
 
 def put_decimal(out: Writable, at: int, value: int) -> int:
-    """Write ``value``, which is above -2**63, as decimal text; the position behind it."""
+    """Write ``value``, which is above -2**63, as decimal text; returns the position behind it."""
     if value < 0:
         out[at] = 0x2D
         at += 1
@@ -35,7 +35,7 @@ def put_decimal(out: Writable, at: int, value: int) -> int:
 
 
 def put_hex(out: Writable, at: int, value: int, digits: int) -> int:
-    """Write the lowest ``digits`` hexadecimal digits, upper case; the position behind them."""
+    """Write the lowest ``digits`` hexadecimal digits, upper case; returns the position behind them."""
     for i in range(digits):
         digit = (value >> (4 * (digits - 1 - i))) & 0xF
         out[at + i] = digit + 0x30 if digit < 10 else digit + 0x37
@@ -43,7 +43,7 @@ def put_hex(out: Writable, at: int, value: int, digits: int) -> int:
 
 
 def hash_bytes(buf: Readable, pos: int, length: int, h: int) -> int:
-    """The number of a name, continuing with ``h``; the same as ``wire.scan.field_name`` gives."""
+    """The hash of a name, continuing from ``h``; the same as ``wire.scan.field_name`` gives."""
     for i in range(pos, pos + length):
         h = (h * 131 + buf[i]) & LOW_32
     return h
@@ -65,7 +65,7 @@ def find_sorted(table: Integers, width: int, number: int) -> int:
 
 
 def decimal(value: int) -> bytes:
-    """:func:`put_decimal` as an object."""
+    """The text of :func:`put_decimal` as an object."""
     out = bytearray(24)
     if cython.compiled:
         return bytes(out[: _decimal_view(out, value)])

@@ -1,4 +1,4 @@
-"""What the families of handlers share. A family is a door: it decodes, calls a service and answers."""
+"""The base of the handler families. A family is a door: it decodes, calls a service and answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Family(ABC):
-    """Handlers of related request codes. Its constructor takes the services that it calls, and no others."""
+    """Handlers of related request codes. Its constructor takes the services that it calls, no others."""
 
     @abstractmethod
     def routes(self) -> dict[int, Handler]:
@@ -25,7 +25,7 @@ class Family(ABC):
 
 
 def answer_with(outcome: T | Awaitable[T], reply: Callable[[T], Command]) -> Answer:
-    """The answer that ``reply`` makes of an outcome, now or when it is there."""
+    """The answer that ``reply`` makes of a result, now or when the result is there."""
     if isawaitable(outcome):
         return _answer_later(outcome, reply)
     return reply(outcome)

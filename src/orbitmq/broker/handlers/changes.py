@@ -15,9 +15,9 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
 # A slave, and a broker in pre-online, get their tables from another broker: a change there is lost. An acting
-# master gives its master what was added or moved.
+# master hands additions and moved offsets to its master.
 _KEEPS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
-# Deletions are refused there: a returning master still has the topic and would bring it back.
+# Deletions are refused at an acting master: its returning master still has the topic and would restore it.
 _DELETES = frozenset({Role.MASTER})
 ROLES = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _KEEPS,
@@ -32,7 +32,7 @@ ROLES = {
     RequestCode.SET_MESSAGE_REQUEST_MODE: _KEEPS,
 }
 # RocketMQ's tools delete a topic at slaves too, in no order, and stop at the first refusal: mqadmin
-# deleteTopic, and deleteSubGroup for the group's own topics. A slave has it done by its master.
+# deleteTopic, and deleteSubGroup for the group's own topics. A slave has its master do it.
 _BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
 
 
@@ -45,7 +45,7 @@ class AdminChanges:
         self._broker_name = broker_name
 
     def around(self, code: int, handler: Handler) -> Handler:
-        """``handler``, in the roles in which its change lasts."""
+        """``handler``, called only in the roles in which its change lasts."""
         return partial(self._change, ROLES[RequestCode(code)], handler)
 
     def _change(

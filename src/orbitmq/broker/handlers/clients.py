@@ -1,4 +1,4 @@
-"""Clients: heartbeats, who is online, how queues are shared (ClientManageProcessor)."""
+"""Clients: heartbeats, lists of clients online, sharing of queues (ClientManageProcessor)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ClientHandlers(Family):
         return command.reply()
 
     def check_config(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Whether this broker can filter by the client's expression, and what is wrong with it."""
+        """Check whether this broker can filter by the client's expression; the answer says why not."""
         data = bodies.CheckClientRequestBody.decode(command.body).subscription_data
         if data is not None:
             self._filters.of_subscription(data)
@@ -111,7 +111,7 @@ class AssignmentHandlers(Family):
         }
 
     async def query(self, _connection: ServerConnection, command: Command) -> Command:
-        """The queues of one member; without a list when they are not known now."""
+        """The queues of one member; without a list when they are unknown now."""
         found = await self._assignments.of(bodies.QueryAssignmentRequestBody.decode(command.body))
         return command.reply(body=bodies.QueryAssignmentResponseBody(found).encode())
 
@@ -121,7 +121,7 @@ class AssignmentHandlers(Family):
         return reply_after(self._assignments.set_mode(mode), command)
 
     def modes(self, _connection: ServerConnection, command: Command) -> Answer:
-        """How groups get messages, as ``messageRequestMode.json`` holds it: slaves copy it."""
+        """The message request modes as ``messageRequestMode.json`` holds them, for slaves to copy."""
         return command.reply(body=self._assignments.modes().encode())
 
 
@@ -180,7 +180,7 @@ class QueueLockHandlers(Family):
         }
 
     async def lock(self, _connection: ServerConnection, command: Command) -> Command:
-        """Lock queues for an orderly consumer; a new lock is on the disk before it is answered."""
+        """Lock queues for an orderly consumer; a new lock is on the disk before the answer."""
         request = bodies.LockBatchRequestBody.decode(command.body)
         group, client_id = request.consumer_group, request.client_id
         held: Iterable[MessageQueue] = self._locks.lock(group, client_id, request.mq_set)

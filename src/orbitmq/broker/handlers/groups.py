@@ -1,4 +1,4 @@
-"""Subscription groups: create, change, delete, list, and what they read (AdminBrokerProcessor)."""
+"""Subscription groups: create, change, delete, list, and their topics (AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE_SIZE = 2000
 
 
 class GroupHandlers(Family):
-    """Changes of the table of subscription groups, and of what they may read."""
+    """Changes of the table of subscription groups, and of their forbidden topics."""
 
     def __init__(self, administration: GroupAdministration, groups: SubscriptionGroups) -> None:
         self._administration = administration

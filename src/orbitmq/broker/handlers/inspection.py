@@ -17,7 +17,7 @@ from orbitmq.wire.headers.pull import QueryMessageRequest, QueryMessageResponse,
 
 
 class InspectionHandlers(Family):
-    """Questions that change nothing."""
+    """Requests that only read."""
 
     def __init__(self, stats: Stats, queues: QueueInspection) -> None:
         self._stats = stats
@@ -55,7 +55,7 @@ class InspectionHandlers(Family):
         return command.reply(remark=remark, body=body.encode())
 
 
-# Header field that says: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
+# The header field that marks the key as a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 

@@ -39,7 +39,7 @@ class OffsetHandlers(Family):
         }
 
     def query(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Where a group goes on; a new group of a young queue begins at 0."""
+        """The offset at which a group goes on; a new group of a young queue begins at 0."""
         header = headers.QueryConsumerOffsetRequest.from_ext(command.ext)
         zero = header.set_zero_if_not_found is not False
         offset = self._queues.start(header.consumer_group, header.topic, header.queue_id, zero_if_young=zero)
@@ -160,7 +160,7 @@ class ProgressHandlers(Family):
         return command.reply(body=await encode_with_list(found, "consumeStatsList", items))
 
     def time_span(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The times of a topic's messages, and of the message that a group reads next."""
+        """Store times in each queue of a topic, and of the message that a group reads next."""
         header = headers.QueryConsumeTimeSpanRequest.from_ext(command.ext)
         spans = self._progress.time_spans(header.topic, header.group)
         return command.reply(body=QueryConsumeTimeSpanBody(spans).encode())

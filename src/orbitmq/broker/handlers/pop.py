@@ -1,4 +1,4 @@
-"""Pop over the wire (PopMessageProcessor, AckMessageProcessor, NotificationProcessor and their like)."""
+"""Pop over the wire (PopMessageProcessor, AckMessageProcessor, NotificationProcessor and others)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class PopHandlers(Family):
         header = headers.PopMessageRequest.from_ext(command.ext)
         born = header.born_time or now
         way_ms = connection.clock.way_ms(born, now)
-        # The client of a request that was on its way for so much longer than its wait has given up.
+        # A client whose request arrives this much later than its wait has given up.
         if way_ms > header.poll_time + LATE_MS:
             return command.reply(
                 ResponseCode.POLLING_TIMEOUT,
@@ -103,7 +103,7 @@ class PopHandlers(Family):
 
 
 class PopAckHandlers(Family):
-    """Acknowledgements, and other invisible times; a slave lets its master serve them."""
+    """Acknowledgements, and changes of invisible times; a slave lets its master serve them."""
 
     def __init__(self, settling: Settling, to_master: ToMaster) -> None:
         self._settling = settling
@@ -121,7 +121,7 @@ class PopAckHandlers(Family):
         return here(connection, command) if answer is None else answer
 
     def ack(self, _connection: ServerConnection, command: Command) -> Answer:
-        """A message is done; answered when that is on disk."""
+        """A message is done; answered when its acknowledgement is on disk."""
         header = headers.AckMessageRequest.from_ext(command.ext)
         settled = Settled(
             header.consumer_group, header.topic, header.queue_id, header.offset, header.extra_info
@@ -150,7 +150,7 @@ def _acknowledged(command: Command, missed: Missed) -> Command:
     if not missed:
         return command.reply()
     count = sum(map(len, missed.values()))
-    # A field of ours: RocketMQ does not say which.
+    # A header field of OrbitMQ's own: RocketMQ does not say which acknowledgements failed.
     ext = {pop_info.MISSED: pop_info.encode_missed(missed)}
     return command.reply(ResponseCode.SUCCESS, f"acks: {count} messages are not in flight", ext)
 
@@ -164,7 +164,7 @@ def _changed(command: Command, changed: Changed) -> Command:
 
 
 class PopNoticeHandlers(Family):
-    """NOTIFICATION: for clients that pop only when there is something."""
+    """NOTIFICATION: for clients that pop only when there are messages."""
 
     def __init__(self, clock: Clock, pops: Pops) -> None:
         self._clock = clock
@@ -174,7 +174,7 @@ class PopNoticeHandlers(Family):
         return {RequestCode.NOTIFICATION: self.notification}
 
     def notification(self, connection: ServerConnection, command: Command) -> Answer:
-        """Say whether there are messages, now or when some come."""
+        """Answer whether there are messages, now or when some come."""
         now = self._clock.now_ms()
         command.ext.setdefault("bornTime", str(now))
         header = headers.NotificationRequest.from_ext(command.ext)

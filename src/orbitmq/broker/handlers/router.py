@@ -33,7 +33,7 @@ class Router:
                 self._routes[code] = handler
 
     def replace(self, families: Iterable[Family]) -> None:
-        """Answer with these handlers from now on, whether there are others for their codes or not."""
+        """Answer with these handlers from now on; they replace others for the same codes."""
         for family in families:
             self._routes.update(family.routes())
 
@@ -69,7 +69,7 @@ class Router:
     async def _read_later(
         self, connection: ServerConnection, command: Command, answer: Awaitable[Command | None]
     ) -> Command | None:
-        """The answer of a handler that reads its request only while it works."""
+        """The answer of a handler that parses its request while it works."""
         try:
             return await answer
         except WireError as error:
@@ -88,7 +88,7 @@ class Router:
 
 
 def _not_supported(code: int) -> str:
-    """RocketMQ's remark; a code of RocketMQ that this broker does not have yet is named."""
+    """RocketMQ's remark; the name of a RocketMQ code that this broker does not have yet is added."""
     if code in RequestCode.__members__.values():
         return f" request type {code} not supported: this broker has no {RequestCode(code).name} yet"
     return f" request type {code} not supported"

@@ -1,4 +1,4 @@
-"""Sends, replies and messages that come back (SendMessageProcessor, ReplyMessageProcessor)."""
+"""Sends, replies and messages sent back by consumers (SendMessageProcessor, ReplyMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SendHandlers(Family):
         }
 
     def send(self, connection: ServerConnection, command: Command) -> Answer:
-        """Store what the request carries; the answer waits for the device when it has to."""
+        """Store the request's message; the answer waits for the device if it has to."""
         sent = self._sending.send(origin(connection, command), send_request(command))
         return answer_with(sent, partial(self._stored, command))
 
@@ -105,7 +105,7 @@ class ReplyHandlers(Family):
         }
 
     def reply(self, connection: ServerConnection, command: Command) -> Answer:
-        """Hand a reply to the client that asked; the answer says whether that client took it."""
+        """Hand a reply to the client that made the request; the answer says whether the client took it."""
         replied = self._reply.reply(origin(connection, command), send_request(command))
         return answer_with(replied, partial(self._replied, command))
 

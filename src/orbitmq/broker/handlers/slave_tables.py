@@ -1,4 +1,4 @@
-"""The tables that a slave of RocketMQ copies from its master (SlaveSynchronize), and when it gets none."""
+"""The tables that a RocketMQ slave copies from its master (SlaveSynchronize), and their refusal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
-# Each answer takes the place of what the slave has: of an empty one it deletes its topics, groups and modes,
-# and begins anew with its timers. After a refusal it keeps all, and asks again.
+# Each answer replaces the slave's table: with an empty one it deletes its topics, groups and modes,
+# and begins anew with its timers. After a refusal it keeps everything and asks again.
 CODES = frozenset(
     {
         RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -27,7 +27,7 @@ CODES = frozenset(
 
 
 class SlaveTables:
-    """Gives none of these tables while this broker may have lost what they hold."""
+    """Refuses these tables while this broker may have lost their content."""
 
     def __init__(self, role: RoleState) -> None:
         self._role = role

@@ -1,4 +1,4 @@
-"""Whole tables as bodies: to encode 50,000 topics at once would stop the event loop for half a second."""
+"""Encodes whole tables in slices: 50,000 topics at once would stop the event loop for half a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timer messages: recalls, and what administrators and slaves ask."""
+"""Timer messages: recalls, and requests of administrators and slaves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TimerHandlers(Family):
         }
 
     def recall(self, connection: ServerConnection, command: Command) -> Answer:
-        """Take back a message that waits for its time."""
+        """Take back a message that still waits for its time."""
         header = RecallMessageRequest.from_ext(command.ext)
         recalled = self._recall.recall(
             header.topic, header.recall_handle, header.producer_group or "", connection.remote
@@ -46,7 +46,7 @@ class TimerHandlers(Family):
 
     def check_point(self, _connection: ServerConnection, command: Command) -> Answer:
         """The 56 bytes of TimerCheckpoint.encode."""
-        # A master of RocketMQ that returns stays isolated as long as this is refused, so none is all zeros.
+        # A returning RocketMQ master stays isolated while this is refused: zeros if there are no timers.
         return command.reply(
             body=self._inspection.check_point() if self._config.timer_wheel_enable else bytes(CHECK_BYTES)
         )

@@ -34,7 +34,7 @@ class TopicHandlers(Family):
         }
 
     def update(self, connection: ServerConnection, command: Command) -> Answer:
-        """Create or change a topic; answered when it is on disk and the name servers were told."""
+        """Create or change a topic; answered when it is on disk and the name servers have been told."""
         header = headers.UpdateAndCreateTopicRequest.from_ext(command.ext)
         config = bodies.TopicConfig(
             topic_name=header.topic,

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class TransactionHandlers(Family):
-    """Commit, roll-back, and a second life for discarded half messages."""
+    """Commit, roll-back, and new checks for discarded half messages."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class TransactionHandlers(Family):
         try:
             ended = self._ending.end(header)
         except RemotingError as error:
-            # Producers send it one-way, so this line is all that anybody sees.
+            # Producers send the request one-way, so this log line is all that anybody sees.
             log.warning("transaction %s from %s: %s", header.msg_id, connection.remote_address, error)
             raise
         if command.is_oneway or not ended:
@@ -55,7 +55,7 @@ class TransactionHandlers(Family):
         return reply_after(self._ending.safe(), command)
 
     def resume(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Ask again about a message that was given up."""
+        """Check a discarded half message again."""
         message_id = ResumeCheckHalfMessageRequest.from_ext(command.ext).msg_id or ""
         result = self._transactions.resume(decode_record(self._lookup.by_message_id(message_id)))
         return self._answer_when_stored(command, result)

@@ -1,1 +1,1 @@
-"""What administrators ask a running broker: messages, queues, progress of groups, its own state."""
+"""Answers to administrators about a running broker: messages, queues, progress of groups, its state."""

@@ -41,7 +41,7 @@ class MessageLookup:
         """The newest messages of a topic with a key, stored in a range of time.
 
         Args:
-            count: most messages wanted; ``unique``: the key is a unique id, and the settings say how many.
+            count: most messages wanted; ``unique``: the key is a unique id, and the settings set the limit.
 
         Raises:
             RemotingError: QUERY_NOT_FOUND, this broker keeps no message index.
@@ -84,10 +84,10 @@ class MessageLookup:
         return record
 
     def by_message_id(self, message_id: str) -> bytes:
-        """The record that an offset message id names.
+        """The record with this offset message id.
 
         Raises:
-            RemotingError: INVALID_PARAMETER, it is no such id; SYSTEM_ERROR, its record is not there.
+            RemotingError: INVALID_PARAMETER, the id is malformed; SYSTEM_ERROR, its record is not there.
         """
         try:
             offset = parse_offset_message_id(message_id)[2]

@@ -23,7 +23,7 @@ TOPICS_PER_TURN = 100
 
 
 class ConsumeProgress:
-    """Compares what groups have consumed with what is stored.
+    """Compares the offsets of groups with the stored messages.
 
     Args:
         address: what clients call this broker, host:port.
@@ -54,7 +54,7 @@ class ConsumeProgress:
         self._address = address
 
     async def of_group(self, group: str, topics: Iterable[str] | None = None) -> ConsumeStats:
-        """How far a group is in each queue of these topics, by default of all that it reads."""
+        """How far a group is in each queue of these topics, by default of all its topics."""
         stats = ConsumeStats()
         async for topic in in_slices(self._topics_of(group) if topics is None else topics, TOPICS_PER_TURN):
             stats.offset_table |= self._in_topic(group, topic)
@@ -62,7 +62,7 @@ class ConsumeProgress:
         return stats
 
     async def in_topic(self, group: str, topic: str) -> ConsumeStats:
-        """How far a group is in a topic, unless it is online and does not read that."""
+        """How far a group is in a topic; no figures if the group is online and not subscribed to it."""
         return await self.of_group(group, [topic]) if self._reads(group, topic) else ConsumeStats()
 
     def _topics_of(self, group: str) -> list[str]:
@@ -112,7 +112,7 @@ class ConsumeProgress:
         return ConsumeStatsList(consume_stats_list=listed, broker_addr=self._address, total_diff=behind)
 
     def time_spans(self, topic: str, group: str) -> list[QueueTimeSpan]:
-        """The times of each queue's messages, and of the message that a group reads next.
+        """Store times in each queue, and of the message that a group reads next.
 
         Raises:
             RemotingError: TOPIC_NOT_EXIST.

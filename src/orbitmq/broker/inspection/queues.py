@@ -23,7 +23,7 @@ MAX_ENTRIES = 10_000
 
 
 class QueueInspection:
-    """Answers what administrators ask about queues."""
+    """Bounds and entries of queues, for administrators."""
 
     def __init__(
         self,

@@ -16,10 +16,10 @@ VERSION_TEXT = "V5_3_3"
 
 
 class RuntimeInfo:
-    """Says how a broker does, as far as a broker without thread pools has what RocketMQ shows.
+    """The state of a broker, with all of RocketMQ's figures that make sense without thread pools.
 
     Args:
-        more: the lines of parts that are attached.
+        more: lines added by attached parts.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RuntimeInfo:
             "startAcceptSendRequestTimeStamp": 0,
             "waitingPulls": len(self._long_polling),
         }
-        # mqadmin reads these without asking whether they are there; nothing queues in front of our handlers.
+        # mqadmin reads these keys without a check whether they exist; no request queues before our handlers.
         for name in ("send", "pull", "litePull", "query", "ack"):
             state[f"{name}ThreadPoolQueueSize"] = 0
             state[f"{name}ThreadPoolQueueCapacity"] = 0
@@ -129,7 +129,7 @@ def _span(seconds: int) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    """As Apache's tools show sizes: 512 B, 1.9 KiB, 252.0 GiB."""
+    """A size as Apache's tools show it: 512 B, 1.9 KiB, 252.0 GiB."""
     size, units = float(size_bytes), iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
     if size < 1024:
         return f"{size_bytes} B"

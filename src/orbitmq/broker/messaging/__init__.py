@@ -1,1 +1,1 @@
-"""Sending, pulling, sending back: what the request handlers and the fast path are doors to."""
+"""Sending, pulling, sending back: the services behind the request handlers and the fast path."""

@@ -20,15 +20,15 @@ from orbitmq.store import (
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Gets the message and its properties; returns the message to store, maybe another one, or raises.
+# Gets the message and its properties; returns the message to store, perhaps another one, or raises.
 AppendHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
 
 
 class MessageAppend:
     """Takes single messages through the append hooks, in order, and then into the store.
 
-    The role is looked at when the message is put: a broker that lost its role while a request waited stores
-    nothing, or its log would differ from that of the next master.
+    The role is checked when the message is put: if a broker that lost its role while a request waited stored
+    the message, its log would differ from that of the next master.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MessageAppend:
             raise PropertiesTooLongError(str(error)) from error
         except StoreClosedError as error:
             self._counters.failed += len(messages)
-            # A store that goes on taking messages refused just these: as records they are too large.
+            # The store works, but refused just these messages: their records are too large.
             code = (
                 ResponseCode.MESSAGE_ILLEGAL if self._store.accepting else ResponseCode.SERVICE_NOT_AVAILABLE
             )
@@ -101,11 +101,11 @@ class MessageAppend:
             )
 
     def must_wait(self, wait_stored: bool) -> bool:
-        """Whether the sender's answer waits for more than the write: the device, replicas."""
+        """Whether the sender's answer waits for more than the write: for the device, for replicas."""
         return self._durability.holds and wait_stored
 
     def admit(self) -> None:
-        """Refuse a message whose sender would wait in vain; to be asked before it is put.
+        """Refuse a message whose sender would wait in vain; called before the message is put.
 
         Raises:
             RemotingError: SYSTEM_ERROR, too few replicas are in sync (row QW-07).
@@ -115,10 +115,10 @@ class MessageAppend:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, self._durability.refusal)
 
     def write(self) -> None:
-        """Hand what was put to the operating system, so that it outlives this process at least.
+        """Hand messages put so far to the operating system, so that they survive a kill of this process.
 
         Raises:
-            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; it is tried again in the background.
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; the write is tried again later.
         """
         try:
             self._store.write()
@@ -134,10 +134,10 @@ class MessageAppend:
         return await self._durability.stored(result.end_offset)
 
     async def settled(self, result: PutResult) -> PutStatus:
-        """Return when the message is as safe as a sender that waits is promised.
+        """Return when the message is as safe as promised to a sender that waits.
 
-        While too few replicas are in sync only the device is waited for: for a service of this broker the
-        rest would be in vain, and hold up what is due next.
+        While too few replicas are in sync only the device is waited for: for a service of this broker,
+        waiting for replicas would be in vain and delay the messages due next.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.

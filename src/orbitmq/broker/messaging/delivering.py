@@ -1,7 +1,7 @@
-"""What services share that deliver by themselves: delay levels, timers, half messages, redeliveries of pop.
+"""Shared parts of services that deliver: delay levels, timers, half messages, redeliveries of pop.
 
-Each has its own loop, for what is due differs. What was handed to the outlet, refusals for the moment, a disk
-that is slow, and the place where a message belongs are the same for all.
+Each service has its own loop, as each decides differently which messages are due. They share the list of
+messages handed to the outlet, the pauses after refusals and for a slow disk, and where a message belongs.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ log = logging.getLogger(__name__)
 
 # Messages handed over in a row before the event loop does its other work.
 DELIVERIES_PER_TURN = 256
-# How long messages that were handed over may wait for the disk before they are looked at again.
+# How long messages handed over may wait for the disk before they are checked again.
 SETTLE_MS = 200
 # The pause after a refusal for the moment; RocketMQ waits 10 s (DL-04).
 RETRY_AFTER_MS = 1000
-# Such refusals are logged once in this time, however many messages they concern.
+# A service logs such refusals once in this time, however many messages they concern.
 COMPLAIN_EVERY_S = 60.0
-# The pause after an error that nobody foresaw; the service itself never ends.
+# The pause after an unexpected error; the service itself never ends.
 AFTER_ERROR_SECONDS = 10.0
-# Messages of one order handed over and not stored yet; more wait where they are.
+# Messages of one order handed over and not stored yet; further messages wait where they are.
 MAX_UNSETTLED = 100_000
-# After a change of role a message of an unknown topic waits so long for it; then its topic counts as deleted.
+# How long a message of an unknown topic waits after a change of role; then its topic counts as deleted.
 UNKNOWN_TOPIC_WAITS_MS = 60_000
 
 Key = TypeVar("Key")
 
 
 class Unsettled:
-    """The numbers of messages that were handed over in an order, from the first one on that is not stored.
+    """The numbers of messages that were handed over in an order, from the first that is not stored on.
 
     Attributes:
-        handed, settled: how many were handed over, and how many of the first ones are stored.
+        handed, settled: how many were handed over, and how many from the first on are stored.
     """
 
     def __init__(self) -> None:
@@ -64,17 +64,17 @@ class Unsettled:
         self.handed = self.settled = 0
 
     def add(self, number: int, handed: Handed | None) -> None:
-        """A message was handed over; ``None``: there was nothing to deliver."""
+        """A message was handed over; ``None``: there was no message to deliver."""
         self._waiting.append((number, handed))
         self.handed += 1
 
     @property
     def full(self) -> bool:
-        """Whether no more may be handed over before the first one is stored."""
+        """Whether no more may be handed over before the first message is stored."""
         return len(self._waiting) >= MAX_UNSETTLED
 
     def settle(self) -> list[tuple[int, Handed | None]]:
-        """Take the first ones that are stored by now."""
+        """Take the messages from the first on that are stored by now."""
         done = []
         while self._waiting and _is_stored(self._waiting[0][1]):
             done.append(self._waiting.popleft())
@@ -83,16 +83,16 @@ class Unsettled:
 
     @property
     def lowest(self) -> int | None:
-        """The lowest number that is not stored."""
+        """The lowest number whose message is not stored."""
         return min((number for number, handed in self._waiting if not _is_stored(handed)), default=None)
 
     def out_of_order(self) -> Iterator[int]:
-        """Messages that are stored though an earlier one is not: other masters keep no order."""
+        """Messages that are stored although an earlier one is not: other masters keep no order."""
         for number, handed in self._waiting:
             if handed is not None and handed.stored:
                 yield number
             elif handed is not None and handed.end:
-                return  # the own log, which keeps it
+                return  # this broker's own log keeps the order
 
 
 def _is_stored(handed: Handed | None) -> bool:
@@ -100,7 +100,7 @@ def _is_stored(handed: Handed | None) -> bool:
 
 
 def take_stored(waiting: dict[Key, Handed]) -> list[Key]:
-    """Take from messages without an order those that are stored by now."""
+    """Take the messages that are stored by now; for messages without an order."""
     done = [key for key, handed in waiting.items() if handed.stored]
     for key in done:
         del waiting[key]
@@ -121,18 +121,18 @@ class Pauses:
         self._complained_at_s: float | None = None
 
     def after_ms(self, error: RemotingError) -> int:
-        """How long to wait after such a refusal; too many on the way are no cause for a log line."""
+        """How long to wait after such a refusal; too many messages on the way are not worth a log line."""
         if error.code == ResponseCode.SYSTEM_BUSY:
             return SETTLE_MS
         now_s, before_s = self._clock.monotonic(), self._complained_at_s
-        # Without the right to lead another broker delivers, and the change of role is in the log.
+        # Without the right to lead, another broker delivers, and the change of role is in the log.
         if self._outlet.leads and (before_s is None or now_s - before_s >= COMPLAIN_EVERY_S):
             self._complained_at_s = now_s
             log.warning("%s wait: %s", self._what, error)
         return RETRY_AFTER_MS
 
     async def for_disk(self, last: Handed | None) -> None:
-        """Let others work; with SYNC_FLUSH the disk is to keep up.
+        """Let other tasks run; with SYNC_FLUSH wait until the disk has kept up.
 
         Args:
             last: the message that was handed over last, if any.
@@ -148,7 +148,7 @@ class Pauses:
 
 
 async def woken(wake: asyncio.Event, wait_ms: int | None) -> None:
-    """Return when the event is set, or so much time has passed; ``None``: it is not limited."""
+    """Return when the event is set or this time has passed; ``None``: no time limit."""
     if wait_ms is None or wait_ms > 0:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
@@ -169,11 +169,11 @@ class RealPlaces:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
 
     def of(self, properties: Mapping[str, str]) -> tuple[str, int]:
-        """The topic, and the queue; in the own store one that the topic has, which may have fewer now.
+        """The topic, and the queue; in our own store a queue that the topic has, as it may have fewer now.
 
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the properties name no place; TOPIC_NOT_EXIST;
-                SERVICE_NOT_AVAILABLE, the topic may still come.
+                SERVICE_NOT_AVAILABLE, the topic may still arrive.
         """
         topic = properties.get(property_names.REAL_TOPIC, "")
         queue_text = properties.get(property_names.REAL_QUEUE_ID, "")

@@ -1,4 +1,4 @@
-"""What consumers subscribe to, as filters that the store reads by (FilterAPI, ExpressionMessageFilter).
+"""Filters of what consumers subscribe to, which the store reads by (FilterAPI, ExpressionMessageFilter).
 
 Pulls, pops and everything else that reads for a consumer asks :class:`Filters`.
 """
@@ -22,13 +22,13 @@ ALL = "*"
 
 
 class Filters:
-    """Makes filters of what consumers ask for, as far as the settings allow it."""
+    """Makes filters of consumers' expressions, as far as the settings allow them."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
 
     def of_expression(self, topic: str, expression: str | None, expression_type: str | None) -> MessageFilter:
-        """The filter of an expression that a request brings along; no type at all means tags.
+        """The filter of an expression in a request; without a type the expression is one of tags.
 
         Raises:
             RemotingError: SYSTEM_ERROR for a kind that this broker does not filter by,
@@ -59,7 +59,7 @@ class Filters:
         """The filter of a group's subscription to one of its topics.
 
         With ``filterSupportRetry`` a message of the retry topic must pass the SQL expression that the group
-        has now for the topic it came from (ExpressionForRetryMessageFilter). Tags are not looked at again.
+        now has for the message's first topic (ExpressionForRetryMessageFilter). Tags are not checked again.
 
         Raises:
             RemotingError: as :meth:`of_expression`.
@@ -109,7 +109,7 @@ def _by_codes(codes: frozenset[int]) -> MessageFilter:
     return MessageFilter(codes)
 
 
-# A mistake is kept too: consumers with a broken expression ask again and again.
+# A mistake is cached too: consumers with a broken expression ask again and again.
 @lru_cache(maxsize=128)
 def _by_sql(expression: str) -> MessageFilter | SqlError:
     try:

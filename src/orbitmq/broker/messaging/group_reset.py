@@ -1,6 +1,6 @@
 """Moving a group to other offsets (AdminBrokerProcessor.resetOffset, Broker2Client.resetOffset).
 
-It is no work of the offset table alone: the target comes from the store, and old consumers are told.
+The offset table alone cannot do it: the target comes from the store, and old consumers have to be told.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GroupReset:
     def _move_in_clients(
         self, group: str, topic: str, queues: int, timestamp_ms: int, force: bool
     ) -> dict[MessageQueue, int]:
-        """Let the group's consumers move (Broker2Client.resetOffset); without ``force`` only back."""
+        """Tell the group's consumers to move (Broker2Client.resetOffset); without ``force`` only back."""
         store = self._store
         targets: dict[int, int] = {}
         for queue_id in range(queues):
@@ -140,10 +140,10 @@ class GroupReset:
     async def clone(
         self, source: str, target: str, topic: str | None = None, *, offline: bool = False
     ) -> None:
-        """Move one group to where another is, in one topic or in all that are not the other's retry topics.
+        """Move one group to another's offsets, in one topic or in all but the other group's retry topics.
 
         Args:
-            offline: take offsets of topics along that the source group, which is online, no longer reads.
+            offline: also copy offsets of topics that the source group, which is online, no longer reads.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.

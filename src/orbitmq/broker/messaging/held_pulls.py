@@ -11,12 +11,12 @@ from orbitmq.runtime.seam import Clock
 
 
 class Waiter(HasDeadline, Protocol):
-    """A pull that waits. ``offset`` is the first queue offset it has not seen."""
+    """A pull that waits. ``offset`` is the first queue offset that it has not seen."""
 
     offset: int
 
     def wake(self) -> bool:
-        """Look again; ``True`` when the pull is answered, ``False`` when it waits on; ``offset`` may grow."""
+        """Look again; ``True``: the pull is answered, ``False``: it keeps waiting; ``offset`` may grow."""
         ...
 
 
@@ -36,7 +36,7 @@ class LongPolling(Waiting[tuple[str, int], Waiter]):
         super().__init__("held pulls", clock)
         self._watch = watch
         self.limit = limit
-        # Queue ids in which pulls wait, by topic: a changed topic wakes its own pulls only.
+        # Queue ids in which pulls wait, by topic: a changed topic wakes only its own pulls.
         self._by_topic: dict[str, dict[int, None]] = {}
         events.on_messages_arrived(self.on_arrival)
         events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
@@ -72,6 +72,6 @@ class LongPolling(Waiting[tuple[str, int], Waiter]):
             self._watch(topic, queue_id)
 
     def wake_topic(self, topic: str) -> None:
-        """Let every pull of the topic look again: the topic changed or is gone."""
+        """Let every pull of the topic look again: the topic changed or was deleted."""
         for queue_id in list(self._by_topic.get(topic, ())):
             self.on_arrival(topic, queue_id, 1 << 62)

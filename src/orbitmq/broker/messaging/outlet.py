@@ -1,7 +1,7 @@
-"""The one way out for services that deliver messages by themselves: delayed messages, timers, half messages.
+"""The one way out for services that deliver by themselves: delayed messages, timers, half messages.
 
-A master puts into its own store. A broker that acts for its master has no store to put into: what it delivers
-goes to the master of another group (RocketMQ's EscapeBridge), if an extension knows the way.
+A master puts into its own store. A broker that acts for its master may not write to its store: it delivers
+to the master of another group (RocketMQ's EscapeBridge), if an extension knows the way.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from orbitmq.store import MessageStore, NewMessage, PutResult, PutStatus
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# A refusal with one of these codes is about now, not about the message: try again later.
+# A refusal with one of these codes is temporary and not about the message: try again later.
 _NOT_NOW = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY})
 
 
 class Handed(Protocol):
-    """A message that left through the outlet.
+    """A message that was handed to the outlet.
 
     Attributes:
-        end: the place behind its record in this broker's log; 0: it is not there.
+        end: the place behind its record in this broker's log; 0: the message is not there.
     """
 
     @property
@@ -36,7 +36,7 @@ class Handed(Protocol):
         ...
 
     async def settled(self) -> PutStatus:
-        """Return when the message is stored, as safe as a sender that waits is promised.
+        """Return when the message is as safe as promised to a sender that waits.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused, or this broker no longer delivers.
@@ -51,10 +51,10 @@ class Elsewhere(Protocol):
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
     ) -> Handed:
-        """Begin to bring the message to another master, again and again until one has stored it.
+        """Begin to bring the message to another master; tries until one has stored it.
 
         Args:
-            on_stored: called when it is there.
+            on_stored: called when the message is stored there.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, no message can leave; SYSTEM_BUSY, too many are on the way.
@@ -62,12 +62,12 @@ class Elsewhere(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Return when nothing is on the way any more; what takes too long is called back."""
+        """Return when no message is on the way any more; messages that take too long are called back."""
         ...
 
 
 class _InOwnStore:
-    """A message that was put here."""
+    """A message in this broker's own store."""
 
     __slots__ = ("_append", "_result", "_store")
 
@@ -92,7 +92,7 @@ class Outlet:
     """Puts messages as they are: no append hook sees them again.
 
     Attributes:
-        elsewhere: where messages go while this broker acts for its master, ``None``: they stay.
+        elsewhere: where messages go while this broker acts for its master; ``None``: nowhere, they wait.
     """
 
     def __init__(self, role: RoleState, append: MessageAppend, store: MessageStore) -> None:
@@ -109,7 +109,7 @@ class Outlet:
 
     @property
     def waits(self) -> bool:
-        """Whether who delivers many should wait for some before the next: the own store with SYNC_FLUSH."""
+        """Whether a service should wait for some messages before the next: own store with SYNC_FLUSH."""
         return self.own and self._append.must_wait(True)
 
     @property
@@ -128,13 +128,13 @@ class Outlet:
         """Put a message without waiting for it.
 
         Args:
-            properties: those of the message, decoded.
+            properties: the message's, decoded.
 
         Raises:
             RemotingError: it is refused; :func:`is_not_now` tells whether a later try can succeed.
         """
         if not self._role.leads:
-            # Asked for each message: a process that was frozen may have lost the right while it stood still.
+            # Checked for each message: a process that was frozen may have lost the right meanwhile.
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"a broker that is {self._role.role.value} and has no right to lead delivers nothing",
@@ -156,7 +156,7 @@ class Outlet:
         return await self.hand(message, properties).settled()
 
     async def settle(self) -> None:
-        """Return when all that was handed over is stored, or was called back because it took too long."""
+        """Return when all messages handed over are stored, or were called back because they took too long."""
         if self.elsewhere is not None:
             await self.elsewhere.settle()
         # A disk that refuses leaves the messages unsettled, as Handed.stored tells.

@@ -30,8 +30,8 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 MAX_PULL_BYTES = 8 * 1024 * 1024
-# A consumer behind the first message of a slave, or one that an operator has moved, is told to ask the
-# master, but not more often than this.
+# A consumer below a slave's first message, or one that an operator has moved, is told to ask the
+# master, but at most once in this time.
 TO_MASTER_MS = 1000
 
 
@@ -61,11 +61,11 @@ class PullRequest:
 
     Attributes:
         offset: of the first message wanted.
-        max_bytes: 0: what the settings say.
+        max_bytes: 0: the limit of the settings.
         commit_offset: up to where the group has consumed; below 0: nothing to commit.
         suspend_ms: how long to wait when there is no message, ``None``: answer at once.
-        own_expression: whether ``expression`` and ``expression_type`` say what passes; else the group's
-            heartbeats do, of subscription version ``sub_version`` or later.
+        own_expression: whether ``expression`` and ``expression_type`` are the filter; otherwise the group's
+            heartbeats give it, in subscription version ``sub_version`` or later.
     """
 
     group: str
@@ -87,7 +87,7 @@ class Pulled:
     """The answer to a pull.
 
     Attributes:
-        remark: what the store found, in RocketMQ's words, or OFFSET_RESET.
+        remark: the result of the read in RocketMQ's words, or OFFSET_RESET.
         body: stored records one after the other, empty unless FOUND; ``count`` of them.
         next_offset: where the next pull begins.
         suggested_broker_id: the broker of the group to pull from next.
@@ -110,11 +110,11 @@ class PullClient(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether the client has gone."""
         ...
 
     def answer(self, pulled: Pulled) -> None:
-        """Messages came, the group was moved, or the time is over. Called once, if :meth:`refuse` is not."""
+        """Messages came, the group was moved, or the time is over. Called once, unless :meth:`refuse` is."""
         ...
 
     def refuse(self, error: RemotingError) -> None:
@@ -155,10 +155,10 @@ class Pulling:
         self._filters = filters
 
     def read(self, request: PullRequest, client: PullClient | None = None) -> Pulled | None:
-        """Read messages, and commit what the request says was consumed.
+        """Read messages, and commit the consumed offset that the request names.
 
         Args:
-            client: gets the answer of a pull that waits; without it none waits.
+            client: gets the answer of a pull that waits; without a client the pull does not wait.
 
         Returns:
             The answer; ``None`` when the pull waits and ``client`` gets it later.
@@ -173,7 +173,7 @@ class Pulling:
         self._events.publish(
             PullPermitted(request.group, request.topic, filter, registered, request.sub_version, tags)
         )
-        # A commit of a client that does not know of a reset yet must not undo it.
+        # A commit from a client that does not know of a reset yet must not undo the reset.
         if request.commit_offset >= 0 and not self._has_reset(request):
             self._offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         moved = self._moved(request, group, filter)
@@ -187,7 +187,7 @@ class Pulling:
             return None
         return self._pulled(request, group, status, result)
 
-    # -- what may be read ------------------------------------------------------------------------------
+    # -- permission and filter -------------------------------------------------------------------------
 
     def _permitted(self, request: PullRequest) -> SubscriptionGroupConfig:
         config = self._config
@@ -253,7 +253,7 @@ class Pulling:
         return self._role.takes_messages or self._config.offset_check_in_slave
 
     def _left_as_it_is(self, request: PullRequest, offset: int, result: GetResult) -> PullStatus:
-        """A slave has only a part of the queue: a consumer outside of it is not led astray (row MO-12)."""
+        """A slave has only a part of the queue: it does not correct consumers outside of it (row MO-12)."""
         result.next_offset = offset
         if offset < result.min_offset:
             return PullStatus.NO_MATCHED_MSG
@@ -270,9 +270,9 @@ class Pulling:
 
     @property
     def _tells_resets(self) -> bool:
-        """Whether this broker tells groups that they were moved.
+        """Whether this broker tells groups of their resets.
 
-        A slave leaves that to its master: the reset would stay pending there, and move the group once more.
+        A slave leaves that to its master: there the reset would stay pending, and move the group once more.
         """
         return self._role.takes_messages or self._role.leads
 
@@ -281,13 +281,13 @@ class Pulling:
         return not self._tells_resets and self._has_reset(request)
 
     def _suspend_ms(self, request: PullRequest, status: PullStatus, result: GetResult) -> int | None:
-        """How long a pull waits that found nothing, ``None``: it is answered at once."""
+        """How long a pull without a message waits; ``None``: it is answered at once."""
         if request.suspend_ms is None:
             return None
         nothing = status is PullStatus.NO_NEW_MSG
         behind = result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects
         if behind or (nothing and self._told_elsewhere(request)):
-            # Without a master it comes back here, and must not do so without end.
+            # Without a master the consumer comes back here, and must not do so endlessly.
             return min(request.suspend_ms, TO_MASTER_MS)
         return request.suspend_ms if nothing else None
 
@@ -303,7 +303,7 @@ class Pulling:
         _, result = self._look(request, reset, filter)
         result.next_offset = reset
         moved = self._pulled(request, group, PullStatus.OFFSET_ILLEGAL, result, "OFFSET_RESET")
-        # The pull that shows that it was heard has to come here.
+        # The pull that confirms the reset has to come to this broker.
         moved.suggested_broker_id = reserved.MASTER_ID
         return moved
 
@@ -334,7 +334,7 @@ class Pulling:
         )
 
     def _suggested(self, request: PullRequest, group: SubscriptionGroupConfig, result: GetResult) -> int:
-        """Which broker to pull from next: a slave, for messages that are no longer in memory (row MO-11)."""
+        """The broker to pull from next: a slave, for messages that are no longer in memory (row MO-11)."""
         config = self._config
         if not config.slave_read_enable or self._told_elsewhere(request):
             return reserved.MASTER_ID
@@ -359,7 +359,7 @@ class Pulling:
             )
 
     def wake(self, held: _HeldPull) -> bool:
-        """Look again; messages that the filter takes out are skipped without bothering the client."""
+        """Look again; filtered messages are skipped without an answer to the client."""
         request = held.request
         if request.topic not in self._topics:
             held.client.refuse(
@@ -367,7 +367,7 @@ class Pulling:
             )
             return True
         if self._told_elsewhere(request):
-            self.expire(held)  # so that it goes to the master now
+            self.expire(held)  # so that the consumer goes to the master now
             return True
         moved = self._moved(request, held.group, held.filter)
         if moved is not None:
@@ -385,7 +385,7 @@ class Pulling:
         return True
 
     def expire(self, held: _HeldPull) -> None:
-        """Answer with how far the filter got, so that the client does not start over."""
+        """Answer with the offset that the filter reached, so that the client does not start over."""
         if held.request.topic not in self._topics:
             self.wake(held)
             return
@@ -397,7 +397,7 @@ class Pulling:
 
 
 class _HeldPull:
-    """A pull that waits (see ``held_pulls.Waiter``). ``offset`` is what it has not seen yet."""
+    """A pull that waits (see ``held_pulls.Waiter``). ``offset`` is the first one it has not seen."""
 
     __slots__ = ("_pulling", "client", "filter", "group", "offset", "request")
 

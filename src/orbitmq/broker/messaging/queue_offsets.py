@@ -1,4 +1,4 @@
-"""Offsets as clients ask for them: where a group goes on, and the bounds of queues."""
+"""Offsets for clients: where a group goes on, and the bounds of queues."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 # A queue whose first message is this near to the log's end is young: a new group reads it from the start.
-# RocketMQ asks whether it is still in memory (accessMessageInMemoryMaxRatio, 40 % of the machine's).
+# RocketMQ checks whether the message is in memory (accessMessageInMemoryMaxRatio, 40 % of the machine's).
 YOUNG_BYTES = 3 << 30
 
 
 def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
-    """Whether a group that begins at the end of queues reads this one from its first message on."""
+    """Whether a group that begins at the end of queues reads this queue from its first message on."""
     if store.min_offset(topic, queue_id) > 0:
         return False
     first = store.get(topic, queue_id, 0, 1)
@@ -44,10 +44,10 @@ class QueueOffsets:
         self._store = store
 
     def start(self, group: str, topic: str, queue_id: int, *, zero_if_young: bool = True) -> int:
-        """Where a group goes on; a new group of a young queue begins at 0.
+        """The offset at which a group goes on; a new group of a young queue begins at 0.
 
         Raises:
-            RemotingError: QUERY_NOT_FOUND, the group is new here and has to choose by itself.
+            RemotingError: QUERY_NOT_FOUND, the group is new here and its client has to choose the offset.
         """
         offset = self._offsets.query(group, topic, queue_id)
         if offset is not None and offset >= 0:
@@ -69,7 +69,7 @@ class QueueOffsets:
         return is_young(self._store, topic, queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Commit a group's offset; ``False`` when a reset waits for the group, which then wins.
+        """Commit a group's offset; ``False`` when a reset waits for the group: the reset wins.
 
         Raises:
             RemotingError: the group or the topic is not there, or a number is out of range.
@@ -89,7 +89,7 @@ class QueueOffsets:
         return True
 
     def made_at(self, topic: str) -> str | None:
-        """When a topic was made, by which it differs from a deleted one; ``None``: none was deleted."""
+        """When a topic was made, to tell it from a deleted one of its name; ``None``: none was deleted."""
         config = self._topics.get(topic)
         return None if config is None or config.made_at is None else str(config.made_at)
 

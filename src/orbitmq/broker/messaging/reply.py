@@ -25,10 +25,10 @@ PUSH_TIMEOUT_MS = 10_000
 
 @dataclass(slots=True)
 class Replied:
-    """What became of a reply.
+    """The outcome of a reply.
 
     Attributes:
-        failure: why the client that waits did not get it, ``None`` when it did.
+        failure: why the waiting client did not get the reply; ``None`` when it did.
         message_id: where the reply was stored, "0" when it was not.
     """
 
@@ -113,7 +113,7 @@ class Reply:
         return None
 
     def _keep(self, origin: Origin, request: SendRequest, config: TopicConfig, replied: Replied) -> None:
-        """Store the reply; the client that waits has it already, so a refusal is only logged."""
+        """Store the reply; the waiting client already has it, so a refusal is only logged."""
         try:
             result = self._sending.append(origin, request, config, replied.queue_id)
         except RemotingError as error:

@@ -1,4 +1,4 @@
-"""How often a message is delivered again, and where it goes after that."""
+"""How often a message is delivered again, and where it goes after the last time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def max_reconsume_times(group: SubscriptionGroupConfig, version: int, requested:
     """How often a message may be delivered again (behaviour SB-05).
 
     Args:
-        version: the client's protocol version: from 3.4.9 on the request's own number counts.
+        version: the client's protocol version: from 3.4.9 on the number in the request counts.
     """
     return requested if requested is not None and version >= V3_4_9 else group.retry_max_times
 
 
 def came_from(properties: dict[str, str], record: Record, group: str) -> None:
-    """Note in the copy of a message the topic that it was first sent to, and its first message id.
+    """Note in the copy of a message its first topic and its first message id.
 
-    A message of the group's own retry topic has both properties already. In any other topic they are left
-    from an earlier way of a message that was sent on, so the topic that it was read from counts.
+    A message of the group's own retry topic already has both properties. In any other topic they are left
+    over from an earlier life of a message that was sent on, so the topic that it was read from counts.
     """
     if record.topic == retry_topic(group) and property_names.RETRY_TOPIC in properties:
         properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
@@ -39,9 +39,9 @@ def came_from(properties: dict[str, str], record: Record, group: str) -> None:
 
 
 def mark_dead(properties: dict[str, str], reason: str | None = None, client_id: str | None = None) -> None:
-    """Say in a dead letter what it was first (RocketMQ 5.5.0 does not), and why and by whom it was given up.
+    """Note in a dead letter its origin (RocketMQ 5.5.0 does not), and why and by whom it was given up.
 
-    What the properties have no room for is left out where they are made bytes.
+    Notes that the properties have no room for are left out when the properties are encoded.
     """
     marks = {
         property_names.DLQ_ORIGIN_TOPIC: properties.get(property_names.RETRY_TOPIC),
@@ -56,5 +56,5 @@ def mark_dead(properties: dict[str, str], reason: str | None = None, client_id: 
 
 
 def _one_line(text: str) -> str:
-    """The text without what separates properties, and without line ends."""
+    """The text without separators of properties, and without line ends."""
     return " ".join("".join(max(c, " ") for c in text).split())

@@ -1,7 +1,7 @@
-"""What a broker adds to the properties of a message, and what of it goes when there is no room for all.
+"""Properties that a broker adds to a message, and which of them go when there is no room for all.
 
-The length of a record's properties is a signed number of 16 bits. A message that just fits must not stop
-being delivered because a copy of it says more than its sender did.
+The length of a record's properties is a signed number of 16 bits. A message that just fits must not become
+undeliverable because a copy of it has more properties than its sender set.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from orbitmq.message import property_names as names
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
 from orbitmq.message.record import Record
 
-# What brokers add, the least missed first. Not among them is what the way of a message depends on: its real
-# topic and queue, its delay, its unique id, the numbers of timers and transactions.
+# Properties that brokers add, the least important first. Properties that delivery depends on are not listed:
+# real topic and queue, delay, unique id, the numbers of timers and transactions.
 EXPENDABLE = (
     names.DLQ_REASON,
     names.DLQ_CLIENT,
@@ -31,10 +31,10 @@ EXPENDABLE = (
 
 
 def fitted(properties: dict[str, str], limit: int = MAX_PROPERTIES_BYTES) -> bytes | None:
-    """The properties as bytes, at most ``limit``; what is expendable and has no room is removed from them.
+    """The properties as bytes, at most ``limit``; expendable properties without room are left out.
 
     Returns:
-        ``None``: they do not fit even without all that.
+        ``None``: the properties do not fit even without all expendable ones.
     """
     encoded = encode_properties(properties)
     for name in EXPENDABLE if len(encoded) > limit else ():
@@ -46,16 +46,16 @@ def fitted(properties: dict[str, str], limit: int = MAX_PROPERTIES_BYTES) -> byt
 
 
 def with_property(encoded: bytes, name: str, value: str) -> bytes:
-    """Encoded properties with one more behind them, if there is room; the others stay as they are."""
+    """Encoded properties with one more at the end, if there is room; the others stay as they are."""
     end = b"" if not encoded or encoded.endswith(b"\x02") else b"\x02"
     longer = encoded + end + encode_properties({name: value})
     return longer if len(longer) <= MAX_PROPERTIES_BYTES else encoded
 
 
 def fitted_copy(record: Record, properties: dict[str, str]) -> bytes:
-    """As :func:`fitted`, for a copy that nothing may stop: in the end with the record's own properties.
+    """As :func:`fitted`, for a copy that must be stored: as a last resort with the record's own properties.
 
-    Those fit as they are: written anew they may not, for each byte that is not UTF-8 becomes three.
+    These fit unchanged. Encoded anew they may not: each byte that is not UTF-8 becomes three.
     """
     encoded = fitted(properties)
     return record.properties if encoded is None else encoded

@@ -1,4 +1,4 @@
-"""Messages that a consumer could not handle: later again, or in the end a dead letter."""
+"""Messages that a consumer could not handle: delivered again later, or in the end a dead letter."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Properties of the way before. With those of an earlier wait the copy would count as a message whose delay is
-# over; with the key of a recall its next wait would recall another message, and the copy would be lost.
+# Properties of an earlier delivery. With those of an earlier wait the copy would count as a message whose
+# delay is over; with a recall's key its next wait would recall another message, and the copy would be lost.
 _DROPPED = way.DELAYS | way.NOT_IN_A_NEW_WAIT | way.OF_A_POP
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnedMessage:
-    """A stored message that comes back.
+    """A stored message that a consumer sends back.
 
     Attributes:
         offset: where its record begins in the commit log.
-        delay_level: after which level's time it is delivered again; 0: by the number of its deliveries;
-            below 0: it is a dead letter now.
-        delay_ms: after how many milliseconds instead, with a timer, ``None``: by ``delay_level``. What is
-            over ``timerMaxDelaySec`` counts as that.
-        max_reconsume_times: after how many deliveries it is dead, ``None``: what its group says.
+        delay_level: the level whose delay it waits; 0: the level follows from the number of deliveries;
+            below 0: the message is a dead letter now.
+        delay_ms: how many milliseconds it waits instead, with a timer; ``None``: by ``delay_level``. Values
+            over ``timerMaxDelaySec`` count as that.
+        max_reconsume_times: after how many deliveries it is dead; ``None``: as its group's config says.
         version: the consumer's protocol version.
-        reason, client_id: why it comes back, and from whom; a dead letter keeps both.
+        reason, client_id: why the message comes back, and from which client; a dead letter keeps both.
     """
 
     group: str
@@ -126,12 +126,12 @@ class SendBack:
             encoded = fitted_copy(record, properties)
             copy = copied(record, properties, dead.topic_name, 0, encoded=encoded, reconsume_times=tries)
         else:
-            # A retry topic made earlier may have fewer queues than the group has by now.
+            # A retry topic that was made earlier may have fewer queues than the group has now.
             queues = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
             queue_id = self._chance.randrange(queues)
             copy = self._again(returned, record, properties, retry.topic_name, queue_id)
         await self._stored(copy)
-        # A delayed copy waits in another topic first, and comes to the retry topic.
+        # A delayed copy first waits in another topic, then comes to the retry topic.
         await self._registration.announced([retry.topic_name, copy.topic])
 
     def _again(
@@ -142,10 +142,10 @@ class SendBack:
         topic: str,
         queue_id: int,
     ) -> NewMessage:
-        """The message as it waits for its next delivery.
+        """The message in the form in which it waits for its next delivery.
 
-        Refused, it would come back for ever: when it has no room to say where its delay ends, it is delivered
-        without one, and counted.
+        A refused message would come back for ever: without room in its properties to note the end of
+        the delay, it is delivered without a delay, and counted.
         """
         tries = record.reconsume_times + 1
         waiting = dict(properties)
@@ -166,7 +166,7 @@ class SendBack:
         return copied(record, properties, topic, queue_id, encoded=encoded, reconsume_times=tries)
 
     def _with_timer(self, returned: ReturnedMessage, properties: dict[str, str]) -> bool:
-        """Ask for a timer, if the consumer wants one and this broker has them."""
+        """Set a timer, if the consumer wants one and this broker has them."""
         if not returned.delay_ms or returned.delay_ms < 0 or not self._config.timer_wheel_enable:
             return False
         delay_ms = min(returned.delay_ms, self._config.timer_max_delay_s * 1000)
@@ -204,7 +204,7 @@ class SendBack:
             ) from error
 
     async def _stored(self, copy: NewMessage) -> None:
-        """Store the copy. The consumer counts the message as handled on success, so the device has it then.
+        """Store the copy. On success the consumer counts the message as handled: the device has it by then.
 
         Raises:
             RemotingError: SYSTEM_ERROR; the consumer then uses a normal send to the retry topic.

@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from random import Random
 
 ANY_QUEUE = -1
-# Properties that a pop and a delivery write. In a message from a client they belong to another message.
+# Properties written by a pop or a delivery. In a message from a client they belong to another message.
 _OF_ANOTHER = frozenset({property_names.POP_CK, property_names.POP_REVIVED_FROM, property_names.DELIVERY_OF})
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a message comes from.
+    """The origin of a message.
 
     Attributes:
-        born_host: numeric address and port of the client; they become part of the stored record.
+        born_host: numeric address and port of the client; part of the stored record.
         version: the client's protocol version.
     """
 
@@ -60,7 +60,7 @@ class SendRequest:
     """One message, or with ``batch`` the items of a batch as the wire carries them in ``body``.
 
     Attributes:
-        properties: taken over: the broker completes them (region, unique id, cluster).
+        properties: owned by the broker from now on: it completes them (region, unique id, cluster).
         queue_id: :data:`ANY_QUEUE` lets the broker choose.
         born_timestamp: ms since the epoch, of the client's clock.
         max_reconsume_times: only for sends to a retry topic: after how many deliveries the message is dead.
@@ -91,8 +91,8 @@ class Stored:
 
     Attributes:
         message_id: offset id; of a batch those of its items, joined by commas.
-        queue_offset: of the first item.
-        transaction_id: the message's unique id; ``None`` when a batch carries none.
+        queue_offset: the first item's.
+        transaction_id: the message's unique id; ``None`` when a batch has no unique id.
         status: how safe it is.
         end_offset: the end of its last record in the commit log.
         recall_handle: how to recall a message with a timer, ``None`` for others.
@@ -108,12 +108,12 @@ class Stored:
 
 
 # A message is appended, and so has its place among others, before ``send`` returns, unless its topic has to
-# be written to disk first. What may have to be awaited is how safe it is.
+# be written to disk first. Only its safety may have to be awaited.
 Sent: TypeAlias = Stored | Awaitable[Stored]
 
 
 class Sending:
-    """Takes messages from outside into the store."""
+    """Takes messages from clients into the store."""
 
     def __init__(
         self,
@@ -156,10 +156,10 @@ class Sending:
         return self._store(origin, request, config)
 
     def check(self, request: SendRequest) -> None:
-        """Refuse what no topic may get now.
+        """Refuse messages that no topic may get now.
 
         Raises:
-            RemotingError: with the rule that is broken, or the limit.
+            RemotingError: the text names the rule that is broken, or the limit.
         """
         config = self._config
         self._append.check_open()
@@ -186,7 +186,7 @@ class Sending:
     def _is_dead(self, origin: Origin, request: SendRequest) -> bool:
         """Whether a message sent to a retry topic goes to the dead letters (behaviours SB-14, SB-16).
 
-        So does every message of a group that consumes in order: it sends one when it has given up.
+        So does every message of a group that consumes in order: the client sends it after giving it up.
         """
         name = request.topic.removeprefix(reserved.RETRY_PREFIX)
         group = self._metadata.group(name)
@@ -257,7 +257,7 @@ class Sending:
         return stored
 
     def choose_queue(self, request: SendRequest, config: TopicConfig) -> int:
-        """The queue that the request names, else one by chance.
+        """The queue that the request names, or a random one.
 
         Raises:
             RemotingError: INVALID_PARAMETER, the topic has no such queue.
@@ -286,7 +286,7 @@ class Sending:
         properties = request.properties
         _refuse_stray_half(request)
         self._complete(properties)
-        # Redelivered and dead messages got more properties on their way, which must fit all the same.
+        # Redelivered and dead messages got more properties on their way, which have to fit all the same.
         on_its_way = request.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
         encoded = fitted(properties) if on_its_way else encode_properties(properties)
         if encoded is None or len(encoded) > MAX_PROPERTIES_BYTES:
@@ -381,7 +381,7 @@ class Sending:
 def _refuse_stray_half(request: SendRequest) -> None:
     """Refuse TRAN_MSG of another producer group than the sender's.
 
-    A received message of a transaction still has TRAN_MSG. If it were sent on as it is, no consumer would
+    A received message of a transaction still has TRAN_MSG. If it is sent on unchanged, no consumer will
     ever get it: it would wait for the end of a transaction that nobody has begun.
     """
     properties = request.properties
@@ -400,7 +400,7 @@ def _refuse_stray_half(request: SendRequest) -> None:
 
 
 def _refuse_zeros(properties: bytes) -> None:
-    """Zeros in properties would look like a hole that a power loss left (``RecordReader.has_hole``)."""
+    """Zeros in properties would look like a hole left by a power loss (``RecordReader.has_hole``)."""
     if b"\0" in properties:
         raise RemotingError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -411,8 +411,8 @@ def _refuse_zeros(properties: bytes) -> None:
 def _sys_flag(request: SendRequest, config: TopicConfig) -> int:
     multi = sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0
     flags = request.sys_flag | multi
-    # Transaction bits: no consumer gets a message with them. Half messages get theirs when they are stored as
-    # such.
+    # Transaction bits: no consumer gets a message that has them. Half messages get theirs when they are
+    # stored as half messages.
     if sysflag.transaction_of(flags) in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
         flags = sysflag.with_transaction(flags, sysflag.TRANSACTION_NOT)
     return flags

@@ -1,4 +1,4 @@
-"""Stored records: read once more, and stored once more under another name."""
+"""Stored records: read again, and stored again under another name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_COUNT = 0x7FFFFFFF
 
 
 def record_at(store: MessageStore, physical_offset: int, *, quiet: bool = False) -> Record | None:
-    """The record that begins at this place of the log; ``None``: there is none, or none that can be read.
+    """The record that begins at this place of the log; ``None``: there is no readable record.
 
     Args:
-        quiet: say nothing in the log: the caller only asks whether a record is there.
+        quiet: log nothing: the caller only asks whether a record is there.
     """
     stored = store.record_at(physical_offset)
     try:
@@ -32,7 +32,7 @@ def record_at(store: MessageStore, physical_offset: int, *, quiet: bool = False)
 
 
 def record_of(store: MessageStore, topic: str, queue_id: int, offset: int) -> Record | None:
-    """The record at a queue offset; ``None``: there is none, or none that can be read."""
+    """The record at a queue offset; ``None``: there is no readable record."""
     entry = store.entry(topic, queue_id, offset)
     record = None if entry is None else record_at(store, entry[0])
     if record is None or (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, offset):
@@ -53,12 +53,12 @@ def copied(
     encoded: bytes,
     reconsume_times: int | None = None,
 ) -> NewMessage:
-    """The record as a new message: body, flags, time and host of its birth stay.
+    """The record as a new message; body, flags, born time and born host stay.
 
     Args:
-        properties: what it has now; its tags go into the consume queue.
+        properties: the new message's; its tags go into the consume queue.
         encoded: the same properties as bytes: see :mod:`orbitmq.broker.messaging.room` where some were added.
-        reconsume_times: when it is not the record's; a sender may have named the highest number already.
+        reconsume_times: if not the record's; a sender may have set the highest number already.
     """
     return NewMessage(
         topic,

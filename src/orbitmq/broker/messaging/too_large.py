@@ -14,7 +14,7 @@ class BodyTooLargeError(RemotingError):
 
 
 class PropertiesTooLongError(RemotingError):
-    """The properties are too long, with what the broker adds to them."""
+    """The properties are too long, including those that the broker adds."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.MESSAGE_ILLEGAL, remark)

@@ -1,4 +1,4 @@
-"""Requests that wait for messages, by what they wait for, each with a deadline."""
+"""Requests that wait for messages, by key, each with a deadline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HasDeadline(Protocol):
         ...
 
     def expire(self) -> None:
-        """Answer that nothing came."""
+        """Answer that no message came."""
         ...
 
 
@@ -39,7 +39,7 @@ W = TypeVar("W", bound=HasDeadline)
 
 @dataclass(slots=True, eq=False)
 class Held(Generic[K, W]):
-    """A request that waits, and where.
+    """A waiting request and its deadlines.
 
     Attributes:
         ends: the slot in which its time is over.
@@ -63,7 +63,7 @@ class Waiting(Component, Generic[K, W]):
         self._clock = clock
         self._held: dict[K, dict[W, Held[K, W]]] = {}
         self._count = 0
-        # Requests by the slot in which they are due. A slot stays until its time, empty or not.
+        # Requests by the slot in which they are due. A slot stays until its time, even when it is empty.
         self._slots: dict[int, dict[Held[K, W], None]] = {}
         self._order: list[int] = []
         self._earlier = asyncio.Event()
@@ -112,11 +112,11 @@ class Waiting(Component, Generic[K, W]):
         return list(self._held)
 
     def waits(self, held: Held[K, W]) -> bool:
-        """Whether the request waits still."""
+        """Whether the request still waits."""
         return self._held.get(held.key, {}).get(held.waiter) is held
 
     def drop(self, held: Held[K, W]) -> None:
-        """A request waits no longer: it was answered, or its client has left."""
+        """A request no longer waits: it was answered, or its client has left."""
         if not self.waits(held):
             return
         known = self._held[held.key]
@@ -130,7 +130,7 @@ class Waiting(Component, Generic[K, W]):
             self.nobody_waits(held.key)
 
     def expire(self, held: Held[K, W]) -> None:
-        """Answer that nothing came, if the request waits still."""
+        """Answer that no message came, if the request still waits."""
         waits = self.waits(held)
         self.drop(held)
         if waits and not held.waiter.gone:
@@ -140,18 +140,18 @@ class Waiting(Component, Generic[K, W]):
                 log.exception("%s: a request whose time was over got no answer", self.name)
 
     def expire_all(self) -> None:
-        """Answer every request now, the one whose time is over first."""
+        """Answer every request now, in the order of their deadlines."""
         everyone = [held for key in self.keys() for held in self.at(key)]
         for held in sorted(everyone, key=lambda one: one.ends):
             self.expire(held)
 
-    # -- what the two kinds do differently -------------------------------------------------------------
+    # -- for subclasses --------------------------------------------------------------------------------
 
     def look(self, held: Held[K, W]) -> None:
-        """The time that :meth:`look_in` named has come."""
+        """The time set by :meth:`look_in` has come."""
 
     def nobody_waits(self, key: K) -> None:
-        """The last one that waited for ``key`` has gone."""
+        """The last request waiting for ``key`` has gone."""
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -184,13 +184,13 @@ class Waiting(Component, Generic[K, W]):
                     await self._earlier.wait()
 
     def _next_s(self) -> float | None:
-        """Seconds until the next slot is due, ``None``: none is."""
+        """Seconds until the next slot is due; ``None``: there is no slot."""
         if not self._order:
             return None
         return max(0.001, self._order[0] * SLOT_MS / 1000 - self._clock.monotonic())
 
     def tick(self) -> None:
-        """Answer the requests whose time is over, and let those look whose time to look has come."""
+        """Answer the requests whose time is over, and call :meth:`look` for those due to look again."""
         now = self._now() // SLOT_MS
         while self._order and self._order[0] <= now:
             slot = heapq.heappop(self._order)

@@ -1,4 +1,4 @@
-"""Topics and groups as requests need them: known, or refused with RocketMQ's code; and safe on disk."""
+"""Topics and groups for requests: known, or refused with RocketMQ's code; and safe on disk."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MetadataAccess:
         return config
 
     def group(self, name: str) -> SubscriptionGroupConfig:
-        """The config of a subscription group, made when the settings allow it.
+        """The config of a subscription group; a missing group is made when the settings allow that.
 
         Raises:
             RemotingError: SUBSCRIPTION_GROUP_NOT_EXIST.
@@ -75,7 +75,7 @@ class MetadataAccess:
         """Refuse readers while the settings do not let this broker be read.
 
         Args:
-            what: what is refused, as RocketMQ calls it: "pulling message".
+            what: the refused action, as RocketMQ calls it: "pulling message".
 
         Raises:
             RemotingError: NO_PERMISSION.
@@ -89,7 +89,7 @@ class MetadataAccess:
         """The config of a topic that may be read, and has this queue; ``None``: any queue.
 
         Raises:
-            RemotingError: it may not be read, or is not there.
+            RemotingError: the topic may not be read, or does not exist.
         """
         topic = self.topic(name)
         if not topic.perm & reserved.PERM_READ:
@@ -103,10 +103,10 @@ class MetadataAccess:
         return topic
 
     def reading_group(self, name: str) -> SubscriptionGroupConfig:
-        """The config of a group that may consume, made when the settings allow it.
+        """The config of a group that may consume; a missing group is made when the settings allow that.
 
         Raises:
-            RemotingError: SUBSCRIPTION_GROUP_NOT_EXIST, or NO_PERMISSION for one that may not consume.
+            RemotingError: SUBSCRIPTION_GROUP_NOT_EXIST, or NO_PERMISSION for a group that may not consume.
         """
         group = self._groups.find(name)
         if group is None:
@@ -129,7 +129,7 @@ class MetadataAccess:
             )
 
     async def inner_topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
-        """A retry or dead letter topic, made when it is missing, and on disk before this returns.
+        """A retry or dead letter topic; a missing one is made, and on disk before this returns.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
@@ -149,7 +149,7 @@ class MetadataAccess:
         """Return when the changes of these tables are on disk; a kill leaves all of them or none.
 
         Raises:
-            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; it is tried again in the background.
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; the write is tried again later.
         """
         try:
             await self._persistence.flush(*tables)

@@ -1,4 +1,4 @@
-"""Creating, changing and deleting topics and groups: when it returns, that is on disk and announced."""
+"""Creating, changing and deleting topics and groups: on return the change is on disk and announced."""
 
 from __future__ import annotations
 

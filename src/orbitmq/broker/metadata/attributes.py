@@ -33,10 +33,10 @@ class Attribute:
     """One attribute.
 
     Attributes:
-        changeable: whether it may change after the creation.
+        changeable: whether the attribute may change after its creation.
         allowed: the values that RocketMQ takes; ``expected``: the same in words.
-        refused: allowed values that this broker would not obey, each with what it does instead, in words.
-        idle: allowed values that are kept and have no effect here.
+        refused: allowed values that this broker could not obey, each with the words for what it does instead.
+        idle: allowed values that are kept but have no effect here.
     """
 
     changeable: bool
@@ -96,7 +96,7 @@ def parse(text: str | None) -> dict[str, str]:
     """``+a=1,-b`` as ``{"+a": "1", "-b": ""}`` (AttributeParser).
 
     Raises:
-        RemotingError: INVALID_PARAMETER with the part that is not understood.
+        RemotingError: INVALID_PARAMETER with the part that cannot be read.
     """
     changes: dict[str, str] = {}
     for part in filter(None, (text or "").split(",")):
@@ -115,7 +115,7 @@ def altered(
     """``current`` with ``changes`` applied.
 
     Raises:
-        RemotingError: INVALID_PARAMETER when a change is unknown, not allowed or of a wrong value.
+        RemotingError: INVALID_PARAMETER when an attribute is unknown, not changeable or of a wrong value.
     """
     result = dict(current)
     for signed, value in changes.items():
@@ -150,13 +150,13 @@ def _not_done(attribute: Attribute, value: str) -> str | None:
 
 
 def check_obeyed(known: Mapping[str, Attribute], of: str, attributes: Mapping[str, str]) -> None:
-    """Refuse attributes that another broker has accepted and this one would not obey.
+    """Refuse attributes that another broker has accepted and this broker would not obey.
 
     Args:
         of: the owner of the attributes, for the error: "topic T".
 
     Raises:
-        ValueError: it names the attribute, its value, and what this broker does instead.
+        ValueError: the text names the attribute, its value, and what this broker does instead.
     """
     for key, value in attributes.items():
         if key in known and (why := _not_done(known[key], value)) is not None:

@@ -1,18 +1,18 @@
-"""The changes of the broker's tables that are newer than the table files, on disk.
+"""Changes of the broker's tables that are newer than the table files, on disk.
 
-The journal is a row of files ``tables.journal.<number>`` beside the table files. A change is appended to the
-highest one; a file that is full, or older than the last writing of the table files, is followed by another.
+The journal is a row of files ``tables.journal.<number>`` beside the table files. Changes are appended to the
+highest one. A file that is full, or older than the last writing of the table files, is followed by a new one.
 When the table files hold everything, older journal files are removed.
 
 A journal also knows which table files it belongs to: before one is written, its size and CRC go to the
-journal with the sequence number of the last change that it holds. A table file of other content was written
-by another program since (a Java broker, an editor): older changes must not be made in it.
+journal with the sequence number of the last change in it. A table file with other content was written
+by another program since (a Java broker, an editor): older changes must not be applied to it.
 
 Format, integers big-endian: 8 bytes ``ORBITMQ1``, then frames of: length of the payload (u32), CRC-32 of
 kind and payload (u32), kind (u8), payload (JSON). Kind 1 is an entry of the change feed, its sequence number
 that of the journal; kind 2 is a table file; kind 3 holds frames of kind 1 that were written together: after a
 crash all of them are there or none. Zeros follow the last frame. A frame whose CRC does not fit ends
-the file: its write was not finished, and nobody was answered.
+the file: its write was not finished, and no change in it was acknowledged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOGETHER = 3
 
 
 class KnownFile(msgspec.Struct, frozen=True):
-    """A table file: the content that it had, and the last change that it holds."""
+    """A table file: its size and CRC, and the last change that it holds."""
 
     file: str
     size_bytes: int
@@ -75,7 +75,7 @@ def _frames(data: bytes, at: int = len(MAGIC)) -> Iterator[tuple[int, bytes]]:
 
 
 def change_frame(change: Entry) -> bytes:
-    """A change as it stands in a journal file."""
+    """A change in a journal file."""
     return _frame(_CHANGE, change.encode())
 
 
@@ -83,7 +83,7 @@ class ChangeJournal:
     """The journal files of one folder. One call at a time; all but :meth:`rotate` are for a worker thread.
 
     Attributes:
-        sequence: that of the last change read or written.
+        sequence: number of the last change read or written.
     """
 
     def __init__(self, files: Files, folder: str) -> None:
@@ -106,7 +106,7 @@ class ChangeJournal:
         return None
 
     def found(self, file: str, size_bytes: int, crc: int, sequence: int) -> None:
-        """The table file has this content now; goes to disk with the next journal file."""
+        """The table file has this content now; noted on disk with the next journal file."""
         self.written(KnownFile(file, size_bytes, crc, sequence))
 
     def announce(self, known: KnownFile) -> None:
@@ -122,7 +122,7 @@ class ChangeJournal:
         contents = self._known.setdefault(known.file, [])
         contents.append(known)
         if len(contents) > KNOWN_FILES:
-            # The first one may be the file that is there, if none of the others came to be written.
+            # The first content may be the file that is there, if none of the others came to be written.
             del contents[1]
 
     def written(self, known: KnownFile) -> None:
@@ -161,7 +161,7 @@ class ChangeJournal:
         self._end += len(data)
 
     def _write_again(self, number: int, size_bytes: int) -> None:
-        """Entries that are read count as kept, also those that an earlier run could not flush."""
+        """Entries that were read count as written, also those that an earlier run could not flush."""
         segment = self._files.open_segment(self._path(number), size_bytes)
         try:
             write_again(segment, 0)
@@ -178,7 +178,7 @@ class ChangeJournal:
         return f"{self._folder}/{PREFIX}{number}"
 
     def rotate(self) -> list[int]:
-        """Go on in another file; returns the numbers of those that are there."""
+        """Go on in another file; returns the numbers of the existing files."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None

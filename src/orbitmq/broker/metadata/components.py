@@ -1,4 +1,4 @@
-"""The life of the tables: read at the start, written while the broker runs and when it stops."""
+"""Reads the tables at the start, and writes them while the broker runs and when it stops."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class MetadataTables(Component):
         locks: QueueLocks,
     ) -> None:
         self._tables = (
-            # Offsets and redrives are deleted in one frame with their topic or group: one made again must not
-            # find them.
+            # Offsets and redrives are deleted in one frame with their topic or group: a new one of the same
+            # name must not find them.
             Table(TOPICS, topics, after=(OFFSETS, REDRIVES)),
             Table(GROUPS, groups, parts=(FORBIDDEN,), after=(OFFSETS,)),
             # A reset that a pop consumed and the position that the pop moved to become durable together. A
-            # slave that lacks them would undo the reset, so the list of those is written too.
+            # slave that lacks both would undo the reset, so the list of those slaves is written too.
             Table(OFFSETS, offsets, parts=(RESETS,), after=(POPS, POP_ORDERS, UNTOLD)),
             Table(LOCKS, locks, parts=(LOCKS_COMPLETE,)),
         )
@@ -60,12 +60,12 @@ class TableFiles(Component):
     """Keeps the tables of all components on disk.
 
     Args:
-        max_age_s: longest time until a change is in its table's file (flushConsumerOffsetInterval).
+        max_age_s: the longest time until a change is in its table's file (flushConsumerOffsetInterval).
         not_kept: called when a stop cannot write a table.
     """
 
     name = "table files"
-    stop_limit_s = None  # what is not written is lost
+    stop_limit_s = None  # changes not written are lost
 
     def __init__(self, persistence: Persistence, max_age_s: float, not_kept: Callable[[], None]) -> None:
         self._persistence = persistence
@@ -78,7 +78,7 @@ class TableFiles(Component):
             self._persistence.register(table.name, table.source, parts=table.parts, after=table.after)
 
     async def start(self) -> None:
-        """Read what an earlier run has left.
+        """Read the tables that an earlier run has left.
 
         Raises:
             TableError: a table and its backup are damaged.
@@ -93,12 +93,12 @@ class TableFiles(Component):
 
 
 class KeptAtOnce(Component):
-    """Brings the offsets to the disk at once where a kill would cost more than repeated messages.
+    """Writes the offsets to the disk at once where a kill would cost more than repeated messages.
 
-    Without it, a kill would bring back a consumed reset, which moves the group again. And the offsets of the
-    moment in which a slave begins to lack changes must be known, because the slave's own are older.
+    Without that, a kill would bring back a consumed reset, which moves the group again. And the offsets
+    at the moment when a slave begins to lack changes must be known, because the slave's own are older.
 
-    Nobody waits for this; a refused write is tried again with the table files.
+    Nobody waits for this write; a refused write is tried again with the table files.
     """
 
     name = "offsets that are kept at once"

@@ -17,9 +17,9 @@ C = TypeVar("C", bound=Body)
 
 
 class ConfigTable(ABC, Generic[C]):
-    """Configs by name. Those handed out are the table's own: never change one, put another in its place.
+    """Configs by name. Handed out configs are the table's own: never change one, put another in its place.
 
-    Every change gives the table a new version, passes the change feed and is then told as an event.
+    Every change gives the table a new version, passes the change feed and is then published as an event.
 
     Args:
         table: the change feed's name of this table.
@@ -36,7 +36,7 @@ class ConfigTable(ABC, Generic[C]):
         feed.register(table, FedTable(kind.to_plain, self._apply, self, lambda: list(self._table.items())))
 
     def get(self, name: str) -> C | None:
-        """The config as it is; nothing is created."""
+        """The config; ``None``: there is no such config. Nothing is created."""
         return self._table.get(name)
 
     def __contains__(self, name: str) -> bool:
@@ -49,23 +49,23 @@ class ConfigTable(ABC, Generic[C]):
         return iter(list(self._table.values()))
 
     def page(self, version: DataVersion | None, first: int, count: int) -> dict[str, C]:
-        """``count`` configs by name from number ``first``; from the start when ``version`` is an old one.
+        """``count`` configs by name from number ``first`` on; from the start when ``version`` is an old one.
 
-        They come in the order of their creation, which is the same while the version is.
+        They come in the order of their creation, which stays the same as long as the version does.
         """
         if version != self.version:
             first = 0
         return dict(islice(self._table.items(), first, first + count))
 
     def delete(self, name: str) -> bool:
-        """Forget a config; ``False`` when there was none."""
+        """Forget a config; ``False`` when there was no such config."""
         if self._table.pop(name, None) is None:
             return False
         self._changed(name, None)
         return True
 
     def touch(self) -> None:
-        """Give the table a new version without a change of a config, as a changed broker permission does."""
+        """Give the table a new version without a change of a config, for a changed broker permission."""
         self.version = self.version.next(self._clock.now_ms())
 
     def _put(self, name: str, config: C) -> None:
@@ -83,7 +83,7 @@ class ConfigTable(ABC, Generic[C]):
 
     def _apply(self, name: str, plain: dict[str, Any] | None) -> None:
         if plain is None:
-            # Data that belongs to a config comes as separate changes.
+            # Other data of a config comes in changes of its own.
             ConfigTable.delete(self, name)
         else:
             self._put(name, self._kind.from_json(plain))
@@ -98,7 +98,7 @@ class ConfigTable(ABC, Generic[C]):
                 yield quoted(name), body_text(config, "\n\t\t")
 
     def _restore(self, table: Mapping[str, Any] | None, version: Any) -> None:
-        """Take configs over from the table's file: no change, so nobody is told."""
+        """Take configs over from the table's file: that is no change, so no event is published."""
         for name, plain in (table or {}).items():
             self._table[name] = self._kind.from_json(plain)
         if version:

@@ -1,4 +1,4 @@
-"""Subscription groups and what they may read (SubscriptionGroupManager)."""
+"""Subscription groups and the topics forbidden to them (SubscriptionGroupManager)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# Bit of a forbidden value that says "must not read" (PermName.INDEX_PERM_READ).
+# Bit of a forbidden value that means "must not read" (PermName.INDEX_PERM_READ).
 FORBID_READ = reserved.PERM_READ
 _SEPARATOR = "@"
 
@@ -42,7 +42,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
     # -- reading ---------------------------------------------------------------------------------------
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's config; an unknown group with a valid name is made when the settings allow it."""
+        """The group's config; an unknown group with a valid name is made when the settings allow that."""
         config = self._table.get(group)
         if config is not None:
             return config
@@ -61,7 +61,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         return config
 
     def any_known(self) -> bool:
-        """Whether there is a group that is not the system's."""
+        """Whether there is a group other than the system's."""
         return any(
             name not in reserved.SYSTEM_GROUPS and not reserved.is_system_group(name) for name in self._table
         )
@@ -81,7 +81,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
     # -- changing --------------------------------------------------------------------------------------
 
     def attributes_after(self, config: SubscriptionGroupConfig) -> dict[str, str]:
-        """The attributes that the group has when :meth:`update` has made this change.
+        """The attributes that the group would have after :meth:`update` with this change.
 
         Raises:
             RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
@@ -128,7 +128,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         self._forbid(group, topic, int(value or 0))
 
     def delete(self, group: str) -> bool:
-        """Forget a group and what it was forbidden; ``False`` when there was none."""
+        """Forget a group and its forbidden topics; ``False`` when there was no such group."""
         for topic in list(self._forbidden.get(group, ())):
             self._forbid(group, topic, 0)
         return super().delete(group)

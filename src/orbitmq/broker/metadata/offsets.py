@@ -13,19 +13,19 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
-# How often a reset is told without a pull that follows it: some clients choose their offsets themselves.
+# How often a reset is told while no pull follows it: some clients choose their offsets themselves.
 MOST_TOLD = 5
 
 
 class Dealer(Protocol):
-    """Who deals out queues (pop): where a group goes on in one of these stands in its table as well."""
+    """The service that deals out queues (pop): its own table also says where a group goes on in them."""
 
     def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Somebody else commits. The dealer goes there, and commits that with what it keeps."""
+        """A commit by anyone but the dealer. The dealer moves there, and commits it with its kept offset."""
         ...
 
     def told(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Another broker has told its offset, which stays below what is not done there."""
+        """Another broker has told its offset. Ours stays below the messages not done there."""
         ...
 
 
@@ -33,7 +33,7 @@ class ConsumerOffsets:
     """Committed offsets by group, topic and queue, with resets that no pull has followed yet.
 
     Args:
-        version_step: the table's version goes up once in so many commits (consumerOffsetUpdateVersionStep).
+        version_step: the table's version goes up once in this many commits (consumerOffsetUpdateVersionStep).
     """
 
     def __init__(self, clock: Clock, feed: ChangeFeed, events: Events, *, version_step: int = 500) -> None:
@@ -45,18 +45,18 @@ class ConsumerOffsets:
         self._table: dict[str, dict[int, int]] = {}
         # Queues whose offset on disk and at other brokers stays below the committed one.
         self._kept: dict[str, dict[int, int]] = {}
-        # By topic, group and queue id, see :meth:`deal`.
+        # The dealer's queues by topic, group and queue id, see :meth:`deal`.
         self._dealt: Container[tuple[str, str, int]] = ()
         self._dealer: Dealer | None = None
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
-        # Passes on pulls that were not noted here at once.
+        # Fetches pulls that were not noted here at once.
         self._hear: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
-        # How often each pending reset was told and no pull followed it, by ``topic@group`` and queue id.
+        # How often each pending reset was told and not yet followed, by ``topic@group`` and queue id.
         self._told: dict[tuple[str, int], int] = {}
-        # Pairs that may stand in one of the tables, so that none of these has to be searched.
+        # Pairs that may be in one of the tables, so that no table has to be searched.
         self._groups_by_topic: dict[str, set[str]] = {}
         self._topics_by_group: dict[str, set[str]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
@@ -75,7 +75,7 @@ class ConsumerOffsets:
     # -- reading ---------------------------------------------------------------------------------------
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset to go on from: a pending reset, else the committed one, ``None`` when there is none."""
+        """The offset to go on from: a pending reset, else the committed one; ``None``: there is neither."""
         key = _key(topic, group)
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
@@ -84,7 +84,7 @@ class ConsumerOffsets:
         return None if queues is None else queues.get(queue_id)
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the group's last pull ended, else what :meth:`query` answers."""
+        """Where the group's last pull ended, else the offset of :meth:`query`."""
         self._hear()
         queues = self._pulled.get(_key(topic, group))
         if queues is not None and queue_id in queues:
@@ -97,12 +97,12 @@ class ConsumerOffsets:
         return self._pulled
 
     def pull_starts(self) -> Mapping[str, dict[int, int]]:
-        """Where the first pulls since the start began, as :meth:`pulls`; not all are known."""
+        """Where the first pulls since the start began, like :meth:`pulls`; not all are known."""
         self._hear()
         return self._pull_starts
 
     def take_pulled(self) -> set[str]:
-        """Of which ``topic@group`` a pull was noted, or all were forgotten, since the last call."""
+        """Each ``topic@group`` of which a pull was noted, or all pulls forgotten, since the last call."""
         self._hear()
         lately, self._pulled_lately = self._pulled_lately, set()
         return lately
@@ -124,7 +124,7 @@ class ConsumerOffsets:
         return dict(self._table.get(_key(topic, group), {}))
 
     def kept(self, group: str, topic: str) -> dict[int, int]:
-        """The same up to the first message that is not done: a group that pops has committed more."""
+        """The same, but only up to the first message not done: a group that pops has committed more."""
         return {**self.queues(group, topic), **self._kept.get(_key(topic, group), {})}
 
     def table(self) -> Mapping[str, dict[int, int]]:
@@ -132,22 +132,22 @@ class ConsumerOffsets:
         return self._table
 
     def kept_queues(self, key: str) -> dict[int, int] | None:
-        """The offsets of a ``topic@group`` as :meth:`kept` gives them; ``None``: they were removed."""
+        """The offsets of a ``topic@group`` as in :meth:`kept`; ``None``: they were removed."""
         queues = self._table.get(key)
         return None if queues is None else {**queues, **self._kept.get(key, {})}
 
     # -- changing --------------------------------------------------------------------------------------
 
     def deal(self, dealt: Container[tuple[str, str, int]], dealer: Dealer) -> None:
-        """``dealer`` is told who moves a group in one of its queues: those in ``dealt``, which may change."""
+        """Tell ``dealer`` when anyone else moves a group in a queue of ``dealt``, which may change."""
         self._dealt, self._dealer = dealt, dealer
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, kept: int | None = None) -> None:
-        """Set the committed offset. It may go back: RocketMQ lets the last commit win.
+        """Set the committed offset. It may go back: as in RocketMQ the last commit wins.
 
         Args:
-            kept: of who deals the queue out: the offset for the disk and for other brokers, from which on
-                messages may not be done. ``None``: it is somebody else who commits.
+            kept: from the queue's dealer: the offset for the disk and for other brokers, from which on
+                messages may not be done. ``None``: the commit is not the dealer's.
         """
         if kept is None:
             if (topic, group, queue_id) in self._dealt and self._dealer is not None:
@@ -159,7 +159,7 @@ class ConsumerOffsets:
         if queues is None:
             queues = self._table[key] = {}
             self._link(group, topic)
-        # Consumers commit with every pull: only what is new is worth a write.
+        # Consumers commit with every pull: only a new offset is worth a write.
         kept_before = self._kept_offset(key, queue_id)
         queues[queue_id] = offset
         if kept == offset:
@@ -190,7 +190,7 @@ class ConsumerOffsets:
         ]
 
     def hear_pulls(self, source: Callable[[], None]) -> None:
-        """``source`` gives :meth:`note_late_pull` what it kept; called before anybody asks about pulls."""
+        """``source`` gives its pulls to :meth:`note_late_pull`; called before pulls are read."""
         self._hear = source
 
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -215,7 +215,7 @@ class ConsumerOffsets:
     def note_late_pull(
         self, group: str, topic: str, queue_id: int, next_offset: int, started: int | None
     ) -> None:
-        """:meth:`note_pull` of a pull before those that were noted since."""
+        """:meth:`note_pull` for a pull before those that were noted since."""
         key = _key(topic, group)
         queues = self._pulled.get(key)
         if queues is None:
@@ -245,10 +245,10 @@ class ConsumerOffsets:
         return _key(topic, group) in self._resets
 
     def tell_reset(self, group: str, topic: str, queue_id: int, asked: int) -> int | None:
-        """The pending reset that a pull for offset ``asked`` is told, ``None``: there is none.
+        """The pending reset to tell a pull for offset ``asked``; ``None``: no reset is pending.
 
-        It is pending until a pull comes from where it leads to: an answer can be lost, and its client would
-        go on, and commit, where it was.
+        It is pending until a pull comes from its offset: an answer can be lost, and its client would
+        then go on, and commit, at the old offset.
         """
         offset = self._resets.get(_key(topic, group), {}).get(queue_id)
         if offset is None:
@@ -262,7 +262,7 @@ class ConsumerOffsets:
         return offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The pending reset of a queue, which is then no longer pending."""
+        """The pending reset of a queue; it is no longer pending then."""
         key = _key(topic, group)
         self._told.pop((key, queue_id), None)
         queues = self._resets.get(key)
@@ -277,7 +277,7 @@ class ConsumerOffsets:
         return offset
 
     def drop_group(self, group: str) -> None:
-        """Forget a group in all topics but its retry topics, which it would handle again when made again."""
+        """Forget a group but for its retry topics: made again, it would handle their messages once more."""
         topics = self._topics_by_group.get(group, ())
         self._drop([(topic, group) for topic in topics if not topic.startswith(RETRY_PREFIX)])
 
@@ -333,9 +333,9 @@ class ConsumerOffsets:
             self._table.pop(_key(topic, group), None)
 
     def _is_ahead(self, key: str, offset: int | None) -> bool:
-        """What a commit or a reset of another broker has to be, or it may be one that was undone here since.
+        """Whether a commit or reset of another broker is ahead; a lower one may have been undone here since.
 
-        So it is with a reset that the group was told here: it has moved on from its offset.
+        The same holds for a reset that the group was told here: the group has moved on from its offset.
         """
         topic, group, queue_id = _split_queue(key)
         if self.has_reset(group, topic, queue_id):
@@ -353,7 +353,7 @@ class ConsumerOffsets:
             self._events.publish(OffsetsReset(group, topic))
 
     def _restore_reset(self, key: str, offset: int | None) -> None:
-        """No client pulls yet that would have to learn of it."""
+        """Restore a reset without an event: no client pulls yet that would have to learn of it."""
         topic, group, queue_id = _split_queue(key)
         if offset is None:
             self.take_reset(group, topic, queue_id)

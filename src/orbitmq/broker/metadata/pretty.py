@@ -13,12 +13,12 @@ quoted = json.encoder.encode_basestring
 
 
 def pretty(value: Any) -> bytes:
-    """JSON with a tab as indent, bare number keys, sorted, no nulls."""
+    """JSON with tabs as indent, bare number keys, sorted, without nulls."""
     return pretty_value(value, "\n").encode()
 
 
 def pretty_value(value: Any, newline: str) -> str:
-    """The same as text, inside of a file: ``newline`` is a line's end and the indent where it begins."""
+    """The same as text, for use inside a file: ``newline`` is a line end and the present indent."""
     parts: list[str] = []
     _write(value, newline, parts.append)
     return "".join(parts)
@@ -51,10 +51,10 @@ def _key(key: str | int) -> str:
 
 
 def body_text(body: Body, newline: str) -> str:
-    """``body`` as it stands in a pretty file; written for tables of many thousand bodies.
+    """``body`` as text in a pretty file; written for tables of many thousand bodies.
 
     Args:
-        newline: a line's end and the indent of the line that the body begins in.
+        newline: a line end and the indent of the line in which the body begins.
     """
     inner = newline + "\t"
     parts = []

@@ -26,7 +26,7 @@ class RequestModes:
         )
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
-        """The mode that was set, ``None``: there is none."""
+        """The mode that was set; ``None``: no mode was set."""
         return self._modes.get(topic, {}).get(group)
 
     def put(self, mode: SetMessageRequestModeRequestBody) -> None:

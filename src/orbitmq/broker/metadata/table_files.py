@@ -1,7 +1,7 @@
 """The broker's tables on disk: ``config/<table>.json`` as RocketMQ writes them, and their ``.bak``.
 
 A change that somebody waits for goes to the change journal: one write for all who wait. The table files are
-written some seconds later, for all changes since, and make the journal's entries superfluous.
+written some seconds later with all changes since, and make the journal's entries superfluous.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
 RETRY_SECONDS = 5.0
-# A disk that refuses is tried again every few seconds; one line a minute says so.
+# A disk that refuses is tried again every few seconds; that is logged once a minute.
 FAILURES_LOGGED_SECONDS = 60.0
-# Entries that are encoded between two looks of the event loop at its other work: about 0.2 ms.
+# How many entries are encoded before the event loop gets time for other work: about 0.2 ms.
 SLICE_ENTRIES = 64
 
 
-# A number as a key, as fastjson writes it, at the start of a line: no text has a line's end in it. With
+# A number as a key, as fastjson writes it, at the start of a line: texts have no line ends in them. With
 # quotes it is standard JSON, which is read several times as fast.
 _BARE_KEY = re.compile(rb"(\n\s*)(-?[0-9]+):")
 
@@ -51,10 +51,10 @@ class _File:
 
     Attributes:
         changes, durable: how many changes there were, and how many of them are on disk.
-        dirty: live values by table and key.
-        on_the_way, folding: those that are being written now, to the journal and to the file.
+        dirty: live values that are not on disk, by table and key.
+        on_the_way, folding: values that are being written now, to the journal and to the file.
         stale: whether the file lacks a change.
-        after: files whose changes are on disk before later ones of this one.
+        after: files whose changes must be on disk before later ones of this file.
     """
 
     name: str
@@ -100,9 +100,9 @@ class Persistence:
         """Keep ``table`` on disk.
 
         Args:
-            table: its name in the change feed, and its file's.
-            parts: other names of the change feed whose changes belong into this file.
-            after: tables whose changes are on disk before those that this one made later.
+            table: the name of the table in the change feed, and of its file.
+            parts: other names of the change feed whose changes belong in this file.
+            after: tables whose changes must be on disk before later changes of this one.
         """
         stored = self._stored[table] = _File(table, source, after=tuple(after))
         self._by_table.update(dict.fromkeys((table, *parts), stored))
@@ -119,7 +119,7 @@ class Persistence:
             self._changed.set()
 
     def note_version(self, table: str) -> None:
-        """The version of ``table`` changed, and no key of it: its file is written anew soon."""
+        """The version of ``table`` changed but no key: its file is written anew soon."""
         stored = self._by_table.get(table)
         if stored is not None:
             stored.stale = True
@@ -154,7 +154,7 @@ class Persistence:
         async with self._writing:
             if durable():
                 return  # the previous flush has written these changes too
-            self._wanted.update(dict.fromkeys(files))  # or it failed to
+            self._wanted.update(dict.fromkeys(files))  # or failed to
             for name in list(self._wanted):
                 self._wanted.update((before.name, None) for before in self._before(self._stored[name]))
             together = [self._stored[name] for name in self._wanted]
@@ -162,7 +162,7 @@ class Persistence:
             await self._append(together)
 
     def _before(self, stored: _File) -> list[_File]:
-        """The files that must be written before this one, also by way of others, and lack changes on disk."""
+        """The files that must be written before this one, also indirectly, and lack changes on disk."""
         return [each for each in self._earlier(stored) if each.durable < each.changes]
 
     def _earlier(self, stored: _File) -> list[_File]:
@@ -218,7 +218,7 @@ class Persistence:
             self._events.publish(TableSaved(table, names))
 
     async def _in_thread(self, function: Callable[..., object], *args: Any) -> None:
-        """A write is neither dropped nor overtaken by the next one when its caller is cancelled."""
+        """Finish a write even when its caller is cancelled: the next write must not overtake it."""
         working = self._threads.run(function, *args)
         try:
             await asyncio.wait({working})
@@ -230,7 +230,7 @@ class Persistence:
     # -- the table files -------------------------------------------------------------------------------
 
     async def run(self, max_age_s: float) -> None:
-        """Write the table files after a second without a change, ``max_age_s`` after one at the latest."""
+        """Write the table files after a second without changes, ``max_age_s`` after a change at most."""
         while True:
             await self._changed.wait()
             latest = self._clock.monotonic() + max_age_s
@@ -249,7 +249,7 @@ class Persistence:
         """
         async with self._folding:
             files = [stored for stored in self._stored.values() if stored.stale]
-            # Tables that must be written first are in their files then, and need not go through the journal.
+            # Tables that must be written first are in their files by then, without the journal.
             files.sort(key=lambda stored: len(self._earlier(stored)))
             async with self._writing:
                 numbers = self._journal.rotate()
@@ -266,7 +266,7 @@ class Persistence:
             return True
 
     async def _drop(self, numbers: list[int]) -> None:
-        """Remove journal files; one that stays does no harm, the table files are known to be newer."""
+        """Remove journal files; a file that stays does no harm: the table files are known to be newer."""
         async with self._writing:
             try:
                 await self._in_thread(self._journal.remove, numbers)
@@ -303,7 +303,7 @@ class Persistence:
         known = KnownFile(stored.name, len(data), zlib.crc32(data), sequence)
         async with self._writing:
             if before := self._before(stored):
-                await self._append(before)  # what they changed since their own files were written
+                await self._append(before)  # changes since their own files were written
             await self._in_thread(self._announce, known)
         await self._in_thread(self._write_file, self._path(stored), data)
         async with self._writing:
@@ -323,9 +323,9 @@ class Persistence:
         return f"{self._folder}/{stored.name}.json"
 
     async def close(self) -> bool:
-        """Write all tables and leave plain RocketMQ files, without a journal, if the disk lets us.
+        """Write all tables and leave plain RocketMQ files, without a journal, if the disk allows it.
 
-        After a start that could not read them everything stays as it is.
+        After a start that could not read the tables, every file stays as it is.
 
         Returns:
             False when the disk refused a table.
@@ -354,7 +354,7 @@ class Persistence:
             stored = self._by_table.get(change.table)
             if stored is not None and change.sequence > holds[stored.name]:
                 self._restore(change)
-                # The first writing of the tables drops the journal, so this one has to be among them.
+                # The first writing of the tables drops the journal, so the file has to be rewritten with it.
                 stored.stale = True
         self._events.publish(TablesRead())
         for stored in self._stored.values():
@@ -362,7 +362,7 @@ class Persistence:
             stored.durable = stored.changes
         self._loaded = True
         if newest:
-            # Other journal files are begun, and these are dropped, with the first writing of the tables.
+            # These journal files are dropped with the first writing of the tables; new ones are begun.
             self._changed.set()
 
     def _restore(self, change: Entry) -> None:
@@ -372,7 +372,7 @@ class Persistence:
             log.warning("the change journal has an entry that no table takes: %s", error)
 
     def _load_file(self, stored: _File) -> int:
-        """Read one table file; returns the last change of the journal that it holds."""
+        """Read one table file; returns the number of the last journal change that it holds."""
         data, content = self._read(self._path(stored))
         size, crc = (ABSENT, 0) if data is None else (len(data), zlib.crc32(data))
         sequence = self._journal.covered(stored.name, size, crc)
@@ -392,7 +392,7 @@ class Persistence:
         return sequence
 
     def _read(self, path: str) -> tuple[bytes | None, dict[str, Any] | None]:
-        """The file's bytes and content, the backup's when it is missing or damaged, ``None`` without both."""
+        """The file's bytes and content; the backup's if the file is missing or damaged; else ``None``."""
         damaged = ""
         for candidate in (path, path + ".bak"):
             if not self._files.exists(candidate):

@@ -27,7 +27,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
     """All topics of this broker.
 
     Args:
-        made_now: says of a topic that is made now from where on messages are its own.
+        made_now: gives the place in the log from which on messages belong to a topic made now.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         *,
         attributes: Mapping[str, str] | None = None,
     ) -> TopicConfig | None:
-        """Make an unknown topic from a template topic, as a send to it does (behaviours RT-07, RT-09).
+        """Make an unknown topic from a template topic, as for a send (behaviours RT-07, RT-09).
 
         Args:
-            attributes: those that it gets, without the + of a change.
+            attributes: the new topic's attributes, without the + of a change.
 
         Returns:
             The topic's config, or ``None`` when the template does not allow it.
@@ -131,7 +131,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
     def create_if_absent(
         self, topic: str, queues: int, *, perm: int = _READ_WRITE, order: bool = False, sys_flag: int = 0
     ) -> TopicConfig:
-        """The topic as it is, made first when it is missing: retry, dead letter and other inner topics."""
+        """The topic's config; a missing topic is made first: retry, dead letter and other inner topics."""
         known = self._table.get(topic)
         if known is None:
             known = _topic(topic, queues, perm)
@@ -145,7 +145,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         return known
 
     def attributes_after(self, config: TopicConfig) -> dict[str, str]:
-        """The attributes that the topic has when :meth:`update` has made this change.
+        """The attributes that the topic would have after :meth:`update` with this change.
 
         Raises:
             RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
@@ -162,16 +162,16 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         """
         config.attributes = self.attributes_after(config)
         known = self._table.get(config.topic_name)
-        # Whatever came with it: it may be another broker's.
+        # The time in the received config is not used: it may be another broker's.
         config.made_at = known.made_at if known is not None else self._made_now(config.topic_name)
         if known != config:
             self._put(config.topic_name, config)
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; ``False`` when there was none.
+        """Forget a topic; ``False`` when there was no such topic.
 
-        What is not in the table may still have queues, messages popped and the like: the log gives back those
-        of a topic whose deletion did not get to the disk whole. So all parts are told to delete them.
+        A topic that is not in the table may still have queues, popped messages and the like: the log restores
+        them if the topic's deletion did not get to the disk whole. So all parts are told to delete them.
         """
         known = super().delete(name)
         if not known:
@@ -179,7 +179,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         return known
 
     def add_system_topics(self) -> None:
-        """Make those that the settings ask for now and did not at the start."""
+        """Make the topics that the settings require now but did not at the start."""
         for topic in self._system_topics():
             self._own_system_topics.add(topic.topic_name)
             if topic.topic_name not in self._table:
@@ -208,7 +208,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         """Take over the content of ``topics.json``; system topics it does not name stay as they are.
 
         Raises:
-            ValueError: a topic has an attribute that would not be obeyed.
+            ValueError: a topic has an attribute that this broker would not obey.
         """
         for name, plain in (content.get("topicConfigTable") or {}).items():
             _check(name, plain)
@@ -216,7 +216,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
 
 
 def _check(topic: str, plain: Mapping[str, Any]) -> None:
-    """See ``check_obeyed``; attributes that are kept and have no effect are only logged."""
+    """See ``check_obeyed``; attributes that are kept but have no effect are only logged."""
     attributes = plain.get("attributes") or {}
     check_obeyed(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
     tell_not_acted_on(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)

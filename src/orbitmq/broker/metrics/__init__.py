@@ -1,1 +1,1 @@
-"""What a scrape by Prometheus reads, under the names of RocketMQ 5 where that has one."""
+"""The metrics that Prometheus scrapes, under RocketMQ 5's names where it has them."""

@@ -22,7 +22,7 @@ from orbitmq.wire.command import Language
 from orbitmq.wire.versions import name_of
 
 REMOTING: Final = "remoting"
-# RocketMQ's thread pools; nothing queues in front of our handlers.
+# RocketMQ's thread pools; no request queues before our handlers.
 PROCESSORS: Final = (
     "send", "async_put", "pull", "ack", "query_message", "client_manager", "heartbeat", "lite_pull",
     "transaction", "consumer_manager", "admin", "reply",
@@ -32,7 +32,7 @@ MODES: Final = {
     ConsumeType.CONSUME_PASSIVELY: "push",
     ConsumeType.CONSUME_POP: "pop",
 }
-# Lines of brokerStatus that are numbers: the metric, its meaning, and how much one of the line is.
+# Lines of brokerStatus that are numbers: the metric, its meaning, and the factor to its unit.
 STATUS: Final[Mapping[str, tuple[str, str, int]]] = {
     "timerOffsetBehind": ("rocketmq_timer_enqueue_lag", "Timer messages that were not looked at yet", 1),
     "timerReadBehind": (
@@ -59,10 +59,10 @@ _STORED_ON: Final = {"storage_type": "local", "storage_medium": "disk"}
 
 
 class Figures:
-    """Reads what the broker counts anyway.
+    """Reads figures that the broker counts anyway.
 
     Attributes:
-        status: the lines of brokerStatus of parts that are attached.
+        status: gives the brokerStatus lines of attached parts.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Figures:
         self.status: Sequence[Callable[[], Mapping[str, str]]] = ()
 
     def write(self, text: Exposition) -> None:
-        """Add them all."""
+        """Add all of the broker's figures."""
         self._broker(text)
         self._storage(text)
         self._attached(text)

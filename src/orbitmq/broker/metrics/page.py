@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 class MetricsPage:
-    """Reads the figures when somebody scrapes; who asks meanwhile gets the same text.
+    """Reads the figures for a scrape; requests meanwhile get the same text.
 
     Args:
-        reasons: why the broker is not ready.
-        serving: whether its parts work.
+        reasons: gives why the broker is not ready.
+        serving: tells whether the broker's parts work.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class MetricsPage:
         self._warned = False
 
     async def answer(self) -> Answer:
-        """The text of now."""
+        """The page's present text."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._read())
             self._reading.add_done_callback(self._read_once)
         return Answer(200, await asyncio.shield(self._reading), CONTENT_TYPE)
 
     async def stop(self) -> None:
-        """Give up what is being read."""
+        """Cancel the reading that is under way."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
@@ -65,7 +65,7 @@ class MetricsPage:
             "node_id": config.broker_name,
         }
         limit = config.metrics_series
-        # One place is for what says that some were left out.
+        # One place is for the series that says that some were left out.
         text = Exposition(common, limit - 1)
         ready = text.family("orbitmq_ready", "gauge", "1 when clients can use the broker, as /readyz")
         ready.add(int(not self._reasons()))

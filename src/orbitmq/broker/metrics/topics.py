@@ -23,7 +23,7 @@ PER_TURN = 20
 
 @dataclass(slots=True)
 class Progress:
-    """How far a group is in a topic: messages that are not done, those of them that it has, and times."""
+    """How far a group is in a topic: messages not done, how many of these are in flight, and times."""
 
     lag: int = 0
     in_flight: int = 0
@@ -59,7 +59,7 @@ class Topics:
         self._stats = stats
 
     async def write(self, text: Exposition, serving: Callable[[], bool]) -> None:
-        """Add them all, as long as the broker serves."""
+        """Add all figures of topics and groups, as long as the broker serves."""
         await self._out(text, serving)
         if self._role.takes_messages:
             await self._in(text, serving)
@@ -140,7 +140,7 @@ class Topics:
             ready.add(found.lag - found.in_flight, **labels)
 
     def _read_topics(self) -> Iterator[tuple[str, str]]:
-        """Each group with each topic that it reads: as its members say, or without any as its offsets do."""
+        """Each group with each of its topics: as its members subscribe, else as its offsets say."""
         for config in list(self._groups):
             group = config.group_name
             state = self._clients.consumers(group)

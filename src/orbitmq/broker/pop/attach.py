@@ -18,7 +18,7 @@ from orbitmq.broker.pop.state import PopState
 
 
 def attach(host: Host) -> Attachment:
-    """Dealing messages out, acknowledgements, redelivery, and what waits for messages."""
+    """Dealing messages out, acknowledgements, redelivery, and requests that wait for messages."""
     s = host.services
     config, clock, events, store = s.config, s.runtime.clock, s.events, s.store
     topics, groups, offsets = s.topics, s.groups, s.offsets

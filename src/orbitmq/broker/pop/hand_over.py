@@ -1,9 +1,9 @@
-"""Messages in flight between brokers of different make: RocketMQ's check points and acknowledgements.
+"""Hands messages in flight over to and from RocketMQ brokers: as check points and acknowledgements.
 
 At a clean stop every delivery is written into the revive topic as a check point, so that a Java broker that
-takes the folder over goes on with it. At a start the topic is read only if somebody else has written check
-points since: then those are what is in flight. Java brokers keep check points and acknowledgements among the
-timer messages until they are due, so some of them arrive here later.
+takes the folder over goes on with it. At a start the topic is read only if another broker has written check
+points since: those then tell which messages are in flight. Java brokers keep check points and
+acknowledgements among the timer messages until they are due, so some of them arrive here later.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ log = logging.getLogger(__name__)
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
 REVIVE_TAGS = MessageFilter(tags_code(tag) for tag in (CHECK_POINT, ACK, BATCH_ACK))
-# How long before its messages come again a check point is due (PopAckConstants.ackTimeInterval).
+# How long before its messages are due a check point is due (PopAckConstants.ackTimeInterval).
 CHECK_POINT_AHEAD_MS = 1000
 # How many records are read, or written, in one turn of the event loop.
 RECORDS_PER_TURN = 128
-# Acknowledgements that came before their check point; more than these are forgotten.
+# The most acknowledgements kept that came before their check point; beyond that the oldest are forgotten.
 MAX_EARLY = 100_000
 
 
 def marks(config: BrokerConfig, store: MessageStore) -> list[int]:
-    """Where the timer messages and the revive queues end: what tells whether somebody wrote since."""
+    """The ends of the timer topic and the revive queues: they tell whether another broker wrote since."""
     topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
     ends = [store.max_offset(topic, queue_id) for queue_id in range(config.revive_queue_num)]
     return [store.max_offset(reserved.TIMER_TOPIC, 0), *ends]
@@ -75,12 +75,12 @@ class CheckPoints:
         self._in_flight = state.in_flight
         self._topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
         self._reads = False
-        # Whether the tables came from a broker of this make, which had read all check points of its log.
+        # Whether the tables came from an OrbitMQ broker, which had read all check points of its log.
         self._told = False
-        # Receipts of before this time may be of check points that are still among the timer messages.
+        # A receipt older than this may belong to a check point that is still among the timer messages.
         self._adopted_ms = 0
         self._early: dict[tuple[str, Receipt], set[int]] = {}
-        # Where each revive queue is read next.
+        # The next offset to read of each revive queue.
         self._next: dict[int, int] = {}
         events.on_messages_arrived(self._arrived, topic=self._topic)
         events.subscribe(TablesTold, self._tables_told)
@@ -95,7 +95,7 @@ class CheckPoints:
     # -- taking over -----------------------------------------------------------------------------------
 
     async def take_over(self) -> None:
-        """Begin with what an earlier run left, or with what another broker has written since."""
+        """Begin with the state left by an earlier run, or with another broker's check points since."""
         self._early.clear()
         if await self._is_own():
             for queue_id in self._queues():
@@ -114,7 +114,7 @@ class CheckPoints:
                     "%s in flight by another broker's check points", counted(len(self._in_flight), "message")
                 )
         for queue_id in self._queues():
-            self._read(queue_id)  # added meanwhile
+            self._read(queue_id)  # records added meanwhile
         if self._state.marks() != self._state.known_marks:
             self._state.note_marks()
         self._reads = True
@@ -122,7 +122,7 @@ class CheckPoints:
             self._store.watch(self._topic, queue_id)
 
     async def _is_own(self) -> bool:
-        """Whether nobody else has written check points since this broker's table was written."""
+        """Whether no other broker has written check points since this broker's table was written."""
         marks = self._state.marks()
         if not any(marks):
             return True
@@ -136,7 +136,7 @@ class CheckPoints:
         return self._told or not await self._waits_among_timers(known[0])
 
     async def _has_left(self, queue_id: int, start: int, end: int) -> bool:
-        """Whether this broker wrote these when it stopped, and was killed before its table's file said so."""
+        """Whether this broker wrote these at its stop, and was killed before its table's file said so."""
         async for offset in in_slices(range(start, end), RECORDS_PER_TURN):
             record = record_of(self._store, self._topic, queue_id, offset)
             if record is None or decode_properties(record.properties).get(property_names.TAGS) != CHECK_POINT:
@@ -153,7 +153,7 @@ class CheckPoints:
     async def _waits_among_timers(self, offset: int) -> bool:
         """Whether timer messages from this offset on hold a check point or an acknowledgement.
 
-        Tags codes in the consume queue tell which records are worth reading, of a million perhaps none.
+        Tags codes in the consume queue show which records are worth reading: of a million perhaps not one.
         """
         end = self._store.max_offset(reserved.TIMER_TOPIC, 0)
         while offset < end:
@@ -166,7 +166,7 @@ class CheckPoints:
         return False
 
     def end(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self._reads = False
 
     def _arrived(self, _topic: str, queue_id: int, _max_offset: int) -> None:
@@ -181,9 +181,9 @@ class CheckPoints:
             await asyncio.sleep(0)
 
     def _read(self, queue_id: int, most: int | None = None) -> None:
-        """Take up the check points and acknowledgements of one queue that were not read yet."""
+        """Take up the unread check points and acknowledgements of one queue."""
         end = self._store.max_offset(self._topic, queue_id)
-        # A queue that begins late, or goes on where another broker's ends, has nothing before that.
+        # A queue that begins late, or goes on where another broker's ends, has no messages before that.
         begin = max(self._next[queue_id], self._store.min_offset(self._topic, queue_id))
         end = end if most is None else min(end, begin + most)
         for offset in range(begin, end):
@@ -239,9 +239,9 @@ class CheckPoints:
             self._in_flight.acknowledge(queue, (ack.start_offset, ack.pop_time), offsets)
 
     def early(self, key: str, receipt: Receipt, invisible_ms: int, offsets: Iterable[int]) -> bool:
-        """Whether these acknowledgements are of a check point that may still come; then they are kept for it.
+        """Keep acknowledgements whose check point may still arrive; returns whether they were kept.
 
-        A consumer that popped from the Java broker acknowledges to this one, while the check point still lies
+        A consumer that popped from the Java broker acknowledges to this one while the check point still lies
         among the timer messages.
 
         Args:
@@ -260,7 +260,7 @@ class CheckPoints:
     # -- leaving ---------------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Write what is in flight as check points, the first that is due first."""
+        """Write the deliveries in flight as check points, those due first before the others."""
         self._reads = False
         in_flight = [(delivery, queue) for queue in self._in_flight for delivery in queue.deliveries.values()]
         if not in_flight or not self._outlet.own:
@@ -272,7 +272,7 @@ class CheckPoints:
                 self._outlet.hand(message, properties)
             await self._outlet.settle()
         except RemotingError as error:
-            log.error("what is in flight is not written as check points: %s", error)
+            log.error("messages in flight are not written as check points: %s", error)
             return
         self._state.note_marks()
         for queue in self._in_flight:

@@ -11,28 +11,28 @@ from orbitmq.broker.events import Events, OffsetsReset, TopicChanged
 from orbitmq.broker.messaging.waiting import HasDeadline, Held, Waiting
 from orbitmq.runtime.seam import Clock
 
-# Topic, group and queue id; below 0: any queue.
+# Topic, group and queue id; an id below 0 means any queue.
 Place: TypeAlias = tuple[str, str, int]
 
 
 class Looked(Enum):
-    """The outcome of a look of a waiting pop."""
+    """The outcome when a waiting pop looks again."""
 
     WAITS = auto()
     ANSWERED = auto()
-    ANSWERED_AND_MORE = auto()  # messages are left for the next one
+    ANSWERED_AND_MORE = auto()  # messages are left for the next pop
 
 
 class Waiter(HasDeadline, Protocol):
-    """A request that waits."""
+    """A waiting request."""
 
     def look(self) -> Looked:
-        """Try again, and answer if there is something."""
+        """Try again, and answer if there are messages."""
         ...
 
 
 class HeldPops(Waiting[Place, Waiter]):
-    """Waiting pops, first come, first served, by topic, group and queue.
+    """Waiting pops by topic, group and queue, first come, first served.
 
     Args:
         watch: asks the store to report arrivals in a queue.
@@ -49,7 +49,7 @@ class HeldPops(Waiting[Place, Waiter]):
         super().__init__(name, clock)
         self._config = config
         self._watch = watch
-        # Which places look when messages come into a topic, and which queues of it they watch.
+        # By topic, the places to look at when messages come into it, and the queues that they watch.
         self._topics: dict[str, dict[Place, frozenset[int]]] = {}
         self._topics_of: dict[Place, set[str]] = {}
         self._watched: set[tuple[str, int]] = set()
@@ -58,7 +58,7 @@ class HeldPops(Waiting[Place, Waiter]):
         events.subscribe(TopicChanged, lambda event: self.wake_topic(event.topic))
 
     def waiting(self, place: Place) -> int:
-        """How many wait there."""
+        """How many requests wait at a place."""
         return len(self.at(place))
 
     # -- waiting ---------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class HeldPops(Waiting[Place, Waiter]):
     def park(
         self, place: Place, waiter: Waiter, sources: Iterable[tuple[str, Iterable[int]]], wait_ms: int
     ) -> bool:
-        """Let ``waiter`` wait; ``False`` when too many do already.
+        """Let ``waiter`` wait; ``False`` when too many already do.
 
         Args:
             sources: the topics and queues whose arrivals it waits for.
@@ -84,7 +84,7 @@ class HeldPops(Waiting[Place, Waiter]):
         return True
 
     def look_at(self, place: Place, waiter: Waiter, time_ms: int) -> None:
-        """Let a waiter look again at a time: a queue is free then."""
+        """Let a waiter look again at a time when a queue becomes free."""
         self.look_in(place, waiter, time_ms - self._clock.now_ms())
 
     def _watch_all(self, topic: str, queues: Iterable[int]) -> None:
@@ -119,7 +119,7 @@ class HeldPops(Waiting[Place, Waiter]):
             self._watch_all(topic, (queue_id,))
 
     def wake(self, place: Place) -> None:
-        """Let those who wait here look, until one finds nothing or nothing is left."""
+        """Let the requests that wait here look, until one finds no message or no request is left."""
         for held in self.at(place):
             if held.waiter.gone:
                 self.drop(held)

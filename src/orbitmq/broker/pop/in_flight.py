@@ -1,7 +1,7 @@
 """Which messages are in flight: popped, not acknowledged, and invisible to their group until a deadline.
 
-Pure: times come in, decisions go out. A message in flight is one number in the delivery that it left with;
-the delivery has what its messages share. A receipt names the delivery, so that nothing has to be searched.
+Pure: times come in, decisions go out. A message in flight is one number in its delivery; the delivery has the
+facts that its messages share. A receipt names the delivery, so that no search is needed.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 SEPARATOR = "@"
-# Ended deliveries stay in the orders below until they come up; of these at most as many as there are others.
+# Ended deliveries stay in the heaps below until they come up; at most as many as there are live ones.
 SLACK = 64
 
-# RocketMQ stores an acknowledgement when its message is due, and waits for it as long.
+# RocketMQ stores an acknowledgement when its message is due, and waits this long for it.
 FOREIGN_GRACE_MS = 2000
 
-# (offset where the pop began, time of the pop in ms): what a receipt says about its delivery.
+# (offset where the pop began, time of the pop in ms): the contents of a receipt that name its delivery.
 Receipt: TypeAlias = tuple[int, int]
 
 
 def queue_key(topic: str, group: str, queue_id: int) -> str:
-    """The name of a queue of one group in tables."""
+    """The name of one group's queue in tables."""
     return f"{topic}{SEPARATOR}{group}{SEPARATOR}{queue_id}"
 
 
@@ -34,10 +34,10 @@ class Delivery:
         pop_time_ms, invisible_ms: their sum is when its messages become visible again.
         left: queue offsets of the messages in flight.
         postponed: its messages were not handled in time and now wait for the delay of the group's policy.
-        foreign: a broker of another make dealt them out: acknowledgements may come a moment later.
-        leaving: its messages are on the way to another topic: too late to acknowledge them.
-        dead: they were given up: where they go is the topic of the dead letters.
-        why_dead: the reason, and the client that gave them up; known to this process only.
+        foreign: a RocketMQ broker dealt the messages out: acknowledgements may come a moment later.
+        leaving: its messages are on the way to another topic, so it is too late to acknowledge them.
+        dead: its messages were given up: they go to the topic of the dead letters.
+        why_dead: the reason, and the client that gave them up; known only in this process.
     """
 
     __slots__ = (
@@ -78,13 +78,13 @@ class Delivery:
 
 
 class PopQueue:
-    """One queue of a topic as one group pops it.
+    """One queue of a topic as popped by one group.
 
     Attributes:
         next: the offset of the next message to pop.
-        deliveries: those with messages in flight.
-        in_flight: how many messages that are.
-        told: what listeners know of ``next`` and :attr:`floor`; ``fed``: of ``next`` alone.
+        deliveries: the deliveries with messages in flight.
+        in_flight: how many messages are in flight.
+        told: ``next`` and :attr:`floor` as last told to listeners; ``fed``: ``next`` alone.
     """
 
     __slots__ = (
@@ -127,7 +127,7 @@ class PopQueue:
         return min(lowest[0][0], self.next) if lowest else self.next
 
     def enter(self, delivery: Delivery, number: int) -> None:
-        """Take up a delivery."""
+        """Add a delivery."""
         self.deliveries[delivery.receipt] = delivery
         self.in_flight += len(delivery.left)
         if len(self._lowest) > 2 * len(self.deliveries) + SLACK:
@@ -146,9 +146,9 @@ class InFlight:
     """All messages in flight of one broker.
 
     Args:
-        changed, moved: told of every change, in this order, so that no position gets known before the
-            messages that it left behind.
-        begin: where a group begins that pops a queue for the first time: topic, group, queue id.
+        changed, moved: told of every change, in this order, so that no position becomes known before the
+            messages that it has passed.
+        begin: gives where a group begins that pops a queue for the first time: topic, group, queue id.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class InFlight:
         self._changed = changed
         self._moved = moved
         self._queues: dict[tuple[str, str, int], PopQueue] = {}
-        # (due time, order of entry, queue, delivery); entries of deliveries that ended are left in it.
+        # (due time, order of entry, queue, delivery); entries of ended deliveries stay until they come up.
         self._due: list[tuple[int, int, PopQueue, Delivery]] = []
         self._entered = 0
         self._alive = 0
@@ -180,11 +180,11 @@ class InFlight:
         return sum(queue.in_flight for queue in self._queues.values())
 
     def find(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
-        """The queue, ``None`` when the group never popped it."""
+        """The queue; ``None`` when the group never popped it."""
         return self._queues.get((topic, group, queue_id))
 
     def queue(self, topic: str, group: str, queue_id: int) -> PopQueue:
-        """The queue, made when it is new."""
+        """The queue; a new one is made."""
         key = (topic, group, queue_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -204,7 +204,7 @@ class InFlight:
         now_ms: int,
         invisible_ms: int,
     ) -> Delivery:
-        """Messages leave with a pop that began at ``start``; the next one begins at ``next_offset``."""
+        """Messages leave with a pop that began at ``start``; the next pop begins at ``next_offset``."""
         delivery = Delivery(queue, start, now_ms, invisible_ms, offsets)
         self._enter(queue, delivery)
         queue.next = next_offset
@@ -213,12 +213,12 @@ class InFlight:
         return delivery
 
     def skip(self, queue: PopQueue, next_offset: int) -> None:
-        """Nothing below ``next_offset`` is for this group."""
+        """No message below ``next_offset`` is for this group."""
         queue.next = next_offset
         self._tell(queue)
 
     def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> set[int]:
-        """These messages are done; returns those of them that were in flight under this receipt."""
+        """These messages are done; returns those that were in flight under this receipt."""
         delivery = self.delivery(queue, receipt)
         if delivery is None:
             return set()
@@ -228,7 +228,7 @@ class InFlight:
         return done
 
     def delivery(self, queue: PopQueue, receipt: Receipt) -> Delivery | None:
-        """The delivery of a receipt, ``None`` when it has ended or its messages are leaving."""
+        """The delivery of a receipt; ``None`` when it has ended or its messages are leaving."""
         delivery = queue.deliveries.get(receipt)
         return None if delivery is None or delivery.leaving else delivery
 
@@ -238,7 +238,7 @@ class InFlight:
         """Give one message another deadline, and with it another receipt.
 
         Returns:
-            Its new delivery; ``None`` when it is not in flight under this receipt.
+            Its new delivery; ``None`` when the message is not in flight under this receipt.
         """
         delivery = self.delivery(queue, receipt)
         if delivery is None or offset not in delivery.left:
@@ -248,7 +248,7 @@ class InFlight:
         return changed
 
     def extend(self, queue: PopQueue, receipt: Receipt, *, due_ms: int) -> bool:
-        """Give what is left of a delivery another deadline, under the same receipt; whether anything is."""
+        """Give a delivery's remaining messages another deadline, same receipt; whether any remain."""
         delivery = self.delivery(queue, receipt)
         if delivery is None:
             return False
@@ -262,7 +262,7 @@ class InFlight:
     def give_up(
         self, queue: PopQueue, receipt: Receipt, offset: int, *, now_ms: int, why: tuple[str, str]
     ) -> bool:
-        """One message is a dead letter from now on; whether it was in flight under this receipt."""
+        """One message is a dead letter from now on; returns whether it was in flight under this receipt."""
         delivery = self.delivery(queue, receipt)
         if delivery is None or offset not in delivery.left:
             return False
@@ -298,17 +298,17 @@ class InFlight:
         self._split(queue, delivery, later)
 
     def _split(self, queue: PopQueue, delivery: Delivery, changed: Delivery) -> None:
-        """Messages go over to a delivery of their own; at no moment are they in none."""
+        """Move messages to a delivery of their own; at every moment they are in a delivery."""
         self._enter(queue, changed)
         self._changed(queue, changed)
         self.remove(queue, delivery, set(changed.left))
 
     def remove(self, queue: PopQueue, delivery: Delivery, offsets: set[int]) -> None:
-        """Messages of a delivery are in flight no more."""
+        """Messages of a delivery are no longer in flight."""
         before = len(delivery.left)
         delivery.left -= offsets
         if len(delivery.left) == before:
-            return  # nothing to tell; the queue may be forgotten, and another one have its key
+            return  # the queue may be forgotten by now, and another one have its key
         queue.in_flight -= before - len(delivery.left)
         if not delivery.left and queue.deliveries.pop(delivery.receipt, None) is not None:
             self._alive -= 1
@@ -319,13 +319,13 @@ class InFlight:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next delivery may be due, ``None``: none is in flight."""
+        """When the next delivery may be due; ``None``: no message is in flight."""
         while self._due and not self._due[0][3].left:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def take_due(self, now_ms: int, most: int) -> list[tuple[PopQueue, Delivery]]:
-        """Up to ``most`` deliveries whose time is over. They are leaving: no receipt of them counts."""
+        """Up to ``most`` deliveries whose time is over. They are leaving: their receipts no longer count."""
         found: list[tuple[PopQueue, Delivery]] = []
         while len(found) < most and self._due and self._due[0][0] <= now_ms:
             _, _, queue, delivery = heapq.heappop(self._due)
@@ -339,30 +339,30 @@ class InFlight:
         return found
 
     def again(self, queue: PopQueue, delivery: Delivery, at_ms: int) -> None:
-        """A delivery that was due could not leave, or not all of it: it is due again at ``at_ms``."""
+        """A delivery that was due could not leave, or only in part: it is due again at ``at_ms``."""
         self._entered += 1
         heapq.heappush(self._due, (at_ms, self._entered, queue, delivery))
 
     # -- changes from outside --------------------------------------------------------------------------
 
     def move(self, queue: PopQueue, offset: int) -> None:
-        """The group was moved: it pops from ``offset`` on, messages from there on are in flight no more."""
+        """The group was moved: it pops from ``offset`` on, and messages from there on leave the flight."""
         before, queue.next = queue.next, offset
-        # Sent first: a broker that gets only this deals a message out twice, and leaves none out.
+        # The position goes first: a broker that gets only this deals a message out twice, and loses none.
         self._tell(queue)
         for delivery in list(queue.deliveries.values()) if offset < before else ():
             self.remove(queue, delivery, {each for each in delivery.left if each >= offset})
 
     def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Forget the queues of a topic or of a group that is gone."""
+        """Forget the queues of a deleted topic or group."""
         for queue in self:
             if queue.topic == topic or queue.group == group:
                 self.drop_queue(queue)
 
     def drop_queue(self, queue: PopQueue) -> None:
-        """Forget a queue: its topic or its group is gone, or another broker knows better what is in flight.
+        """Forget a queue: its topic or group was deleted, or another broker knows better what is in flight.
 
-        What was in flight is not done by that: listeners hear of no position any more.
+        Messages in flight do not become done by that: listeners get no further position.
         """
         queue.next = -1
         for delivery in list(queue.deliveries.values()):
@@ -371,20 +371,20 @@ class InFlight:
         self._moved(queue)
 
     def forget(self, queue: PopQueue) -> None:
-        """Forget a queue, without telling anybody."""
+        """Forget a queue, without telling listeners."""
         for delivery in queue.deliveries.values():
             self._alive -= 1
             delivery.left = set()
         self._queues.pop((queue.topic, queue.group, queue.queue_id), None)
 
     def clear(self) -> None:
-        """Forget everything, without telling anybody."""
+        """Forget everything, without telling listeners."""
         self._queues.clear()
         self._due.clear()
         self._alive = 0
 
     def restore(self, queue: PopQueue, delivery: Delivery) -> None:
-        """Take up a delivery that an earlier run, or another broker, has made."""
+        """Add a delivery that an earlier run, or another broker, has made."""
         known = queue.deliveries.pop(delivery.receipt, None)
         if known is not None:
             self._alive -= 1
@@ -405,7 +405,7 @@ class InFlight:
         heapq.heappush(self._due, (delivery.due_ms, self._entered, queue, delivery))
 
     def tell(self, queue: PopQueue) -> None:
-        """Tell where the queue is, whatever is known of it."""
+        """Tell listeners the queue's position, whatever they know."""
         queue.told = (-1, -1)
         self._tell(queue)
 
@@ -424,7 +424,7 @@ def _free_time(queue: PopQueue, offset: int, time_ms: int) -> int:
 
 
 def runs(offsets: Iterable[int], start: int) -> list[int]:
-    """Offsets as distances to ``start`` and lengths of runs, one behind the other: short as text."""
+    """Offsets as distances from ``start`` and lengths of runs, one after the other: short as text."""
     found: list[int] = []
     behind = None
     for offset in sorted(offsets):

@@ -1,6 +1,6 @@
-"""Where groups that pop are when something else than a pop moves them: a commit, a reset, the end of the log.
+"""Moves groups that pop when something other than a pop does: a commit, a reset, the end of the log.
 
-A group has one place in a queue. Who commits last says where it is, and the table of what is in flight goes
+A group has one place in a queue. The last commit says where it is, and the table of messages in flight moves
 there at once: the end of a delivery, a stop and a start write that place into the group's offset.
 """
 
@@ -25,7 +25,7 @@ QUEUES_PER_TURN = 500
 
 
 class Moving:
-    """Keeps what is in flight, and the batches that are out in order, where their group is."""
+    """Keeps the messages in flight, and the ordered batches that are out, at their group's place."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Moving:
         self._store = store
         self._in_flight = in_flight
         self._orders = orders
-        # Queues without messages in flight where others commit, and where those are, by the queues' keys.
+        # Queues without messages in flight where others than pops commit, and those commits, by queue key.
         self._idle: dict[str, tuple[PopQueue, int]] = {}
         self._acts = False
         offsets.deal(in_flight.queues, self)
@@ -53,7 +53,7 @@ class Moving:
     # -- commits and resets ----------------------------------------------------------------------------
 
     def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Somebody else than a pop commits: a member that pulls, an administrator."""
+        """A commit by anyone but a pop: by a member that pulls, by an administrator."""
         queue = self._in_flight.queue(topic, group, queue_id)
         if offset < queue.next:
             self._orders.cut(topic, group, queue_id, offset)
@@ -63,14 +63,14 @@ class Moving:
             self._idle[queue.key] = queue, offset
 
     def told(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Another broker's group is there, and all before it is done; its table of pops comes by itself."""
+        """At another broker the group is at ``offset``, all before it done; the pop table comes by itself."""
         queue = self._in_flight.queue(topic, group, queue_id)
         queue.next = max(queue.next, offset)
 
     def _saved(self, event: TableSaved) -> None:
-        """Forget queues of which the offset says all. Not earlier: a crash must not leave neither of them.
+        """Forget queues whose offset is now on disk. Not earlier: after a crash one of both has to be there.
 
-        Not while this broker acts: its master, which has the queue yet, would go on at its own place there.
+        Not while this broker acts: its master, which still has the queue, would go on at its own place there.
         """
         if event.table != OFFSETS or not self._idle or self._acts:
             return
@@ -82,7 +82,7 @@ class Moving:
                 self._in_flight.drop_queue(queue)
 
     def _reset(self, event: OffsetsReset) -> None:
-        """A group was moved: what it has beyond that place will come anyway."""
+        """A group was moved: its messages in flight from the new place on will be dealt out again."""
         for queue in self._in_flight:
             if (queue.group, queue.topic) == (event.group, event.topic) and self._offsets.has_reset(
                 queue.group, queue.topic, queue.queue_id
@@ -92,7 +92,7 @@ class Moving:
                     self._orders.free(queue.topic, queue.group, queue.queue_id)
                     self._in_flight.move(queue, offset)
 
-    # -- what the store has ----------------------------------------------------------------------------
+    # -- the ends of queues ----------------------------------------------------------------------------
 
     def _role_changed(self, changed: RoleChanged) -> None:
         self._acts = changed.after is Role.ACTING_MASTER
@@ -105,7 +105,7 @@ class Moving:
         async for queue in in_slices(self._in_flight, QUEUES_PER_TURN):
             if self._in_flight.find(queue.topic, queue.group, queue.queue_id) is not queue:
                 continue
-            # Not so its group: one that made itself known a moment before a crash is made again.
+            # The group is not checked: one that came just before a crash may be missing, and is made again.
             if queue.topic not in self._topics:
                 self._in_flight.drop_queue(queue)
                 continue
@@ -116,10 +116,10 @@ class Moving:
             self._in_flight.tell(queue)
 
     def into_bounds(self) -> None:
-        """The log may end earlier than these tables say: what is stored there next is of other messages.
+        """Move back groups that are beyond the end of the log: other messages will be stored there.
 
-        So this comes before anything can be stored: at the start, with a cut of the log, and when a broker
-        begins to lead.
+        So this comes before any message can be stored: at the start, with a cut of the log, and when a
+        broker begins to lead.
         """
         for queue in self._in_flight:
             high = self._store.max_offset(queue.topic, queue.queue_id)

@@ -1,7 +1,7 @@
-"""What each queue dealt out in order: nothing more goes out until that is done (ConsumerOrderInfoManager).
+"""Messages that queues dealt out in order: no more go out until these are done (ConsumerOrderInfoManager).
 
-Pure but for the change feed. A group that pops in order gets the messages of a queue again from the first one
-that is not done, when the time of what it had is over.
+Pure but for the change feed. A group that pops in order gets a queue's messages again, from the first one
+that is not done, when their time is over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from orbitmq.broker.change_feed import POP_ORDERS, ChangeFeed, FedTable
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
 
 SEPARATOR = "@"
-# RocketMQ notes what is done in a 64 bit number; the sign stays free.
+# RocketMQ marks done messages in a 64 bit number; the sign bit stays free.
 MAX_BATCH = 63
 # The deadline of a message that is noted in a batch without being out.
 NOT_OUT_MS = 0
@@ -26,11 +26,11 @@ class Batch:
     """The messages of a queue that are out. Times are milliseconds since the epoch.
 
     Attributes:
-        offsets: their queue offsets, ascending; also of those that are done but lie behind one that is not.
+        offsets: their queue offsets, ascending; also those of done messages behind one that is not done.
         done: bit i is set when message i is done.
-        visible: the deadline of messages that have one of their own.
-        counts: how often a message was dealt out before; only those that were.
-        attempt_id: of the request that took them: a repeated one gets them again.
+        visible: the deadlines of messages that have one of their own.
+        counts: how often a message was dealt out before, without messages that never were.
+        attempt_id: of the pop that took them: the same pop repeated gets them again.
     """
 
     pop_time_ms: int
@@ -51,7 +51,7 @@ class Batch:
 
     @property
     def left(self) -> int:
-        """How many are not done."""
+        """How many messages are not done."""
         return len(self.offsets) - self.done.bit_count()
 
     @property
@@ -63,7 +63,7 @@ class Batch:
         return self.offsets[-1] + 1 if self.offsets else 0
 
     def free_at_ms(self) -> int:
-        """When the queue deals out again: behind the last deadline of what is not done."""
+        """When the queue deals out again: after the last deadline of its messages that are not done."""
         deadline = self.pop_time_ms + self.invisible_ms
         free = 0
         for index, offset in enumerate(self.offsets):
@@ -72,7 +72,7 @@ class Batch:
         return free
 
     def to_plain(self) -> dict[str, Any]:
-        """As RocketMQ's file has it: offsets are distances to the first one."""
+        """The batch in the form of RocketMQ's file: offsets are distances to the first one."""
         first = self.offsets[0] if self.offsets else 0
         plain: dict[str, Any] = {
             "popTime": self.pop_time_ms,
@@ -122,13 +122,13 @@ class OrderedPops:
         ]
 
     def find(self, topic: str, group: str, queue_id: int) -> Batch | None:
-        """The batch that is out, or was the last one."""
+        """The batch that is out, or the last one that was."""
         return self._table.get((topic, group), {}).get(queue_id)
 
     def blocked_until(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int | None:
-        """Until when the queue deals nothing out, ``None``: it may now."""
+        """Until when the queue deals no messages out; ``None``: it may now."""
         batch = self.find(topic, group, queue_id)
         if batch is None or (attempt_id and attempt_id == batch.attempt_id):
             return None
@@ -136,7 +136,7 @@ class OrderedPops:
         return free if free > now_ms else None
 
     def left_of(self, topic: str, group: str, queue_id: int, attempt_id: str | None) -> int:
-        """How many messages an attempt got from a queue that are not done."""
+        """How many messages that an attempt got from a queue are not done."""
         batch = self.find(topic, group, queue_id) if attempt_id else None
         if batch is None or batch.attempt_id != attempt_id:
             return 0
@@ -154,10 +154,10 @@ class OrderedPops:
         attempt_id: str | None,
         keeps_done: bool = True,
     ) -> Batch:
-        """Note that messages go out. Those behind the first one that are acknowledged already stay noted.
+        """Note that messages go out. Acknowledged messages behind the first of them stay noted as done.
 
         Args:
-            keeps_done: ``False``: they do not stay noted, so they come again, as from Apache's broker.
+            keeps_done: ``False``: they do not stay noted and are dealt out again, as by Apache's broker.
         """
         before = self.find(topic, group, queue_id)
         batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id)
@@ -168,7 +168,7 @@ class OrderedPops:
         return batch
 
     def acknowledge(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> int | None:
-        """A message is done; up to where the group has consumed, ``None``: it was not out like that."""
+        """A message is done; returns up to where the group has consumed, ``None``: no such pop has it."""
         batch = self._out(topic, group, queue_id, offset, pop_time_ms)
         if batch is None:
             return None
@@ -179,7 +179,7 @@ class OrderedPops:
     def change(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, visible_ms: int
     ) -> bool:
-        """Give a message another deadline; ``False``: it was not out like that."""
+        """Give a message another deadline; ``False``: no such pop has it."""
         batch = self._out(topic, group, queue_id, offset, pop_time_ms)
         if batch is None:
             return False
@@ -188,7 +188,7 @@ class OrderedPops:
         return True
 
     def is_out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
-        """Whether a message is out like that, and not done."""
+        """Whether this pop has the message, and it is not done."""
         return self._out(topic, group, queue_id, offset, pop_time_ms) is not None
 
     def _out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> Batch | None:
@@ -198,7 +198,7 @@ class OrderedPops:
         return None if batch.is_done(batch.offsets.index(offset)) else batch
 
     def extend(self, topic: str, group: str, queue_id: int, pop_time_ms: int, due_ms: int) -> bool:
-        """Give what is out another deadline, but for messages that have one of their own; whether any is."""
+        """Give a pop's messages another deadline, but not those with one of their own; whether any remain."""
         batch = self.find(topic, group, queue_id)
         if batch is None or batch.pop_time_ms != pop_time_ms or not batch.left:
             return False
@@ -207,7 +207,7 @@ class OrderedPops:
         return True
 
     def free(self, topic: str, group: str, queue_id: int) -> None:
-        """The group was moved: nothing of the queue is out."""
+        """The group was moved: no message of the queue is out."""
         queues = self._table.get((topic, group), {})
         if queues.pop(queue_id, None) is not None:
             self._feed.changed(POP_ORDERS, _key(topic, group, queue_id), None)
@@ -215,7 +215,7 @@ class OrderedPops:
             self._table.pop((topic, group), None)
 
     def queues(self) -> list[tuple[str, str, int]]:
-        """Topic, group and queue id of all that have a batch."""
+        """Topic, group and queue id of every queue with a batch."""
         return [(*pair, queue_id) for pair, queues in self._table.items() for queue_id in queues]
 
     def cut(self, topic: str, group: str, queue_id: int, end: int) -> None:
@@ -237,7 +237,7 @@ class OrderedPops:
         self._put(topic, group, queue_id, left)
 
     def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Forget a topic or a group that is gone."""
+        """Forget a deleted topic or group."""
         for pair, queues in list(self._table.items()):
             if pair[0] == topic or pair[1] == group:
                 for queue_id in list(queues):
@@ -282,7 +282,7 @@ class OrderedPops:
 
 
 def _carry_on(before: Batch, batch: Batch, *, repeated: bool, keeps_done: bool) -> None:
-    """Let a batch know what the one before it knew.
+    """Carry the facts of the previous batch over into a new one.
 
     Acknowledged offsets behind the first message of the batch are kept, so that they are not dealt out again.
     Offsets between them that are not done are kept too, or the group's offset would pass them; their time is

@@ -1,4 +1,4 @@
-"""Popping messages: the broker chooses the queue and keeps who has what (PopMessageProcessor)."""
+"""Popping messages: the broker chooses the queue and keeps what is in flight (PopMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES = 32
 ANY_QUEUE = -1
-# How many stretches without a match one pop looks through.
+# How many stretches of a queue without a match one pop looks through.
 EMPTY_STRETCHES = 16
 _FROM_OLDEST = 0
 _SIZE = struct.Struct(">i")
@@ -49,14 +49,14 @@ __all__ = ["INVISIBLE_LIMITS_MS", "MAX_MESSAGES", "PopRequest", "Popped", "Poppi
 
 @dataclass(frozen=True, slots=True)
 class PopRequest:
-    """Messages of a topic, wanted by one group. Times are milliseconds.
+    """A pop of a topic by one group. Times are milliseconds.
 
     Attributes:
-        queue_id: below 0: of any queue.
-        invisible_ms: for how long nobody else gets them.
-        from_newest: where a group begins that is new here: at the newest message, else at the oldest.
-        ordered: nothing of a queue is dealt out until what was is done.
-        attempt_id: names an ordered pop, so that a repeated one gets the same messages.
+        queue_id: below 0: any queue.
+        invisible_ms: for how long no other member gets the messages.
+        from_newest: whether a new group begins at the newest message of a queue; else at the oldest.
+        ordered: deal no further messages out of a queue until those already dealt out are done.
+        attempt_id: names an ordered pop, so that the same pop repeated gets the same messages.
     """
 
     group: str
@@ -79,9 +79,9 @@ class Popped:
         body: stored records one after the other, ``count`` of them.
         rest: how many messages wait behind these.
         starts, offsets, order_counts: see :mod:`orbitmq.wire.pop_info`.
-        revive_queue: a part of the receipts.
+        revive_queue: the revive queue id that receipts carry.
         free_at_ms: when the first queue that is blocked now deals out again.
-        full: a queue has as many messages in flight as the settings allow.
+        full: whether a queue has as many messages in flight as the settings allow.
     """
 
     pop_time_ms: int
@@ -104,12 +104,12 @@ class Sources:
         self._topics = topics
 
     def retry_topic(self, topic: str, group: str) -> str:
-        """Where a message goes that was not handled in time."""
+        """The retry topic for a message that was not handled in time."""
         kind = pop_info.RETRY_V2 if self._config.enable_retry_topic_v2 else pop_info.RETRY_V1
         return pop_info.retry_topic(topic, group, kind)
 
     def retry_names(self, topic: str, group: str) -> list[str]:
-        """All that are read, the one that is written first."""
+        """All retry topics that are read; first the one that redeliveries are written to."""
         kinds = [pop_info.RETRY_V1]
         if self._config.enable_retry_topic_v2:
             kinds = [pop_info.RETRY_V2, *kinds] if self._config.pop_retry_topic_v1 else [pop_info.RETRY_V2]
@@ -157,7 +157,7 @@ class Popping:
     # -- what may be popped ----------------------------------------------------------------------------
 
     def check(self, request: PopRequest) -> MessageFilter:
-        """Whether the group may have messages of this topic now; the filter of its expression.
+        """Check whether the group may pop from this topic now; returns the filter of its expression.
 
         Raises:
             RemotingError: it may not, or a number of the request is out of its limits.
@@ -183,7 +183,7 @@ class Popping:
             ) from error
 
     def _check_name(self, request: PopRequest) -> None:
-        """A topic whose redeliveries would need a name that no topic may have is not popped."""
+        """Refuse a topic whose retry topic would have a name that no topic may have."""
         own = request.topic.startswith(reserved.RETRY_PREFIX)
         name = request.topic if own else self.sources.retry_topic(request.topic, request.group)
         if len(name) > reserved.RETRY_TOPIC_MAX_CHARS:
@@ -286,7 +286,7 @@ class Popping:
             queue, start, offsets, result.next_offset, now_ms=now_ms, invisible_ms=request.invisible_ms
         )
         for offset in sorted(set(offsets).difference(fit)) if len(fit) < len(offsets) else ():
-            # No client has the message, so it is due: the reviver finds that no client can get it.
+            # No client has the message, so it is due at once: the reviver finds that no client can get it.
             self._in_flight.change(queue, (start, now_ms), offset, now_ms=now_ms, invisible_ms=0)
         if not fit:
             popped.rest += max(0, high - result.next_offset)
@@ -311,7 +311,7 @@ class Popping:
         self._offsets.note_pull(request.group, queue.topic, queue.queue_id, result.next_offset, started=start)
 
     def _read(self, topic: str, queue_id: int, start: int, wanted: int, filter: MessageFilter) -> GetResult:
-        """Read on until something is found, the queue ends, or enough was looked through."""
+        """Read on until a message is found, the queue ends, or enough was looked through."""
         for _ in range(EMPTY_STRETCHES):
             started = self._clock.monotonic()
             result = self._store.get(
@@ -328,10 +328,10 @@ class Popping:
     def _as_sent_first(
         self, popped: Popped, request: PopRequest, queue: PopQueue, start: int, result: GetResult
     ) -> tuple[list[int], bytes]:
-        """Messages of a retry topic under the name of the topic that was asked for, each with its receipt.
+        """Messages of a retry topic under the name of the topic in the request, each with its receipt.
 
         Returns:
-            Their offsets and records; those that have no room for a receipt are left out.
+            Their offsets and records; messages without room for a receipt are left out.
         """
         offsets, changed = [], []
         for record in iter_records(result.body):
@@ -355,14 +355,14 @@ class Popping:
         return offsets, b"".join(changed)
 
     def _is_full(self, queue: PopQueue) -> bool:
-        """Whether the group has so many messages of this queue that it must finish some (the quota)."""
+        """Whether the group has so many messages of this queue in flight that it must finish some (quota)."""
         config = self._config
         return config.pop_threshold_enable and queue.in_flight > config.pop_in_flight_threshold
 
     # -- where to go on --------------------------------------------------------------------------------
 
     def _position(self, queue: PopQueue, from_newest: bool) -> int:
-        """The offset of the next message for the group; a new group begins where it wants to."""
+        """The offset of the next message for the group; a new group begins as its pop says."""
         group, topic, queue_id = queue.group, queue.topic, queue.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -383,14 +383,14 @@ class Popping:
         return queue.next
 
     def peek_position(self, group: str, topic: str, queue_id: int) -> int:
-        """As a pop would begin, without a change of anything."""
+        """The offset at which a pop would begin; changes nothing."""
         queue = self._in_flight.find(topic, group, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
         position = max(queue.next if queue is not None else 0, committed or 0)
         return max(position, self._store.min_offset(topic, queue_id))
 
     def first_offset(self, topic: str, queue_id: int, from_newest: bool) -> int:
-        """Where a group that is new begins: at the oldest message, or with the newest one.
+        """Where a new group begins: at the oldest message, or with the newest one.
 
         A young queue is read from its beginning in any case: it may be of a topic, or a broker, that is newer
         than the group.
@@ -409,9 +409,9 @@ class Popping:
     def _pop_all_in_order(
         self, popped: Popped, request: PopRequest, topic: str, ids: Sequence[int], filter: MessageFilter
     ) -> None:
-        """Deal out of these queues; to a repeated attempt what it got before, wherever that was, and no more.
+        """Deal out of these queues; a repeated attempt gets only its earlier messages, from any of them.
 
-        New messages instead of those would leave their queue to a client that does not know of them.
+        Other messages would block their queue for a client that does not know of them.
         """
         for queue_id in ids:
             again = self._orders.left_of(topic, request.group, queue_id, request.attempt_id)

@@ -1,4 +1,4 @@
-"""Receipts: what a client brings back with a message that it got by a pop, and what is refused of them."""
+"""Receipts: texts that a client sends back with a message that it popped, and which of them are refused."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.pop_info import ExtraInfo
 
-# From a moment to the longest time of RocketMQ's timers (timerMaxDelaySec), which keep check points there.
+# From a moment to the longest time of RocketMQ's timers (timerMaxDelaySec), which hold the check points.
 INVISIBLE_LIMITS_MS = (1, 3 * 24 * 3600 * 1000)
 
 
 def revive_queue(pop_time_ms: int, queues: int) -> int:
-    """The queue of the revive topic that the check point of a pop belongs to: follows from the pop's time."""
+    """The revive queue for the check point of a pop: it follows from the pop's time."""
     return pop_time_ms % queues
 
 
 def check_leads(role: RoleState) -> None:
-    """Refuse on a slave: its master keeps what is in flight.
+    """Refuse on a slave: its master keeps the messages in flight.
 
     Raises:
         RemotingError: SLAVE_NOT_AVAILABLE.
@@ -47,7 +47,7 @@ def check_invisible_time(invisible_ms: int) -> None:
 
 
 def with_receipt(record: Record, receipt: ExtraInfo) -> bytes | None:
-    """The properties with which a pop hands out a message of a retry topic; ``None``: they have no room."""
+    """The properties with which a pop hands out a message of a retry topic; ``None``: no room for them."""
     properties = decode_properties(record.properties)
     properties[property_names.POP_CK] = receipt.encode()
     return fitted(properties)

@@ -6,14 +6,14 @@ from orbitmq.wire.bodies.group import GroupRetryPolicyType, SubscriptionGroupCon
 
 # RocketMQ's bound of the exponent.
 _MOST_DOUBLINGS = 32
-# A listed delay is looked up so much further on, as the first redelivery by a delay level is of level 3.
+# A listed delay is looked up this much further on, as the first redelivery by a delay level is of level 3.
 _LISTED_FROM = 2
 
 
 def delay_ms(group: SubscriptionGroupConfig, reconsume_times: int) -> int:
     """The delay before a message is delivered for the ``reconsume_times`` + 1st time again, in ms.
 
-    A group whose policy nobody set has none: the invisible time that each consumer chooses is the delay.
+    A group without a policy has no delay of its own: each consumer's invisible time is the delay.
     """
     policy = group.group_retry_policy
     if policy.type is GroupRetryPolicyType.EXPONENTIAL:

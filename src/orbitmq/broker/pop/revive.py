@@ -1,4 +1,4 @@
-"""Messages that were not handled in time come again: from the group's retry topic, in the end as dead letters
+"""Redelivers messages that were not handled in time: from the group's retry topic, in the end as dead letters
 (PopReviveService)."""
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# Deliveries that leave in a row, after one save of the table; each may have some dozen messages.
+# How many deliveries leave in a row after one save of the table; each may have some dozen messages.
 TAKEN_PER_TURN = 16
-# Messages put and not yet seen stored; more wait in flight.
+# Most messages put and not yet seen stored; further ones wait in flight.
 MAX_ON_THE_WAY = 10_000
 # Pauses after a message itself is refused; the last one repeats (behaviour PE-06).
 REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-# How many messages left by a group that pulls now are redelivered in a row.
+# How many messages left behind by a group that pulls now are redelivered in a row.
 RELEASED_PER_TURN = 100
 
 
 class PopRevive(Component):
     """Watches the deadlines of the messages in flight, and owns their tables.
 
-    A message stays in flight until its redelivery is stored, so a crash loses none. One that was stored a
-    moment before a crash is known by a property of it: it is not put again.
+    A message stays in flight until its redelivery is stored, so a crash loses no message. A redelivery
+    stored a moment before a crash is recognized by one of its properties: the message is not put again.
 
     Args:
         answer_pops: answers the pops of a group that wait for a topic.
 
     Attributes:
-        state: what is in flight.
+        state: the messages in flight.
     """
 
     name = "popped messages"
@@ -116,7 +116,7 @@ class PopRevive(Component):
         self._sources = Sources(config, topics)
         self._revived = Revived(store, topics, self._in_flight, self._targets)
         self._pauses = Pauses(clock, outlet, self.name)
-        # Messages that were put, and are in flight until they are stored.
+        # Messages that were put, and are in flight until their redeliveries are stored.
         self._on_the_way: dict[tuple[PopQueue, Delivery, int], Handed] = {}
         self._refused: dict[str, int] = {}
         self._wake = state.wake
@@ -143,18 +143,18 @@ class PopRevive(Component):
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
-        """See what left stored, and count it; leave the rest to whoever opens the folder next."""
+        """See messages that left stored, and count them; the folder's next owner has the others."""
         self._running = False
         await self.end_work()
         await self._settle_all()
-        with contextlib.suppress(RemotingError):  # what was read of others' check points counts as read then
+        with contextlib.suppress(RemotingError):  # the check points read count as read then
             await self._metadata.save(POPS)
         self._check_points.end()
         if self._role.takes_messages:
             await self._check_points.leave()
 
     def save_soon(self) -> None:
-        """Write changes within ``flushIntervalCommitLog``, without anybody waiting for it."""
+        """Write changes within ``flushIntervalCommitLog``, without anybody waiting for the write."""
         if self._running and not self._saving:
             self._saving = True
             self._spawn(self._save(), "saving")
@@ -200,16 +200,16 @@ class PopRevive(Component):
         due = self._in_flight.next_due_ms
         self.state.looks_at_ms = NEVER_MS if due is None else due
         if len(self._on_the_way) >= MAX_ON_THE_WAY:
-            due = now + SETTLE_MS  # those that are due have to wait for these
+            due = now + SETTLE_MS  # overdue deliveries have to wait for these
         elif self._on_the_way:
             due = now + SETTLE_MS if due is None else min(due, now + SETTLE_MS)
         await woken(self._wake, None if due is None else due - now)
 
     async def _pass(self) -> None:
-        """Let leave what is due."""
+        """Let the deliveries leave that are due."""
         before = len(self._on_the_way)
         while len(self._on_the_way) < MAX_ON_THE_WAY:
-            await self._clock.sleep(0)  # others come first; where a machine without power ends
+            await self._clock.sleep(0)  # other tasks come first; a simulated power loss may end here
             due = self._in_flight.take_due(self._clock.now_ms(), TAKEN_PER_TURN)
             if not due:
                 break
@@ -245,10 +245,10 @@ class PopRevive(Component):
         self._in_flight.again(queue, delivery, self._clock.now_ms() + wait_ms)
 
     async def _leave(self, queue: PopQueue, delivery: Delivery) -> None:
-        """Put the messages of a delivery where they come again from.
+        """Put a delivery's messages where they will be popped again.
 
         Raises:
-            RemotingError: not all of them; those that were put are on their way.
+            RemotingError: not all messages could be put; those that were are on their way.
         """
         group = self._groups.find(queue.group)
         gone: set[int] = set()
@@ -276,7 +276,7 @@ class PopRevive(Component):
             except RemotingError as error:
                 if is_not_now(error):
                     raise
-                refused = error  # It is about this one: its neighbours leave.
+                refused = error  # The refusal is about this message only: its neighbours leave.
         if gone:
             log.warning("%s of %s gone, not to be redelivered", counted(len(gone), "message"), queue.key)
             self._in_flight.remove(queue, delivery, gone)
@@ -284,7 +284,7 @@ class PopRevive(Component):
             raise refused
 
     def _retry_topic(self, queue: PopQueue) -> str:
-        """Where a message comes again from: from the retry topic that it was in, unless the group pulls."""
+        """The topic a message comes again from: the retry topic that it was in, unless the group pulls."""
         mode = self._modes.get(pop_info.normal_topic(queue.topic, queue.group), queue.group)
         if mode is not None and mode.mode is MessageRequestMode.PULL:
             return reserved.retry_topic(queue.group)
@@ -298,10 +298,10 @@ class PopRevive(Component):
     async def _target(
         self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record, *, dead: bool
     ) -> str:
-        """The topic for a message, on disk before the message is in it.
+        """The topic for a message, on disk before the message is put.
 
         Args:
-            dead: the message was given up.
+            dead: whether the message was given up.
         """
         retry = self._retry_topic(queue)
         dead = (
@@ -317,10 +317,10 @@ class PopRevive(Component):
         return topic
 
     def _has_room(self, queue: PopQueue, record: Record, topic: str) -> bool:
-        """Whether a pop can hand the message out of this retry topic: it adds the receipt."""
+        """Whether a pop can hand the message out of this retry topic: the pop adds the receipt to it."""
         if self._config.pop_actual_retry_topic or topic == reserved.retry_topic(queue.group):
             return True
-        # As long as any that a pop can write; it is one of a queue's newest messages.
+        # A receipt as long as any that a pop can write; the message will be one of the newest of its queue.
         end = self._store.max_offset(topic, 0)
         receipt = pop_info.ExtraInfo(
             end, self._clock.now_ms(), INVISIBLE_LIMITS_MS[1], pop_info.ORDERLY_REVIVE_QUEUE,
@@ -337,13 +337,13 @@ class PopRevive(Component):
     def _redelivery(
         self, queue: PopQueue, delivery: Delivery, record: Record, topic: str
     ) -> tuple[NewMessage, dict[str, str]]:
-        """The message once more, counted once more (behaviour PE-03), with its properties."""
+        """The message as its redelivery, counted once more (behaviour PE-03), with its properties."""
         properties = decode_properties(record.properties)
         if not record.reconsume_times:
             properties[property_names.FIRST_POP_TIME] = str(delivery.pop_time_ms)
         properties.setdefault(property_names.FIRST_POP_TIME, str(delivery.pop_time_ms))
         properties[property_names.POP_REVIVED_FROM] = str(record.physical_offset)
-        # It names what was delivered as the popped message; the message stored now was not delivered.
+        # The property names the message that was popped; the copy in the retry topic was not delivered.
         properties.pop(property_names.DELIVERY_OF, None)
         dead = topic.startswith(reserved.DLQ_PREFIX)
         origin = pop_info.normal_topic(queue.topic, queue.group)
@@ -359,7 +359,7 @@ class PopRevive(Component):
         return copied(record, properties, topic, 0, encoded=encoded, reconsume_times=again), properties
 
     def _settle(self) -> None:
-        """Stored redeliveries are in flight no more. One that waits for another master holds up no other."""
+        """Messages with a stored redelivery leave the flight. One waiting for another master delays none."""
         for queue, delivery, offset in take_stored(self._on_the_way):
             self._refused.pop(delivery.key, None)
             self._in_flight.remove(queue, delivery, {offset})
@@ -377,7 +377,7 @@ class PopRevive(Component):
             self._spawn(self._release(mode), "release what waits for pops")
 
     async def _release(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """A group that pulls from now on does not read the retry topics of pop: what waits there leaves."""
+        """A group that pulls from now on does not read the retry topics of pop: their messages leave them."""
         if mode.mode is not MessageRequestMode.PULL:
             return
         for config in self._sources.retry_topics(mode.topic, mode.consumer_group):
@@ -389,7 +389,7 @@ class PopRevive(Component):
                         break
 
     def _release_next(self, topic: str, group: str, queue_id: int) -> bool:
-        """Let the next messages of a queue leave; ``False``: none is left."""
+        """Let the next messages of a queue leave; ``False``: no message is left."""
         high = self._store.max_offset(topic, queue_id)
         if topic not in self._topics or high == 0:
             return False

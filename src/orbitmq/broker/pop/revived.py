@@ -1,4 +1,4 @@
-"""Finds messages in flight whose redelivery is in the log already, though this broker has not noted it.
+"""Finds messages in flight whose redelivery is in the log although this broker has not noted it.
 
 The search reads all redeliveries since the oldest overdue one. That may take long, so it is done in slices.
 """
@@ -20,15 +20,15 @@ from orbitmq.store import MessageStore
 CLOCK_MARGIN_MS = 10_000
 # How many records are read in one turn of the event loop: about 2 ms.
 RECORDS = 128
-# How many entries of tables and queues are looked up in one turn.
+# How many entries of tables and queues are looked up in one turn of the event loop.
 LOOKS = 1000
 
 
 class Revived:
-    """Removes from the messages in flight those whose redelivery is stored.
+    """Takes messages out of flight whose redelivery is stored.
 
     Args:
-        targets: the topics in which a queue's messages are redelivered.
+        targets: gives the topics in which a queue's messages are redelivered.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Revived:
         self._targets = targets
 
     async def forget(self, now_ms: int) -> None:
-        """Look at the overdue messages; none of them may be redelivered meanwhile."""
+        """Look at the overdue messages; none may be redelivered meanwhile."""
         for topic, found in (await self._overdue(now_ms)).items():
             since = min(delivery.due_ms for _, delivery in found) - CLOCK_MARGIN_MS
             revived = await self._since(topic, since)

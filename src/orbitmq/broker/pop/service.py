@@ -1,4 +1,4 @@
-"""Pops as doors ask for them: at once or when messages come; looking without taking."""
+"""Pops as doors ask for them: at once or when messages come; and looking without taking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PopClient(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether the client has gone."""
         ...
 
     def answer(self, popped: Popped) -> None:
@@ -31,7 +31,7 @@ class PopClient(Protocol):
         ...
 
     def refuse(self, error: RemotingError) -> None:
-        """The topic or the group is not there any more, or may not be read."""
+        """The topic or the group was deleted, or may not be read."""
         ...
 
 
@@ -45,7 +45,7 @@ class NoticeClient(Protocol):
 
 
 class PopsFullError(OrbitError):
-    """Too many pops wait already."""
+    """Too many pops already wait."""
 
 
 class Pops:
@@ -80,7 +80,7 @@ class Pops:
 
         Raises:
             RemotingError: the request is refused.
-            PopsFullError: there is nothing now, and nobody else may wait.
+            PopsFullError: there is no message now, and no further pop may wait.
         """
         filter = self._popping.check(request)
         self._end_repeated(request)
@@ -96,7 +96,7 @@ class Pops:
         return None
 
     def _end_repeated(self, request: PopRequest) -> None:
-        """A pop that waits under the same attempt id gets nothing: its client has given it up."""
+        """End a waiting pop with the same attempt id, without messages: its client has given it up."""
         if not request.ordered or not request.attempt_id:
             return
         for held in self._held.at(_place(request)):
@@ -105,13 +105,13 @@ class Pops:
                 self._held.expire(held)
 
     def leave(self, request: PopRequest, client: PopClient) -> None:
-        """A client waits no more for an answer to this request, and gets none."""
+        """A client no longer waits for an answer to this request, and gets none."""
         for held in self._held.at(_place(request)):
             if isinstance(held.waiter, _WaitingPop) and held.waiter.client is client:
                 self._held.drop(held)
 
     def look(self, waiter: _WaitingPop) -> Looked:
-        """A pop that waits tries again."""
+        """Let a waiting pop try again."""
         try:
             self._popping.permitted(
                 waiter.request.group, waiter.request.topic, waiter.request.queue_id, "pop message"
@@ -127,7 +127,7 @@ class Pops:
         return Looked.ANSWERED_AND_MORE if popped.rest else Looked.ANSWERED
 
     def _look_again(self, request: PopRequest, waiter: _WaitingPop, popped: Popped) -> None:
-        """No arrival will wake it for what is there already: a queue that gets free, messages to filter."""
+        """Wake a waiting pop where no arrival will: a queue gets free, or messages are left to filter."""
         now = self._clock.now_ms()
         if popped.free_at_ms is not None:
             self._held.look_at(_place(request), waiter, popped.free_at_ms)
@@ -139,7 +139,7 @@ class Pops:
         if config is not None:
             yield request.topic, _queues(config, request.queue_id)
         if not request.ordered:
-            # Also those that do not exist yet: the first redelivery makes them.
+            # Also topics that do not exist yet: the first redelivery makes them.
             for topic in self._popping.sources.retry_names(request.topic, request.group):
                 yield topic, [0]
 
@@ -185,7 +185,7 @@ class Pops:
 
         Raises:
             RemotingError: the request is refused.
-            PopsFullError: there is nothing now, and nobody else may wait.
+            PopsFullError: there is no message now, and no further request may wait.
         """
         request = PopRequest(group, topic, queue_id, 1, 1, ordered=ordered, attempt_id=attempt_id)
         self._popping.permitted(group, topic, queue_id, "peeking message")
@@ -221,7 +221,7 @@ class Pops:
         return position < self._store.max_offset(topic, queue_id)
 
     def waiting(self, group: str, topic: str, queue_id: int) -> int:
-        """How many pops of the group wait for this queue, or for any with an id below 0.
+        """How many pops of the group wait for this queue, or for any queue with an id below 0.
 
         Raises:
             RemotingError: the request is refused.
@@ -235,7 +235,7 @@ class Pops:
         self._held_notices.wake_queue(topic, group, queue_id)
 
     def nothing(self, request: PopRequest) -> Popped:
-        """The answer to a pop that found nothing."""
+        """The answer to a pop that found no message."""
         return Popped(self._clock.now_ms(), 0)
 
 
@@ -270,7 +270,7 @@ class _WaitingPop:
 
 
 class _WaitingNotice:
-    """A request for a notice that waits."""
+    """A waiting request for a notice."""
 
     __slots__ = ("_client", "_pops", "_request")
 

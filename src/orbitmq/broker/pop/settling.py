@@ -31,7 +31,7 @@ class Settled:
     """Messages of one queue with their receipt.
 
     Attributes:
-        topic: where they are stored: for a redelivered message the retry topic.
+        topic: where they are stored: the retry topic for a redelivered message.
         receipt: the text that the client brought (``extraInfo``).
     """
 
@@ -48,7 +48,7 @@ class Taken:
 
     Attributes:
         start: the offset at which the pop began to read the queue.
-        in_order: nothing more of the queue goes out before this is done.
+        in_order: whether no more of the queue goes out before these messages are done.
     """
 
     topic: str
@@ -73,7 +73,7 @@ T = TypeVar("T")
 # Offsets by the number of the acknowledgement that named them.
 Missed: TypeAlias = dict[int, list[int]]
 
-# Called when a queue may deal messages out again: topic, group, queue id.
+# Called when a queue may deal out messages again: topic, group, queue id.
 Freed = Callable[[str, str, int], object]
 
 
@@ -84,13 +84,13 @@ Early = Callable[[str, Receipt, int, Iterable[int]], bool]
 class Settling:
     """Ends the time of messages in flight, or makes it longer.
 
-    What a method does is done when it returns; with SYNC_FLUSH its result is awaitable: it is there when the
-    change is on disk. Else that takes ``flushIntervalCommitLog`` at most.
+    A method's effect is there when it returns; with SYNC_FLUSH its result is awaitable: it comes when the
+    change is on disk. Without, the disk has the change after ``flushIntervalCommitLog`` at most.
 
     Args:
-        freed: told when an acknowledgement lets a queue go on that waited for it.
+        freed: told when an acknowledgement frees a queue that was blocked until then.
         early: keeps acknowledgements whose delivery may still come from another broker.
-        save_soon: asks for the change to be written within that time.
+        save_soon: asks for a write within that time.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Settling:
         """A message is done.
 
         Raises:
-            RemotingError: it is not in flight under this receipt (NO_MESSAGE), or nothing can be with it.
+            RemotingError: it is not in flight under this receipt (NO_MESSAGE), or cannot be.
         """
         info = self._checked(settled)
         if info.is_orderly:
@@ -146,7 +146,7 @@ class Settling:
         """Messages of several pops are done; returns those that were not in flight, by the number of the ack.
 
         Raises:
-            RemotingError: none of them was (NO_MESSAGE), or a queue is not there.
+            RemotingError: none of the messages was in flight (NO_MESSAGE), or a queue does not exist.
         """
         asked = log_end = 0
         tables: dict[str, None] = {}
@@ -225,13 +225,13 @@ class Settling:
         return self._after(new, POPS, log_end=log_end)
 
     def extend(self, taken: Taken, invisible_ms: int) -> bool:
-        """What is left of a pop's messages stays invisible for ``invisible_ms`` from now on.
+        """A pop's remaining messages stay invisible for ``invisible_ms`` from now on.
 
-        Their receipts stay as they are. It is on disk with the next write of the tables: a crash before that
-        leaves the deadline that was there.
+        Their receipts stay as they are. The change is on disk with the next write of the tables: a crash
+        before that leaves the previous deadline.
 
         Returns:
-            Whether anything is left.
+            Whether any message remains.
 
         Raises:
             RemotingError: this broker does not deal messages out; the time is out of its limits.
@@ -244,7 +244,7 @@ class Settling:
             until = self._orders.blocked_until(*place, None, self._clock.now_ms())
             extended = self._orders.extend(*place, taken.pop_time_ms, due_ms)
             if extended and until is not None and due_ms < until:
-                self._freed(*place)  # who waits for the queue looks at it earlier
+                self._freed(*place)  # requests waiting for the queue look at it earlier
         else:
             queue = self._in_flight.find(*place)
             receipt = (taken.start, taken.pop_time_ms)
@@ -256,7 +256,7 @@ class Settling:
     def give_up(self, settled: Settled, reason: str, client_id: str) -> Awaitable[None] | None:
         """A message is a dead letter.
 
-        That is noted where the messages in flight are, at once with its end there, and the dead letter is
+        That is noted in the table of messages in flight, in one step with its end there; the dead letter is
         stored because of the note. So a crash leaves one dead letter, and no redelivery.
 
         Args:
@@ -271,7 +271,7 @@ class Settling:
         if info.is_orderly:
             if not self._orders.is_out(*place, settled.offset, info.pop_time):
                 raise self._not_in_flight(settled, None)
-            # Before its end there: at no moment is it in neither table.
+            # Before it leaves that table: at every moment it is in one of the tables.
             self._in_flight.add_dead(self._in_flight.queue(*place), settled.offset, now_ms=now, why=why)
             self._done_in_order(settled, info.pop_time)
             return self._after(None, POP_ORDERS, OFFSETS, POPS)
@@ -284,7 +284,7 @@ class Settling:
     # -- inside ----------------------------------------------------------------------------------------
 
     def _checked(self, settled: Settled) -> pop_info.ExtraInfo:
-        """The receipt, when it is of this broker and of a message that it has."""
+        """The receipt, if it is from this broker and for one of its messages."""
         self._checked_queue(settled.topic, settled.queue_id)
         low = self._store.min_offset(settled.topic, settled.queue_id)
         high = self._store.max_offset(settled.topic, settled.queue_id)
@@ -341,7 +341,7 @@ class Settling:
             raise self._not_in_flight(settled, None)
 
     def _commit_in_order(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
-        """Whether the message was out; the group's offset follows what is done without a gap."""
+        """Whether the message was out; the group's offset moves to the first message that is not done."""
         following = self._orders.acknowledge(topic, group, queue_id, offset, pop_time_ms)
         if following is None:
             return False
@@ -365,9 +365,9 @@ class Settling:
         )
 
     def _end_of(self, topic: str, queue_id: int, offset: int) -> int:
-        """Up to where the log must be on disk before an answer about a message counts.
+        """How far the log must be on disk before an answer about a message counts.
 
-        A redelivery that the disk loses is made again, whatever was said about it before.
+        A redelivery that the disk loses is made again, whatever a client was told about it before.
         """
         if not topic.startswith(reserved.RETRY_PREFIX):
             return 0
@@ -375,7 +375,7 @@ class Settling:
         return 0 if entry is None else entry[0] + entry[1]
 
     def _after(self, value: T, *tables: str, log_end: int = 0) -> Awaitable[T] | T:
-        """The value, when these tables are on disk, and the log up to ``log_end``."""
+        """Return the value when these tables are on disk, and the log up to ``log_end``."""
         if self._config.flush_disk_type == "SYNC_FLUSH":
             return self._when_saved(value, tables, log_end)
         self._save_soon()

@@ -1,8 +1,8 @@
 """The messages in flight as a table of the broker: on disk, in the change feed, and in the groups' offsets.
 
-A group's committed offset is where its next pop begins, as in RocketMQ. What is written to disk, and told to
-other brokers, is the first message that is not done: who takes the offset without this table, such as a Java
-broker after a crash, deals some messages out again and loses none.
+A group's committed offset is where its next pop begins, as in RocketMQ. On disk, and for other brokers, it is
+the first message that is not done: a broker that takes the offset without this table, such as a Java broker
+after a crash, deals some messages out again and loses none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orbitmq.broker.metadata.pretty import file_text, quoted
 from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue, of_runs, runs
 
 NEVER_MS = 1 << 62
-# Not a queue of the table, but its marks, see :func:`hand_over.marks`.
+# Not a queue in the table, but its marks, see :func:`hand_over.marks`.
 MARKS = "marks"
 _POSTPONED, _FOREIGN, _DEAD = 1, 2, 4
 
@@ -28,12 +28,12 @@ class PopState:
     """Owns :class:`InFlight`.
 
     Args:
-        marks: gives what tells whether another broker has worked since, see ``hand_over.marks``.
+        marks: gives numbers that show whether another broker has worked since, see ``hand_over.marks``.
 
     Attributes:
-        looks_at_ms: when its reviver looks at deadlines next.
+        looks_at_ms: when the reviver looks at deadlines next.
         wake: set when there is an earlier deadline; the reviver clears it.
-        known_marks: the marks when this table had all that they stand for; ``None``: there was no file.
+        known_marks: the marks when this table had everything up to them; ``None``: there was no file.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PopState:
         self.wake = asyncio.Event()
         self.marks = marks
         self.known_marks: list[int] | None = None
-        # In this order: a broker that gets only the first ones has no position without its deliveries.
+        # In this order: a broker that gets only the first changes has no position without its deliveries.
         feed.register(
             POP_DELIVERIES,
             FedTable(
@@ -89,7 +89,7 @@ class PopState:
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, position, kept=queue.floor)
 
     def note_marks(self) -> None:
-        """The table has what the check points up to now say; a crash does not change that."""
+        """The table has everything from the check points up to now; a crash does not change that."""
         self.known_marks = self.marks()
         self._feed.changed(POPS, MARKS, self.known_marks)
 
@@ -102,7 +102,7 @@ class PopState:
         ]
 
     def adopt(self, queue: PopQueue, delivery: Delivery) -> None:
-        """Take up a delivery of another broker."""
+        """Add a delivery of another broker."""
         self.in_flight.restore(queue, delivery)
         self._delivery_changed(queue, delivery)
         self.in_flight.tell(queue)
@@ -120,7 +120,7 @@ class PopState:
         return position > queue.next and not self._waits_for_reset(queue)
 
     def _waits_for_reset(self, queue: PopQueue) -> bool:
-        """Whether a reset waits, which forgets what was popped before it."""
+        """Whether a reset waits, which discards everything popped before it."""
         return self._offsets.has_reset(queue.group, queue.topic, queue.queue_id)
 
     def _is_unknown(self, key: str, plain: list[int] | None) -> bool:
@@ -139,7 +139,7 @@ class PopState:
 
     def _apply_queue(self, key: str, position: int | None) -> None:
         if key == MARKS:
-            return  # of another broker's table; this one's file has its own
+            return  # the marks of another broker's table; this one's file has its own
         queue = self._queue_of(key)
         if position is None:
             self.in_flight.forget(queue)

@@ -23,7 +23,7 @@ def attach(host: Host) -> Attachment:
 
     def lost(event: DeliveriesLost) -> None:
         back = timers.written.take_back(event.deliveries)
-        # What waits again may have been dropped from the timer log, or left out of it for its copy.
+        # Messages that wait again may have been dropped from the timer log, or left out of it for their copy.
         if back or any(each.level == ROLLED for each in event.deliveries):
             timers.pending.rebuild(timers.written.saved)
 

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckFile:
-    """Written in place, as Apache's broker does: it maps the file and never replaces it."""
+    """The file, written in place as Apache's broker does: it maps the file and never replaces it."""
 
     def __init__(self, runtime: Runtime, path: str) -> None:
         self._files = runtime.files
@@ -25,11 +25,11 @@ class CheckFile:
         self._written = False
 
     def load(self) -> tuple[Check, Progress] | None:
-        """What it says, ``None`` when there is none."""
+        """The file's content; ``None`` when there is no file."""
         return decode_file(self._files.read_bytes(self._path)) if self._files.exists(self._path) else None
 
     def write(self, check: Check, progress: Progress) -> None:
-        """Write it, and let it go to the device meanwhile.
+        """Write the file, and let the bytes go to the device meanwhile.
 
         Raises:
             OSError: the disk refused.
@@ -57,12 +57,12 @@ class CheckFile:
             self._idle.set()
 
     async def close(self) -> None:
-        """Bring it to the device and release it."""
+        """Bring the file to the device and release it."""
         segment, self._segment = self._segment, None
         if segment is not None:
             try:
                 await self._threads.run(segment.sync)
                 if self._syncing:
-                    await self._idle.wait()  # an earlier one has the file still
+                    await self._idle.wait()  # an earlier sync still uses the file
             finally:
                 segment.close()

@@ -1,4 +1,4 @@
-"""Which timer messages were delivered without a progress that tells of it, read from the log."""
+"""Finds in the log the timer messages whose delivery no progress shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orbitmq.runtime.seam import Threads
 from orbitmq.store import MessageStore
 
 TOPIC = reserved.TIMER_TOPIC
-# More are not kept: they come again.
+# The most messages kept: further ones are delivered again.
 MAX_FOUND = 200_000
 
 
@@ -23,8 +23,8 @@ class DeliveredTimers:
     async def since(self, due_ms: int, taken: int) -> set[int]:
         """The places of messages that were delivered or stored again: at this time, or later in the log.
 
-        And later than the message at an offset of the timer topic. That may be due long before: the progress
-        of a master may be of a time when it led with an empty log, which has come back since.
+        And later than the message at an offset of the timer topic. That may be due long before: a master's
+        progress may be from a time when it led with an empty log, whose content has come back since.
 
         The log is flushed first: a message would be lost if its progress outlived the log record that proves
         its delivery. Records that the disk refuses for now are in no file that could be read.

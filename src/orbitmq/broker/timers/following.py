@@ -1,4 +1,4 @@
-"""A slave reads the timers that come with its master's log, so that it can deliver as soon as it leads."""
+"""A slave reads the timers in its master's log, so that it can deliver as soon as it leads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TimerFollower(Component):
         self._pending.pause()
 
     async def _look(self) -> None:
-        """Take what has come, and forget what the master has delivered."""
+        """Take the timers that have arrived, and forget those that the master has delivered."""
         pending = self._pending
         try:
             if not pending.is_current:

@@ -1,4 +1,4 @@
-"""What a timer message looks like: as its sender asks for it, as it waits, and as it is delivered.
+"""The forms of a timer message: as its sender asks for it, as it waits, and as it is delivered.
 
 Pure: messages and a time in, messages out. The rules are those of HookUtils.handleScheduleMessage and
 TimerMessageStore.convert.
@@ -28,10 +28,10 @@ from orbitmq.store import NewMessage
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Room for what deliveries add: TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS; and TIMER_DEQUEUE_MS and
-# DELIVERY_OF, which are left out where there is no room.
+# Room for properties that deliveries add: TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS; and
+# TIMER_DEQUEUE_MS and DELIVERY_OF, which are left out where there is no room.
 _ADDED_BYTES = 128
-# RocketMQ's defaults. They say where a long wait is cut whose record does not.
+# RocketMQ's defaults. They say where a long wait is cut if its record does not.
 ROCKETMQ_WINDOW_MS = 2 * 86_400_000
 ROCKETMQ_PRECISION_MS = 1000
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -43,13 +43,13 @@ class Timer:
     """A message of the timer topic.
 
     Attributes:
-        out_ms: ``TIMER_OUT_MS``, the slot of the wheel: a multiple of the precision that the broker had which
+        out_ms: ``TIMER_OUT_MS``, the slot of the wheel: a multiple of the precision of the broker that
             stored it. It is below the time that the sender asked for, by one precision at most.
         due_ms: the first millisecond in which it may be delivered; above ``out_ms``, in the same second.
-        topic: the topic that it goes to.
-        unique_id: its ``UNIQ_KEY``, empty without one.
-        deletes: the :attr:`key` of the message that a recall takes back, ``None`` for a message.
-        cut_ms: the slot in which a long wait is cut, to be stored again; 0: it is not.
+        topic: the topic to deliver the message to.
+        unique_id: its ``UNIQ_KEY``; empty without one.
+        deletes: the :attr:`key` of the message that a recall takes back; ``None`` for a message.
+        cut_ms: the slot in which a long wait is cut, to be stored again; 0: the wait is not cut.
     """
 
     out_ms: int
@@ -66,7 +66,7 @@ class Timer:
 
     @property
     def names(self) -> str:
-        """The key of the message that this is about: its own, or that of the one that it takes back."""
+        """The key of the message that this is about: its own, or that of the recalled message."""
         return self.deletes or self.key
 
 
@@ -76,7 +76,7 @@ def key_hash(key: str) -> int:
 
 
 def topic_hash(topic: str) -> int:
-    """The number that the timer log keeps of a topic."""
+    """The hash of a topic in the timer log."""
     return java_hash(topic)
 
 
@@ -108,7 +108,7 @@ def asked_ms(properties: Mapping[str, str], now_ms: int) -> int:
 
 
 def slot_ms(deliver_ms: int, precision_ms: int) -> int:
-    """``TIMER_OUT_MS``: the last multiple of the precision before the time, so that nothing is early."""
+    """``TIMER_OUT_MS``: the last multiple of the precision before the time, so that no delivery is early."""
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 
@@ -155,7 +155,7 @@ def timed(
 
 
 def _cut(properties: dict[str, str], out_ms: int, now_ms: int, config: BrokerConfig) -> None:
-    """Write into a message where its wait is cut: the settings may be others when that time comes."""
+    """Note in a message where its wait is cut: the settings may be others when that time comes."""
     cut_ms = cut_of(out_ms, now_ms, config.timer_roll_window_ms, config.timer_precision_ms)
     if cut_ms:
         properties[names.TIMER_CUT_MS] = str(cut_ms)
@@ -185,12 +185,12 @@ def _illegal(config: BrokerConfig, problem: str) -> RemotingError:
 
 
 def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
-    """What a record of the timer topic says, ``None`` when it is no timer message.
+    """The timer in a record of the timer topic; ``None`` when it is no timer message.
 
-    A relative delay began when the message was stored first; once it is stored again, TIMER_DELIVER_MS says
-    when it ends (:func:`rolled`). Whatever the clock did then: ``due_ms`` is in the
-    second of its slot, and not before the time that was asked for. The precision has no say: that of today,
-    or of this broker, may not be that with which the slot was chosen.
+    A relative delay began when the message was first stored; once it is stored again, TIMER_DELIVER_MS says
+    when the delay ends (:func:`rolled`). Whatever the clock did then, ``due_ms`` is in the
+    second of its slot, and not before the requested time. The present precision has no influence: the slot
+    may have been chosen with another one, or by another broker.
     """
     text = properties.get(names.TIMER_OUT_MS, "")
     topic = properties.get(names.REAL_TOPIC, "")
@@ -200,10 +200,10 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     unique_id = properties.get(names.UNIQ_KEY, "")
     deletes = properties.get(names.TIMER_DEL_UNIQKEY)
     if deletes is not None:
-        # With the topic or without it: TimerMessageStore.buildDeleteKey of 5.4, and that of 5.5.
+        # With the topic or without: TimerMessageStore.buildDeleteKey of 5.4, and that of 5.5.
         named = deletes if deletes.startswith(f"{topic}+") else f"{topic}+{deletes}"
-        # A recall goes to its slot at once, as far as the wheel of Apache's reaches: two long waits at a time
-        # could end in the wrong order.
+        # A recall goes to its slot at once, as far as the wheel of Apache's broker reaches: if message
+        # and recall both waited in parts, they could arrive in the wrong order.
         reach_ms = MAX_AHEAD_SLOTS * ROCKETMQ_PRECISION_MS
         cut_ms = cut_of(out_ms, record.store_timestamp, reach_ms, ROCKETMQ_PRECISION_MS)
         return Timer(out_ms, out_ms + 1, topic, unique_id, named, cut_ms)
@@ -236,7 +236,7 @@ def delivered(
 def rolled(
     record: Record, properties: Mapping[str, str], timer: Timer, now_ms: int, config: BrokerConfig
 ) -> NewMessage:
-    """The message once more for the timer topic: what waits long moves to the young end of the log."""
+    """The message once more for the timer topic: a long wait moves to the young end of the log."""
     changed = dict(properties)
     times = whole_number(changed.get(names.TIMER_ROLL_TIMES, ""), INT32 - 1) or 0
     if timer.deletes is None:

@@ -1,4 +1,4 @@
-"""What a clean stop leaves for a Java broker: the wheel, and in its slots no message that was delivered."""
+"""What a clean stop leaves for a Java broker: the wheel, with no delivered message in its slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write_wheel(files: Files, path: str, slots: Iterable[tuple[int, int, int]]) 
     """Write ``timerwheel`` anew (TimerWheel, Slot).
 
     Args:
-        slots: number of a slot, its newest unit, how many messages wait in it. The first unit is not known:
+        slots: number of a slot, its newest unit, how many messages wait in it. The first unit is unknown:
             Apache's broker looks at it only where the timer log is shorter than the wheel says.
 
     Raises:
@@ -39,7 +39,7 @@ def without_delivered(
     is_delivered: Callable[[Unit], bool],
     past_ms: int,
 ) -> tuple[int, int]:
-    """A slot that has begun, with what is left of it: its newest unit, and how many messages wait in it.
+    """A slot that has begun, without its delivered units: the newest one left, and how many messages wait.
 
     Args:
         tail: the position of its newest unit until now.
@@ -60,7 +60,7 @@ def without_delivered(
 def take_out(timer_log: TimerLog, chain: list[tuple[int, Unit]], delivered: set[int], past_ms: int) -> int:
     """Take the delivered units of a slot out of its chain, for a broker that reads whole slots.
 
-    They become units of a slot that is over, so that whoever finds them does not put them back.
+    They become units of a slot that is over, so that no reader puts them back.
 
     Args:
         chain: positions and units, newest first.

@@ -1,4 +1,4 @@
-"""What administrators and slaves ask about timers."""
+"""Answers to administrators and slaves about timers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPICS_PER_TURN = 500
 
 
 class TimerInspection:
-    """Looks at what waits, and changes nothing."""
+    """Looks at waiting messages, and changes nothing."""
 
     def __init__(self, clock: Clock, topics: TopicConfigs, timers: TimerService) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class TimerInspection:
         return self._timers.written.check.encode()
 
     def state(self) -> dict[str, str]:
-        """Lines of the broker's state: seconds behind, messages not looked at, messages that wait."""
+        """Lines of the broker's state: seconds behind, messages not looked at, waiting messages."""
         pending = self._timers.pending
         late_ms = 0 if pending.first is None else self._clock.now_ms() - due_of(pending.first)
         waiting = sum(pending.waiting.values())
@@ -40,7 +40,7 @@ class TimerInspection:
         """The body of GET_TIMER_METRICS.
 
         Args:
-            detailed: with what is due by minute and the oldest late message, which Apache's does not have.
+            detailed: add messages due by minute and the oldest late message, unlike Apache's broker.
         """
         now = self._clock.now_ms()
         waiting = self._timers.pending.waiting

@@ -1,4 +1,4 @@
-"""What was delivered before a start: its unit in the timer log counts no more (no I/O)."""
+"""Messages delivered before a start: their units in the timer log no longer count (no I/O)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ NEVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The messages and recalls that need no look.
+    """The messages and recalls that are over.
 
     Attributes:
-        progress: what was delivered.
-        unread_ms: when the first message was stored that nobody had looked at.
+        progress: the deliveries before the start.
+        unread_ms: the store time of the first message that has not been looked at.
     """
 
     progress: Progress = field(default_factory=Progress)
     unread_ms: int = NEVER_MS
 
     def has(self, unit: units.Unit) -> bool:
-        """Whether the message of a unit is one of them."""
+        """Whether the message of a unit is over."""
         due_ms = units.due_ms(unit.out_ms, unit.extra)
         return self.would_have(unit.magic, unit.out_ms, due_ms, unit.physical)
 
     def would_have(self, magic: int, out_ms: int, due_ms: int, physical: int) -> bool:
-        """The same for where a message is to wait.
+        """Whether a message that is to wait at this place is over.
 
-        A recall is done with the last message of its slot, not before it. And a copy of a long wait is stored
-        before it is due, so one that nobody has looked at may be there for slots behind ``unread_ms``.
+        A recall is over with the last message of its slot, not before. And a copy of a long wait is stored
+        before it is due, so a copy not looked at yet may be there for slots behind ``unread_ms``.
         """
         if magic & units.DELETE:
             latest_ms = units.latest_ms(out_ms)

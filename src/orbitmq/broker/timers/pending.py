@@ -31,18 +31,18 @@ log = logging.getLogger(__name__)
 TOPIC = reserved.TIMER_TOPIC
 TAKE_MESSAGES = 512
 TAKE_BYTES = 1 << 20
-# Units of a slot that are read between two looks of the event loop at its other work.
+# How many units of a slot are read before the event loop gets time for other work.
 LOAD_UNITS = 4096
-# A slot with more units is not searched for a message that is to be recalled.
+# A slot with more units is not searched for a message to recall.
 SEARCH_UNITS = 20_000
 
 
 class BrokenChainError(OrbitError):
-    """The timer log lacks a unit that another one names."""
+    """The timer log lacks a unit that another unit names."""
 
 
 class Found(Enum):
-    """What a search for a message says. UNKNOWN: it may wait where the search does not look."""
+    """The result of a search for a message. UNKNOWN: it may wait where the search does not look."""
 
     WAITING = 1
     RECALLED = 2
@@ -53,12 +53,12 @@ class Found(Enum):
 class PendingTimers:
     """Messages that are not due yet, and the few that are.
 
-    The wheel and the timer log hold what is due later, in memory only by the minute. The slots that have
-    begun are in a heap of marks.
+    The wheel and the timer log hold later messages; memory grows only with the minutes in use. Slots
+    that have begun are in a heap of marks.
 
     Attributes:
         position: the next offset of the timer topic's queue to look at.
-        before: where the last message that was looked at ends in the commit log.
+        before: the commit log's offset behind the last message that was looked at.
         waiting: how many messages wait, by the hash of their topic.
     """
 
@@ -79,11 +79,11 @@ class PendingTimers:
     def _empty(self) -> None:
         self._wheel = Wheel()
         self._heap: list[int] = []
-        # Slots up to this one are in the heap, and the newest unit of each of them that has any.
+        # The last slot that is in the heap, and the newest unit of each slot there that has any.
         self._loaded = -1
         self._tails: dict[int, int] = {}
         self._recalled.forget()
-        # Messages that have a unit though they are looked at again.
+        # Messages that already have a unit although they are looked at again.
         self._known: set[int] = set()
         self._rolling = Rolling()
         self.waiting.clear()
@@ -94,17 +94,17 @@ class PendingTimers:
 
     @property
     def is_current(self) -> bool:
-        """Whether :meth:`adopt` may go on with what is known; else :meth:`restore` has to read it anew."""
+        """Whether :meth:`adopt` may use the present state; else :meth:`restore` has to read it anew."""
         return self._is_current and not self._trusted.is_cut
 
     def leave(self) -> None:
-        """What comes into the commit log from now on may be put by another broker."""
+        """From now on another broker may put messages into the commit log."""
         if self._is_current:
             self._trusted.ends_at(self.before)
         self._is_current = False
 
     def pause(self) -> None:
-        """Release the files while nobody works here."""
+        """Release the files while this broker does not use them."""
         try:
             self._log.pause()
         except OSError as error:
@@ -113,7 +113,7 @@ class PendingTimers:
             self._log.close()
 
     def adopt(self, progress: Progress) -> None:
-        """Go on with what was read while another broker delivered.
+        """Go on with the messages read while another broker delivered.
 
         Raises:
             OSError: the disk refused.
@@ -165,7 +165,7 @@ class PendingTimers:
             log.info("timers: %d wait, going on at %d", total, self.position)
 
     def _restore_units(self, position: int, found: list[Fields]) -> None:
-        """Put back what waits. What is due behind all marks does, as most: there may be a million.
+        """Put waiting messages back. Most are due behind every mark, so these wait: there may be a million.
 
         Raises:
             OSError: the disk refused to link a unit to the one below it.
@@ -186,7 +186,7 @@ class PendingTimers:
                     self._count(topic_hash, magic, units.hash_of(reserved_bytes), count)
                 files[physical // file_bytes] += 1
                 if below != named:
-                    # It was over, or the slots had another length then: one of today may hold several.
+                    # That unit was over, or slots had another length: one slot may now hold several of them.
                     self._log.rewrite(position, units.Unit(*fields)._replace(below=below))
                 if physical >= progress.before and units.hash_of(reserved_bytes) is None:
                     self._known.add(physical)
@@ -196,12 +196,12 @@ class PendingTimers:
             self._store.held.hold(file * file_bytes, number)
 
     def _begin_from(self, progress: Progress) -> None:
-        """Note what was delivered before the start, and how old the first is that nobody has looked at."""
+        """Note the deliveries before the start, and the age of the first message not looked at."""
         unread_ms = self._store.store_time(TOPIC, 0, progress.taken)
         self._over = Over(progress, unread_ms) if unread_ms >= 0 else Over(progress)
 
     def _uncount(self, unit: units.Unit) -> None:
-        """It waits no longer: another broker has delivered it."""
+        """A message no longer waits: another broker has delivered it."""
         self.waiting[unit.topic_hash] += 1 if unit.magic & units.DELETE else -1
         self._store.held.hold(unit.physical, -1)
         if unit.magic & units.ROLL:
@@ -213,10 +213,10 @@ class PendingTimers:
             self._rolling.add(key_hash)
 
     def _resume(self, newest: units.Unit, progress: Progress, foreign: bool) -> bool:
-        """Go on behind the message of the last unit, which is there if the files belong together.
+        """Go on behind the last unit's message, which is in the commit log if the files belong together.
 
         Args:
-            foreign: a broker of Apache's wrote the units before it.
+            foreign: whether Apache's broker wrote the previous units.
         """
         record = record_at(self._store, newest.physical, quiet=True)
         if record is None or record.topic != TOPIC:
@@ -229,7 +229,7 @@ class PendingTimers:
             return False
         position = record.queue_offset + 1
         if units.hash_of(newest.extra) is None:
-            # A Java broker writes no unit for a message that is late when it looks at it.
+            # A Java broker writes no unit for a message that is already late when it looks at it.
             position = min(position, progress.taken)
         self.position = max(self.position, position)
         return True
@@ -250,14 +250,14 @@ class PendingTimers:
 
     @property
     def behind(self) -> int:
-        """How many messages of the timer topic were not looked at."""
+        """How many messages of the timer topic have not been looked at."""
         return max(0, self._store.max_offset(TOPIC, 0) - self.position)
 
     def take(self) -> None:
         """Look at the next messages of the timer topic, some hundred at most.
 
         Raises:
-            OSError: the disk refused the timer log. What was looked at is known, in memory.
+            OSError: the disk refused the timer log. The messages looked at are known, in memory.
         """
         self._log.write()
         low = self._store.min_offset(TOPIC, 0)
@@ -306,7 +306,7 @@ class PendingTimers:
         else:
             heapq.heappush(self._heap, mark(due_ms, record.physical_offset))
 
-    # -- what is due -----------------------------------------------------------------------------------
+    # -- due messages ----------------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> Iterator[None]:
         """Bring the slots that have begun into the heap, a piece at a time; deliver nothing meanwhile.
@@ -341,7 +341,7 @@ class PendingTimers:
             position = unit.below
 
     def _mark_of(self, unit: units.Unit) -> int:
-        """When a unit's message is due; one of Apache's names the slot alone."""
+        """When a unit's message is due; a unit of Apache's broker names only the slot."""
         due = units.due_ms(unit.out_ms, unit.extra)
         if units.hash_of(unit.extra) is None and not unit.magic & units.ROLL:
             timer = self.timer_at(unit.physical)
@@ -366,11 +366,11 @@ class PendingTimers:
         return self._heap[0] if self._heap else None
 
     def drop_first(self, topic_hash: int | None = None, *, rolled: str | None = None) -> None:
-        """The first message was delivered, or cannot be.
+        """Remove the first message: it was delivered, or cannot be.
 
         Args:
-            topic_hash: of the topic for which it counted as waiting.
-            rolled: what it names, of one that had waited for less than its whole time.
+            topic_hash: of the topic in which it counted as waiting.
+            rolled: the key of the message, if it had waited for only a part of its time.
         """
         first = heapq.heappop(self._heap)
         self._store.held.hold(place_of(first), -1)
@@ -384,7 +384,7 @@ class PendingTimers:
         return self._recalled.has(timer)
 
     def next_ms(self) -> int | None:
-        """When there is something to do, ``None`` when nothing waits."""
+        """When to deliver or load next; ``None`` when no message waits."""
         slot = self._wheel.next_slot()
         times = [] if slot is None else [slot * self._precision + 1]
         if self._heap:
@@ -400,7 +400,7 @@ class PendingTimers:
         self._log.drop_before(min(over, self._first_slot()) * self._precision)
 
     def forget(self, progress: Progress) -> None:
-        """Another broker has delivered so far: slots that are over need no memory and no file.
+        """Another broker has delivered this far: slots that are over need no memory and no file.
 
         Raises:
             BrokenChainError: the timer log is torn.
@@ -411,14 +411,14 @@ class PendingTimers:
                 break
             newest = self._log.read(self._wheel.last(slot))
             if newest is not None and newest.physical >= progress.before:
-                break  # it came too late for its time, and may wait
+                break  # a message that came too late for its time may still wait
             for unit in self._chain(self._wheel.take(slot)):
                 if not self._over.has(unit):
                     self._uncount(unit)
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 
     def _is_delivered(self, slot: int, progress: Progress) -> bool:
-        """Whether a slot that is not over has only messages that are delivered."""
+        """Whether a slot that is not over has only delivered messages."""
         for searched, unit in enumerate(self._chain(self._wheel.last(slot))):
             waits = unit.magic & units.DELETE or not progress.delivered(self._mark_of(unit))
             if waits or searched >= SEARCH_UNITS:
@@ -431,7 +431,7 @@ class PendingTimers:
         return min(first, first_slot_left(self._heap[0] - 1, self._precision)) if self._heap else first
 
     def hand_over(self, files: Files, wheel_path: str, progress: Progress) -> None:
-        """Leave the files as a broker of Apache's wants them, which goes by whole slots.
+        """Leave the files as Apache's broker needs them: it works by whole slots.
 
         Raises:
             OSError: the disk refused; the files are usable as they are.
@@ -458,7 +458,7 @@ class PendingTimers:
         """Whether a message waits; its slot is searched.
 
         Args:
-            progress: what was delivered, also in slots that are to come again since the clock went back.
+            progress: the deliveries, also those in slots that come again since the clock went back.
         """
         slot = wanted.out_ms // self._precision
         key = wanted.key
@@ -477,7 +477,7 @@ class PendingTimers:
             place = mark(timer.due_ms, unit.physical)
             if timer.deletes is None and timer.key == key and not progress.delivered(place):
                 found = Found.WAITING
-        # One that waits for less than its whole time is in another slot.
+        # A message that waits for a part of its time is in another slot.
         if found is Found.MISSING and (self.behind or self._rolling.may_have(hashed)):
             return Found.UNKNOWN
         return found

@@ -1,4 +1,4 @@
-"""Where a message of the timer topic waits, and the unit of the timer log that says so. Pure."""
+"""The slot in which a message of the timer topic waits, and its unit in the timer log. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orbitmq.message.record import Record
 
 
 def place_of(timer: Timer) -> tuple[int, int, int]:
-    """The magic of its unit, the time of its slot, and when it is due."""
+    """The magic number of a message's unit, the time of its slot, and when it is due."""
     magic = units.DEFAULT if timer.deletes is None else units.DELETE | units.DEFAULT
     if timer.cut_ms:
         return magic | units.ROLL, timer.cut_ms, timer.cut_ms + 1
@@ -35,7 +35,7 @@ def unit_bytes(below: int, place: tuple[int, int, int], record: Record, timer: T
 
 
 def is_whole(unit: units.Unit, record: Record) -> bool:
-    """Whether a unit is as this broker makes it: of one that a crash has torn the end is zeros."""
+    """Whether a unit is as this broker writes it: a unit torn by a crash ends with zeros."""
     timer = forms.timer_of(record, forms.properties_of(record))
     if timer is None:
         return False

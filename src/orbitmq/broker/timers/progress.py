@@ -1,8 +1,8 @@
 """Which timer messages are delivered: a few numbers instead of a list, and the file that keeps them. Pure.
 
-Messages are delivered in the order of (due time, place in the commit log), a *mark*. So what is delivered is
-what was taken from the timer topic and is not above the mark. A clock that was set back makes a second mark:
-what was taken before then was delivered up to the old mark, what came later up to the new one.
+Messages are delivered in the order of (due time, place in the commit log), a *mark*. So the messages taken
+from the timer topic up to a mark are delivered. A clock that was set back makes a second mark:
+messages taken before then were delivered up to the old mark, later ones up to the new one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from orbitmq.wire.bodies.topic import DataVersion
 # A mark is due time * 2**56 + place in the commit log.
 PLACE_BITS = 56
 _PLACE_MASK = (1 << PLACE_BITS) - 1
-# Clocks that went back again and again before the time before was reached; more are forgotten, which repeats.
+# Times that the clock went back before it had caught up; beyond that, messages are delivered again.
 MAX_AHEAD = 16
-# Messages that are remembered one by one while an earlier one waits; more come again.
+# Most messages noted one by one while an earlier one waits; further ones are delivered again.
 MAX_ALONE = 200
 
 CHECK_BYTES = 56
@@ -50,10 +50,10 @@ def due_of(mark: int) -> int:
 
 
 def first_slot_left(mark: int, precision_ms: int) -> int:
-    """The slots before this one, of ``precision_ms`` each, are delivered up to a mark.
+    """The number of the first slot, each of ``precision_ms``, that is not delivered up to a mark.
 
     By whole seconds: under a higher precision a message got a slot that began up to a second before it is
-    due. The last millisecond of a slot is that at which the next one begins: what is due then may lie behind
+    due. The last millisecond of a slot is that at which the next one begins: messages due then may lie behind
     the mark.
     """
     return (due_of(mark + 1) - 1) // SECOND_MS * (SECOND_MS // precision_ms)
@@ -69,14 +69,14 @@ class Progress:
     """How far timers are delivered.
 
     Attributes:
-        done: the mark up to which they are.
-        taken: the offset in the timer topic's queue before which messages were looked at; one that was late
-            when it was looked at is delivered too.
-        before: the same as an offset of the commit log, -1: not known.
+        done: the mark up to which messages are delivered.
+        taken: the offset in the timer topic's queue before which messages were looked at; messages that were
+            late then are delivered too.
+        before: the same as an offset of the commit log, -1: unknown.
         ahead: pairs of (commit log offset, mark): messages before the offset are delivered up to that mark,
             which is above ``done``.
-        alone: marks above ``done`` of single messages that are delivered: an acting master brought them to
-            another group while that refused an earlier one.
+        alone: marks above ``done`` of single delivered messages: an acting master brought them to another
+            group while that group refused an earlier one.
     """
 
     done: int = -1
@@ -95,11 +95,11 @@ class Progress:
         return mark <= self.done or any(place < before and mark <= up_to for before, up_to in self.ahead)
 
     def passed(self, due_ms: int, place: int) -> bool:
-        """Whether all that is due by a time is delivered, also what came later than a message at a place."""
+        """Whether all messages due by a time are delivered, also those after the place of a message."""
         return place < self.before and all_of(due_ms) <= self.done
 
     def covers(self, other: Progress) -> bool:
-        """Whether all that counts as delivered there counts as delivered here."""
+        """Whether everything delivered by ``other`` is delivered here."""
         own = ((self.before, self.done), *self.ahead)
         return (
             other.taken <= self.taken
@@ -111,7 +111,7 @@ class Progress:
         )
 
     def joined(self, other: Progress) -> Progress:
-        """All that counts as delivered here or there: two brokers of one name deliver out of one log."""
+        """Everything delivered by either: two brokers of one name deliver out of one log."""
         pairs = sorted([(self.before, self.done), *self.ahead, (other.before, other.done), *other.ahead])
         kept: list[tuple[int, int]] = []
         for before, up_to in reversed(pairs):
@@ -125,32 +125,32 @@ class Progress:
 
     @property
     def latest(self) -> int:
-        """The highest mark: behind it nothing is delivered."""
+        """The highest mark: no message behind it is delivered."""
         return max([self.done, *(up_to for _, up_to in self.ahead), *self.alone])
 
     def within(self, taken: int, before: int) -> Progress:
-        """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
+        """The same for a log with these ends, which may have lost its own; ``before`` is used if unknown."""
         known = self.before if self.before >= 0 else before
         ahead = tuple((min(place, before), up_to) for place, up_to in self.ahead)
         alone = frozenset(mark for mark in self.alone if place_of(mark) < before)
         return Progress(self.done, min(self.taken, taken), min(known, before), ahead, alone)
 
     def advanced(self, done: int, taken: int, before: int) -> Progress:
-        """Everything up to a higher mark is delivered, and more was looked at."""
+        """Everything up to a higher mark is delivered, and more messages were looked at."""
         done = max(done, self.done)
         ahead = tuple(pair for pair in self.ahead if pair[1] > done) if self.ahead else ()
         alone = frozenset(mark for mark in self.alone if mark > done) if self.alone else self.alone
         return Progress(done, taken, before, ahead, alone)
 
     def taken_back(self, before_ms: int) -> Progress:
-        """What was due later than this is not delivered, but for what is known one by one."""
+        """Messages due later than this are not delivered, except those noted one by one."""
         most = all_of(before_ms)
         ahead = tuple((place, min(up_to, most)) for place, up_to in self.ahead)
         done = min(self.done, most)
         return replace(self, done=done, ahead=tuple(pair for pair in ahead if pair[1] > done))
 
     def set_back(self, now_ms: int) -> Progress:
-        """The clock went back behind the mark, and all that waits and is due now is known to the caller.
+        """The clock went back behind the mark, and the caller knows all waiting messages that are due now.
 
         For messages that were looked at until now the old mark stays; for others a new one begins.
         """
@@ -159,7 +159,7 @@ class Progress:
         return replace(self, done=all_of(now_ms), ahead=ahead[-MAX_AHEAD:])
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it, for the change feed: marks do not fit 64 bits and are pairs."""
+        """Plain JSON values for the change feed: marks do not fit 64 bits and are pairs."""
         plain = {
             "done": _pair(self.done),
             "taken": self.taken,
@@ -170,10 +170,10 @@ class Progress:
 
     @classmethod
     def from_plain(cls, value: Mapping[str, Any]) -> Progress:
-        """Read what :meth:`plain` gave.
+        """Read the values that :meth:`plain` gave.
 
         Raises:
-            LookupError, TypeError, ValueError: it is not of that form.
+            LookupError, TypeError, ValueError: the values are malformed.
         """
         due, place = value["done"]
         ahead = tuple((int(before), mark(int(at), int(on))) for before, at, on in value["ahead"])
@@ -191,7 +191,7 @@ class Check:
 
     Attributes:
         read_ms: slots before this time are delivered.
-        log_flushed: up to where the wheel holds the timer log. 0 lets Apache's broker read all of it.
+        log_flushed: up to where the wheel holds the timer log. 0 makes Apache's broker read all of it.
         taken: offset in the timer topic's queue.
     """
 
@@ -232,7 +232,7 @@ class Check:
 
 
 def check_of(progress: Progress, version: DataVersion, *, log_flushed: int = 0) -> Check:
-    """What Apache's broker is to know: it works by whole slots, so the last one may be repeated there."""
+    """The file for Apache's broker: it works by whole slots, so it may repeat the last one."""
     read_ms = max(0, first_slot_left(progress.done, SECOND_MS) * SECOND_MS)
     return Check(read_ms, log_flushed, progress.taken, progress.taken, version)
 
@@ -250,7 +250,7 @@ def encode_file(check: Check, progress: Progress) -> bytes:
 
 
 def decode_file(data: bytes) -> tuple[Check, Progress] | None:
-    """Read the file: our numbers if they belong to the seven before them, else what Apache's broker wrote.
+    """Read the file: our numbers if they belong to the seven before them, else those of Apache's broker.
 
     Returns:
         ``None`` for a file that says nothing.

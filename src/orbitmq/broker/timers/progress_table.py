@@ -1,4 +1,4 @@
-"""How far timers are delivered, written down in ``config/timercheck`` and in a table for other brokers."""
+"""The progress of timers, kept in ``config/timercheck`` and in a table for other brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProgressTable:
     """The progress of this broker, and that of the broker which delivers in its place.
 
     Attributes:
-        told: whether another broker has told of its deliveries since this was set to ``False``.
+        told: whether another broker has told its deliveries since this was set to ``False``.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, store: MessageStore, feed: ChangeFeed) -> None:
@@ -37,7 +37,7 @@ class ProgressTable:
         self._feed = feed
         self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
         self._saved = Progress()
-        # The file is read with the first look at what is known, when the queues are; never before the tables.
+        # The file is read when the progress is first used, once the queues are there: not with the tables.
         self._file_is_known = True
         self.told = False
         self._version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
@@ -58,7 +58,7 @@ class ProgressTable:
 
     @property
     def saved(self) -> Progress:
-        """What was written down last, here and there."""
+        """The progress written last, by this broker or another."""
         self._read_file()
         return self._saved
 
@@ -69,17 +69,17 @@ class ProgressTable:
 
     @property
     def version(self) -> DataVersion:
-        """Counts what is written."""
+        """The table's version: it counts writes."""
         self._read_file()
         return self._version
 
     @version.setter
     def version(self, version: DataVersion) -> None:
-        self._read_file()  # with the new version the file could not be compared any more
+        self._read_file()  # compares the file with the present version
         self._version = version
 
     def tables_read(self) -> None:
-        """The table has what an earlier run left in its file and in the journal; timercheck may be newer."""
+        """The table has an earlier run's progress from its file and the journal; timercheck may be newer."""
         self._file_is_known = False
 
     def _read_file(self) -> None:
@@ -90,13 +90,13 @@ class ProgressTable:
         known = self._version
         if found is not None and (not known.counter or found[0].version.is_newer_than(known)):
             self._version, self._saved = found[0].version, found[1]
-        # What came into the log since it was recovered is other messages than file and table tell of.
+        # Messages stored in the log since its recovery are not those that file and table speak of.
         recovered = self._store.recovered
         own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
         self._saved = self._within(self._saved, own_end)
 
     def load(self) -> Progress:
-        """What is delivered of what the log has."""
+        """The deliveries of messages that the log has."""
         return self._within(self.saved, self._store.end)
 
     def _within(self, progress: Progress, end: int) -> Progress:
@@ -111,9 +111,9 @@ class ProgressTable:
         return entry[0] + entry[1] if entry is not None else 0
 
     def take_back(self, lost: Iterable[Delivery]) -> bool:
-        """What was delivered in a tail of the log that goes is not delivered; whether there was any.
+        """Take back deliveries in a tail of the log that is set aside; whether there were any.
 
-        By its time: others that were due since then, and went to other masters, come again too.
+        By due time: other messages due since then, which went to other masters, come again too.
         """
         slots = [slot for each in lost if (slot := self._slot_of(each)) is not None]
         if not slots or due_of(self.saved.latest) <= min(slots):
@@ -124,7 +124,7 @@ class ProgressTable:
         return True
 
     def _slot_of(self, lost: Delivery) -> int | None:
-        """The slot in which a message waited, or a time before it; ``None``: it is no timer.
+        """The slot in which a message waited, or an earlier time; ``None``: it is no timer.
 
         A delivery that names no message was made by a broker that may cut waits elsewhere.
         """
@@ -139,15 +139,15 @@ class ProgressTable:
         return (timer and timer.cut_ms) or lost.enqueued_ms
 
     def cut(self, _cut: LogCut) -> None:
-        """The end of the log was set aside: what comes in its place is not delivered yet.
+        """The end of the log was set aside: messages stored there later are not delivered yet.
 
-        Keeps the version: this is not newer than what the master knows.
+        The version stays: this progress is not newer than what the master knows.
         """
         self.saved = self.load()
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def write(self, progress: Progress) -> None:
-        """Write it down, and tell other brokers.
+        """Write the progress, and tell other brokers.
 
         Raises:
             OSError: the disk refused.
@@ -162,29 +162,29 @@ class ProgressTable:
         await self._file.close()
 
     def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
-        """Another broker works, or worked while this one did not: what either has delivered is done."""
+        """Another broker delivers, or did meanwhile: deliveries by either broker count."""
         if value is None:
             return
         own, told = self.saved, Progress.from_plain(value)
         if own.before >= 0 or told.before >= 0:
-            # RocketMQ's broker tells no place of the log: it is found when there is something to compare.
+            # RocketMQ's broker tells no place of the log: it is found when there is a place to compare.
             own, told = (self._within(one, self._store.end) for one in (own, told))
         self.saved = own.joined(told)
         self.told = True
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def _restore(self, _key: str, value: dict[str, Any]) -> None:
-        """As it was in an earlier run: what was taken back, or is behind a cut of the log, stays so."""
+        """Set the progress of an earlier run; deliveries taken back, or behind a cut of the log, stay so."""
         self.saved = Progress.from_plain(value)
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def _is_further(self, _key: str, value: dict[str, Any] | None) -> bool:
-        """Whether something is delivered there of which this broker does not know."""
+        """Whether another broker's progress has deliveries unknown here."""
         return value is not None and not self.saved.covers(Progress.from_plain(value))
 
     @property
     def check(self) -> Check:
-        """What GET_TIMER_CHECK_POINT tells."""
+        """The numbers that GET_TIMER_CHECK_POINT answers with."""
         return check_of(self.saved, self.version)
 
     def file_text(self) -> Iterator[str]:

@@ -72,7 +72,7 @@ class Recall:
                 ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error}"
             ) from error
         if status is not PutStatus.OK:
-            # Apache's answers with success also when a slave that acts next would deliver the message.
+            # Apache's broker answers success even when a slave that acts next would deliver the message.
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"recall failed, it is not as safe as this broker promises: {status.value}",
@@ -92,7 +92,7 @@ class Recall:
                 f"{self._config.broker_name}",
             )
         if not (self._role.takes_messages and self._role.leads):
-            # A slave may act, and have handed the message to the master of another group.
+            # A slave that acts may have handed the message to the master of another group.
             right = " and has no right to lead" if self._role.takes_messages else ""
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,

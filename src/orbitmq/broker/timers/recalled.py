@@ -7,7 +7,7 @@ from orbitmq.broker.timers.units import SECOND_MS
 
 
 class Recalled:
-    """Keys by their second: a recall may have come under a higher precision than its message, and have an
+    """Recalled keys by second: a recall may have come under a higher precision than its message, and have an
     earlier slot."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Recalled:
         return timer.key in self._keys.get(timer.out_ms // SECOND_MS, ())
 
     def pass_by(self, out_ms: int) -> None:
-        """The slot of this time is over."""
+        """The slot of this time is over: forget its recalls."""
         self._keys.pop(out_ms // SECOND_MS, None)
 
     def forget(self) -> None:

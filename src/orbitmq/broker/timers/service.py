@@ -36,23 +36,23 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# The wall clock is looked at so often while something waits: it may be set.
+# How often to read the wall clock while messages wait: it may be set.
 LOOK_MS = 1000
-# While nothing is due the progress moves with the clock, so often.
+# How often the progress moves with the clock while no message is due.
 IDLE_NOTE_MS = 30_000
-# What a recall takes of the timer topic before it searches.
+# How much a recall takes of the timer topic before it searches.
 CATCH_UP_SLICES = 16
 
 
 class TimerService(Component):
     """Moves messages from the timer topic to where they belong, each when it is due.
 
-    One task takes what arrives in the timer topic, and delivers in the order of the due times. The progress
-    follows when the delivered messages are stored.
+    One task takes messages that arrive in the timer topic, and delivers in the order of the due times. The
+    progress follows when the delivered messages are stored.
 
     Attributes:
-        pending: what waits.
-        written: the progress that was written down.
+        pending: the waiting messages.
+        written: the progress as last written.
     """
 
     name = "timer messages"
@@ -84,19 +84,19 @@ class TimerService(Component):
         )
         self.pending = PendingTimers(config, store, self._log)
         self.written = ProgressTable(runtime, config, store, feed)
-        # What is true in memory; :attr:`written` follows it.
+        # The progress in memory; :attr:`written` follows it.
         self._progress = Progress()
         self._save_at_ms = 0
-        self._unsettled = Unsettled()  # by mark; only those that come too late for their time break its order
-        # The progress that may be written down when so many messages are settled,
+        self._unsettled = Unsettled()  # by mark; only messages too late for their time break its order
+        # The progress that may be written when this many messages are settled,
         # and the timer log is on the device up to a position.
         self._snapshot: tuple[int, int, Progress] | None = None
         self._snapshot_at_ms = 0
         self._retry_at_ms = 0
         self._ready = False
-        # Whether messages may have been delivered that no progress tells of, and where those lie that were.
+        # Whether there may be deliveries that no progress shows, and the places of such messages.
         self._unknown = False
-        # Whether those of before a crash were dealt with.
+        # Whether deliveries from before a crash were searched for.
         self._searched = False
         self._already: set[int] = set()
         self._last = -1  # the mark of the last message that was handed over
@@ -121,11 +121,11 @@ class TimerService(Component):
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
-        """See what was delivered stored, and write the progress down."""
+        """Wait for delivered messages to be stored, and write the progress."""
         await self.end_work()
         if self._config.timer_wheel_enable and self._store.crashed and not self._searched:
             self._store.stop_as_crash()
-        # After a change of role what is due may be another broker's already: it does not count as delivered.
+        # After a change of role another broker may deliver due messages: they do not count as delivered here.
         own, self._ready = self._ready, False
         try:
             if own:
@@ -133,11 +133,11 @@ class TimerService(Component):
                 await self._save_last()
             elif self._unsettled.handed:
                 await self._save_handed()
-            # When this broker leads again others have delivered: what is known now must not be written then.
+            # When this broker leads again others have delivered: the present marks must not be written then.
             self._unsettled.clear()
             await self.written.close()
             if own and not self._log.empty:
-                # What is written down, not what was handed over: the disk may have refused that.
+                # The written progress, not the messages handed over: the disk may have refused these.
                 await self._threads.run(
                     self.pending.hand_over, self._files, self._wheel_path, self.written.saved
                 )
@@ -147,7 +147,7 @@ class TimerService(Component):
         self.pending.close()
 
     def _save_settled(self) -> None:
-        """At a change of role, write down what was delivered: of what went elsewhere no other log tells."""
+        """At a change of role, write the deliveries: no other log shows messages that went elsewhere."""
         self._unsettled.settle()
         if self._log.synced < self._log.end:
             return
@@ -159,17 +159,17 @@ class TimerService(Component):
         self._try_to_save(self._save_snapshot)
 
     async def _save_handed(self) -> None:
-        """The same when all is stored that is on its way, as far as the disk takes it."""
+        """The same, once all messages on the way are stored, as far as the disk takes them."""
         await self._outlet.settle()
         try:
-            # What a slave read of the timer topic may not be on the device when it acts for a moment.
+            # Timers that a slave read may not be on the device when it acts only for a moment.
             await self._threads.run(self._log.sync)
         except OSError as error:
             log.error("the disk refused the timer log: %s", error)
         self._save_settled()
 
     async def _save_last(self) -> None:
-        """Write down that everything is delivered that was due by now, if it is.
+        """Write that every message due by now is delivered, if that is so.
 
         Raises:
             OSError: the disk refused.
@@ -216,7 +216,7 @@ class TimerService(Component):
             await woken(self._wake, self._next_look_ms() - self._clock.now_ms())
 
     async def _begin(self) -> None:
-        """Find the progress, and read what waits: what was delivered and not seen stored comes again."""
+        """Find the progress, and read waiting messages: those delivered but not seen stored come again."""
         if self._unsettled.handed:
             await self._save_handed()
         self._unsettled.clear()
@@ -226,7 +226,7 @@ class TimerService(Component):
         self.written.told = False
         await self._know_what_waits()
         if self._unknown:
-            # Without a message that waits nothing can come twice, and the search would be a long one.
+            # Without a waiting message none can come twice, and the search would be a long one.
             waits = self.pending.next_ms() is not None or self.pending.behind
             known = due_of(self._progress.done), self._progress.taken
             self._already = await self._search.since(*known) if waits else set()
@@ -235,7 +235,7 @@ class TimerService(Component):
         self._ready = True
 
     async def _know_what_waits(self) -> None:
-        """Go on with what was read as a slave, or read the timer log."""
+        """Go on with the timers read as a slave, or read the timer log."""
         try:
             if self.pending.is_current:
                 self.pending.adopt(self._progress)
@@ -251,9 +251,9 @@ class TimerService(Component):
     # -- working ---------------------------------------------------------------------------------------
 
     async def _pass(self) -> None:
-        """Take what has arrived by now, then deliver what is due."""
+        """Take the timers that have arrived by now, then deliver those that are due."""
         if self.written.told:
-            # A broker that acted tells a master that serves what it delivered: it must not be written over.
+            # A broker that acted tells its deliveries to a serving master: they must not be overwritten.
             self._progress = self._progress.joined(self.written.saved)
             self._snapshot, self.written.told = None, False
         if await self._take_arrived():
@@ -279,7 +279,7 @@ class TimerService(Component):
         return self.pending.position >= end
 
     async def _deliver(self, now: int) -> None:
-        """Deliver what is due, in its order; the slots that have begun by ``now`` are known."""
+        """Deliver due messages in their order; the slots that have begun by ``now`` are known."""
         last: Handed | None = None
         turn = 0
         self._look_at_clock(now)
@@ -302,16 +302,16 @@ class TimerService(Component):
         await self._pauses.for_disk(last)
 
     def _look_at_clock(self, now: int) -> None:
-        """A clock that was set back must neither lose a message nor repeat one."""
+        """After the clock was set back: no message may be lost or repeated."""
         if now < due_of(self._progress.done):
             log.warning("the clock went back by %d ms", due_of(self._progress.done) - now)
             self._progress = self._progress.set_back(now)
 
     def _move(self, first: int) -> Handed | None:
-        """Hand the first message over; ``None``: there is nothing to deliver.
+        """Hand the first message over; ``None``: there is no message to deliver.
 
         Raises:
-            RemotingError: not now; it is still the first one.
+            RemotingError: not now; the message is still the first one.
         """
         record = record_at(self._store, place_of(first))
         properties = forms.properties_of(record) if record is not None else {}
@@ -349,10 +349,10 @@ class TimerService(Component):
         return handed
 
     def _is_recalled(self, timer: forms.Timer, *, rolls: bool) -> bool:
-        """Whether it is a recall, or was taken back: here, for the master of another group does not know."""
+        """Whether this is a recall or a recalled message: another group's master knows of no recalls."""
         if not rolls:
             return timer.deletes is not None or self.pending.is_recalled(timer)
-        # Stored again so late, it would be looked at when its slot is over and its recall forgotten.
+        # A recalled message stored again would be looked at when its slot is over and its recall forgotten.
         if timer.deletes is None and self.pending.is_recalled(timer):
             return True
         return not self._outlet.own and self.pending.find(timer, self._progress) is Found.RECALLED
@@ -372,16 +372,16 @@ class TimerService(Component):
     # -- progress --------------------------------------------------------------------------------------
 
     def _note_idle(self, now: int) -> None:
-        """Nothing was due for long: a search in the log for deliveries need not begin before this time."""
+        """Move the progress while no message is due: a later search for deliveries begins here."""
         first = self.pending.first
         if now - due_of(self._progress.done) > IDLE_NOTE_MS and (first is None or due_of(first) > now):
             self._progress = self._progress.advanced(all_of(now), self._progress.taken, self._progress.before)
 
     def _take_snapshot(self) -> None:
-        """Note what may be written down as soon as all is stored that was handed over until now."""
+        """Note the progress that may be written once all messages handed over so far are stored."""
         first, pending = self.pending.first, self.pending
         if first is not None and first <= self._progress.done:
-            return  # it came too late for its time: as long as it waits, it must not count as looked at
+            return  # a message that came too late for its time still waits: it must not count as looked at
         if self._clock.now_ms() < due_of(self._progress.done):
             return  # the clock went back in this moment
         self._progress = self._progress.advanced(self._progress.done, pending.position, pending.before)
@@ -397,7 +397,7 @@ class TimerService(Component):
             self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
 
     def _save_snapshot(self) -> None:
-        """Write the progress down, if what it rests on is stored.
+        """Write the progress, if everything it stands for is stored.
 
         Raises:
             OSError: the disk refused.
@@ -405,7 +405,7 @@ class TimerService(Component):
         if self._snapshot is None:
             return
         if self._unsettled.settled < self._snapshot[0]:
-            # Another group refuses one message: what others it takes must not wait for that one.
+            # Another group refuses a message: the messages that it takes must not wait for that one.
             if not self._outlet.own and self._clock.now_ms() - self._snapshot_at_ms >= RETRY_AFTER_MS:
                 self._save_around()
             return
@@ -420,19 +420,19 @@ class TimerService(Component):
         self.pending.pass_by(min(progress.done, self._progress.done))
 
     def _save_around(self) -> None:
-        """Write down what is delivered while an earlier message waits.
+        """Write the deliveries behind a message that still waits.
 
         Raises:
             OSError: the disk refused.
         """
         first, next_one = self._unsettled.lowest, self.pending.first
         if first is None or (next_one is not None and next_one < first):
-            return  # one that came too late for its time was not handed over yet
+            return  # a message that came too late for its time was not handed over yet
         self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
         if self._log.synced < self._log.end:
             self._log.bring_to_device(self._log_synced)
             return
-        # Of more than so many the last ones come again.
+        # Beyond this number, later messages are delivered again.
         later = sorted(mark for mark in self._unsettled.out_of_order() if mark > first)[:MAX_ALONE]
         around = Progress(first - 1, self.pending.position, self.pending.before, alone=frozenset(later))
         progress = self.written.saved.joined(around)
@@ -447,7 +447,7 @@ class TimerService(Component):
     # -- looking ---------------------------------------------------------------------------------------
 
     def find(self, wanted: forms.Timer) -> Found:
-        """Whether a message waits, for one that wants to recall it."""
+        """Whether a message waits, for a recall of it."""
         if not self._ready:
             return Found.UNKNOWN
         try:

@@ -1,7 +1,7 @@
 """The timer log on disk: a unit of 52 bytes for each message, in the order of the timer topic (TimerLog).
 
-It is derived from the commit log: what is missing or torn behind a crash is made again from the timer topic.
-Only ``config/timercheck`` waits for it to be on the device, because a Java broker makes nothing again.
+It is derived from the commit log: units missing or torn after a crash are made again from the timer topic.
+Only ``config/timercheck`` waits until it is on the device, because a Java broker makes no unit again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orbitmq.runtime.seam import Files, Segment, Threads
 log = logging.getLogger(__name__)
 
 _FILE_DIGITS = 20
-# Behind the newest unit there is always room for one without any bytes set: the end of what is valid.
+# Behind the newest unit there is always room for a unit of zeros: the end of the valid units.
 _END = bytes(UNIT_BYTES)
 SCAN_UNITS = 4096
 # The fields of a unit, see :class:`Unit`.
@@ -54,7 +54,7 @@ class TimerLog:
         self._segments: dict[int, Segment] = {}
         # By the first position of a file: the latest slot time of its units.
         self._latest_ms: dict[int, int] = {}
-        # Pieces that are not in the files yet, each within one file.
+        # Bytes that are not in the files yet, in pieces, each within one file.
         self._unwritten: list[tuple[int, bytearray]] = []
         self._written = 0
         self._syncing = False
@@ -65,7 +65,7 @@ class TimerLog:
     # -- life ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Look at the files; those that do not belong together are removed."""
+        """Look at the files; files that do not fit together are removed."""
         starts = self._starts()
         for at, start in enumerate(starts):
             follows = start % self._file_bytes == 0 and start == starts[0] + at * self._file_bytes
@@ -87,10 +87,10 @@ class TimerLog:
         self._unwritten.clear()
 
     def pause(self) -> None:
-        """Release the files, and know them still; :meth:`resume` opens them again.
+        """Release the files but remember them; :meth:`resume` opens them again.
 
         Raises:
-            OSError: the disk refused what was not written yet.
+            OSError: the disk refused bytes that were not written yet.
         """
         self.write()
         for segment in self._segments.values():
@@ -98,7 +98,7 @@ class TimerLog:
         self._paused = True
 
     def resume(self) -> None:
-        """Open the files again that :meth:`pause` has released.
+        """Open the files again that :meth:`pause` released.
 
         Raises:
             OSError: the disk refused.
@@ -133,7 +133,7 @@ class TimerLog:
     def scan(self, log_end: int) -> Iterator[tuple[int, list[Fields]]]:
         """All valid units, many at a time, each time with the position of the first one.
 
-        New units go behind the last one. Fields and not units: there may be millions.
+        New units go behind the last one. As fields, not as objects: there may be millions.
 
         Args:
             log_end: the end of the commit log: a unit of a later message is not valid.
@@ -170,7 +170,7 @@ class TimerLog:
         self._remove(late)
 
     def read(self, position: int) -> Unit | None:
-        """The unit at a position, ``None`` when there is none."""
+        """The unit at a position; ``None`` when there is no unit."""
         if position >= self._written:
             for start, piece in self._unwritten:
                 if start <= position < start + len(piece):
@@ -211,7 +211,7 @@ class TimerLog:
             self._latest_ms[start] = out_ms
 
     def write(self) -> None:
-        """Write what was appended.
+        """Write the units that were appended.
 
         Raises:
             OSError: the disk refused; it is tried again with the next call.
@@ -225,13 +225,13 @@ class TimerLog:
                     self._path(start), self._file_bytes, create=True
                 )
             at = position - start
-            # The end is marked with the same write: bytes of an earlier life may lie behind.
+            # The end is marked with the same write: old bytes may lie behind.
             segment.pwrite(bytes(piece) + _END[: self._file_bytes - at - len(piece)], at)
             self._unwritten.pop(0)
             self._written = position + len(piece)
 
     def bring_to_device(self, done: Callable[[bool], object]) -> None:
-        """Sync what is written off the event loop, then tell ``done`` whether it worked.
+        """Sync the written units off the event loop, then tell ``done`` whether it worked.
 
         Nothing happens while an earlier call is at work.
         """

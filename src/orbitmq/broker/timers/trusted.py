@@ -1,4 +1,4 @@
-"""How far the commit log is still the one from which the timer log was made."""
+"""How far the commit log is still the one that the timer log was made from."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from orbitmq.store import MessageStore
 
 
 class TrustedLog:
-    """The end of what units in the timer log may name, but for cuts not seen yet."""
+    """The end of the messages that units in the timer log may name, apart from unseen cuts."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._end: int | None = None  # of an earlier run: the store knows
+        self._end: int | None = None  # ``None``: that of an earlier run, which the store knows
         self._cuts_seen = 0
 
     @property
@@ -19,11 +19,11 @@ class TrustedLog:
         return len(self._store.cuts) > self._cuts_seen
 
     def ends_at(self, place: int) -> None:
-        """What comes behind this place may be put by another broker."""
+        """Other brokers may put messages behind this place."""
         self._end = place
 
     def end(self) -> int:
-        """Up to here the units belong to what the commit log has."""
+        """The offset up to which units belong to the commit log's messages."""
         if self._end is None:
             recovered = self._store.recovered
             self._end = 0 if recovered is None else recovered.end_offset

@@ -16,15 +16,15 @@ SLOT = struct.Struct(">qqqii")
 DEFAULT, ROLL, DELETE = 1, 2, 4
 # Apache's wheel: seven days of slots, twice.
 WHEEL_SLOTS = 2 * 7 * 86400
-# What can be due within one round of it (TIMER_WHEEL_TTL_DAY, TIMER_BLANK_SLOTS).
+# The most time that one round of it covers (TIMER_WHEEL_TTL_DAY, TIMER_BLANK_SLOTS).
 MAX_AHEAD_SLOTS = 7 * 86400 - 60
 WHEEL_BYTES = WHEEL_SLOTS * SLOT.size
-# The longest slot that timerPrecisionMs allows. All others divide it: no slot reaches over the end of its
+# The longest slot that timerPrecisionMs allows. All others divide it, so no slot crosses the end of its
 # second, whatever the precision was when a message was stored, and whatever it is now.
 SECOND_MS = 1000
 
-# Ours in the bytes that Apache reserves and writes as 0: this mark, how far behind its slot's time the
-# message is due (ms), and the hash of the key that a recall would name.
+# OrbitMQ's use of bytes that Apache reserves and writes as 0: this mark, how many ms after its slot's time
+# the message is due, and the hash of the key that a recall would name.
 _MARK = 0x4F4D
 
 
@@ -33,8 +33,8 @@ class Unit(NamedTuple):
 
     Attributes:
         below: position of the unit before it in its slot, -1 for none.
-        physical: where its record begins in the commit log.
-        extra: what stands in the reserved bytes, see :func:`reserved_bytes`.
+        physical: where the message's record begins in the commit log.
+        extra: the reserved bytes, see :func:`reserved_bytes`.
     """
 
     size: int
@@ -54,7 +54,7 @@ class Unit(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether these bytes were written as a unit: zeros are none."""
+        """Whether these bytes were written as a unit: zeros are not a unit."""
         return self.size == UNIT_BYTES and 0 < self.magic <= 15 and self.physical >= 0
 
 
@@ -68,36 +68,36 @@ def unit_bytes(
     topic_hash: int,
     extra: int,
 ) -> bytes:
-    """One unit. A delay beyond 24 days does not fit; the wheel is shorter than that."""
+    """The bytes of one unit. A delay beyond 24 days does not fit; the wheel is shorter than that."""
     return UNIT.pack(
         UNIT_BYTES, below, magic, now_ms, out_ms - now_ms, physical, record_bytes, topic_hash, extra
     )
 
 
 def reserved_bytes(behind_ms: int, key_hash: int) -> int:
-    """What our units keep in the reserved bytes: Apache's broker does not look at them."""
+    """The reserved bytes of our units: Apache's broker does not look at them."""
     return _MARK << 48 | behind_ms << 32 | key_hash
 
 
 def latest_ms(out_ms: int) -> int:
-    """What waits in the slot of a time is due by then."""
+    """The latest due time of a message in the slot of this time."""
     return (out_ms // SECOND_MS + 1) * SECOND_MS
 
 
 def due_ms(out_ms: int, extra: int) -> int:
-    """The first millisecond of a unit's delivery; of a unit of Apache's, the latest that it can be."""
+    """The first millisecond of a message's delivery; for a unit of Apache's broker, the latest it can be."""
     return out_ms + (extra >> 32 & 0xFFFF) if extra >> 48 == _MARK else latest_ms(out_ms)
 
 
 def hash_of(extra: int) -> int | None:
-    """The hash of the key, ``None`` in a unit of Apache's."""
+    """The hash of the key; ``None`` in a unit of Apache's broker."""
     return extra & 0xFFFFFFFF if extra >> 48 == _MARK else None
 
 
 def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
-    """Where a message waits that is due behind the window (TimerMessageStore.doEnqueue).
+    """The slot in which a message waits that is due behind the window (TimerMessageStore.doEnqueue).
 
-    Half a window when little would be left for the next time, so that the last wait is not a short one.
+    Half a window when little would be left for the next wait, so that the last wait is not a short one.
     """
     now = now_ms // precision_ms * precision_ms
     if out_ms - now - window_ms < window_ms // 3:

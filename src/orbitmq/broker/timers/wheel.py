@@ -25,12 +25,12 @@ class Wheel:
     """Slots by number: time divided by the precision.
 
     A slot names the newest of its units; each unit names the one before it. So the memory does not grow with
-    the number of messages, but with that of the minutes in which one is due.
+    the number of messages, but with the number of minutes in which one is due.
     """
 
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}
-        # Numbers of blocks, the first one in front; blocks that are gone may still be named.
+        # Numbers of blocks, lowest first; a number may stay after its block is gone.
         self._order: list[int] = []
 
     def add(self, slot: int, position: int, count: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Open transactions of a lost master: their half messages go to another one, which asks about them."""
+"""Open transactions of a lost master: half messages go to another group's master, which checks them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _SLICE = 128
 class HalfEscape(Component):
     """Hands each half message that has no end to the outlet, once, when its own timeout has passed.
 
-    Nobody is asked here: the broker that takes the message asks its producer (behaviours TX-02 to TX-06). One
-    that is not stored yet when this broker stops to act is the returned master's again.
+    No producer is asked here: the broker that takes the message asks it (behaviours TX-02 to TX-06). A half
+    message not stored elsewhere when this broker stops acting stays with the returned master.
     """
 
     name = "open transactions of the master"
@@ -51,7 +51,7 @@ class HalfEscape(Component):
         self._table = HalfTable(0)
         self._marks = MarkProgress(0)
         self._on_the_way: dict[int, Handed] = {}
-        # The origins of those that another broker has: the master may have put copies of them since.
+        # Origins of half messages that another broker has: the master may have put copies of them since.
         self._elsewhere: set[int] = set()
 
     def tables(self) -> Sequence[Table]:
@@ -66,20 +66,20 @@ class HalfEscape(Component):
         self._every(self._clock, TICK_SECONDS, self.tick, first_s=0.0)
 
     async def stop(self) -> None:
-        """See what is on the way stored, as far as that goes, and note it."""
+        """Wait for messages on the way to be stored, as far as possible, and note them."""
         await self.end_work()
         if self._on_the_way:
             await self._outlet.settle()
             self._settle()
 
     async def tick(self) -> None:
-        """Read what is new, hand out what is due, note what has arrived."""
+        """Read new half messages, hand out those due, note those that have arrived."""
         self._settle()
         await self._read_new()
         await self._hand_due()
 
     async def _read_new(self) -> None:
-        """The half queue grows only until the master's last bytes have come."""
+        """Read new half messages: the queue grows only until the master's last bytes have arrived."""
         while self._table.next_offset < self._queue.end:
             if not self._table.skip():
                 offset = self._table.next_offset
@@ -123,7 +123,7 @@ class HalfEscape(Component):
                     self._hand(half, record)
                 except RemotingError as error:
                     if not is_not_now(error):
-                        # It is about this one alone: the others must not wait for it.
+                        # The refusal is about this message alone: the others must not wait for it.
                         log.error("the half message %s cannot be handed on: %s", half.unique_id, error)
                         self._table.postpone(half, now + self._config.transaction_check_interval_ms)
                         continue

@@ -13,7 +13,7 @@ from orbitmq.broker.transactions.service import Transactions
 
 
 def attach(host: Host) -> Attachment:
-    """Half messages, their end, check-backs, and those of a lost master."""
+    """Half messages, their ends and check-backs; also those of a lost master."""
     s = host.services
     queue, escaped = HalfQueue(s.store, s.offsets), EscapedHalves(s.feed)
     transactions = Transactions(

@@ -28,13 +28,13 @@ class EndingTransactions:
         self._counters = counters
 
     def end(self, request: EndTransactionRequest, *, exact: bool = False) -> bool:
-        """Commit or roll back; what :meth:`safe` returns ends when that is on the disk.
+        """Commit or roll back; wait for :meth:`safe` to know that the end is on the disk.
 
         Args:
-            exact: topic and message id of the request have to be those of the half message, too.
+            exact: whether topic and message id of the request must also be those of the half message.
 
         Returns:
-            Whether the transaction has ended; not when its producer does not know yet.
+            Whether the transaction has ended: not if its producer does not know the outcome yet.
 
         Raises:
             NoTransactionError: the request names no transaction that can be ended.
@@ -51,16 +51,16 @@ class EndingTransactions:
         return ended
 
     def safe(self) -> Awaitable[None]:
-        """What ends when the transaction that :meth:`end` has just ended is as safe as a sent message.
+        """Ends when the transaction that :meth:`end` has just ended is as safe as a sent message.
 
-        To be called in the same turn of the event loop as :meth:`end`. What it returns raises:
+        To be called in the same turn of the event loop as :meth:`end`. The awaitable raises:
             RemotingError: the mark of the end has to wait: after a crash, the producer is asked again.
             StoreClosedError: whether the end survives is unknown.
         """
         return self._settled(self._transactions.marked())
 
     async def _settled(self, marked: Awaitable[PutResult | RemotingError]) -> None:
-        mark = await asyncio.shield(marked)  # others wait for the same one
+        mark = await asyncio.shield(marked)  # other callers wait for the same mark
         if isinstance(mark, RemotingError):
             raise mark
         # A disk or replica that is late is a success too: the transaction has ended (sendFinalMessage).

@@ -1,4 +1,4 @@
-"""Half messages that a broker has brought to another master while it acted for its own."""
+"""Half messages that a broker has brought to another group's master while it acted for its own master."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from orbitmq.broker.metadata.pretty import file_text
 class EscapedHalves:
     """Their offsets in the half queue, until they are marked as ended there; ``config/escapedHalves.json``.
 
-    Who acts for a master writes nothing into its log, so no mark can be made. The table travels with the
-    others: the master that returns marks them, and asks nobody about them.
+    An acting master writes nothing into its log, so it cannot make a mark. The table travels with the
+    other tables: the returning master marks these half messages, and asks no producer about them.
 
-    It has no limit of its own. Half messages get into the log at the master alone, which refuses more than
-    ``MAX_UNFINISHED`` open ones; who acts adds what is in its log without a mark, each offset once however
-    often it takes over; and one is removed when its mark is on the master's device. An offset for which no
-    mark would come, because the log was cut in front of it, goes with the cut.
+    The table needs no limit of its own. Half messages get into the log only at the master, which refuses
+    more than ``MAX_UNFINISHED`` open ones. An acting master adds unmarked ones from its log, each offset
+    once however often it acts; and each is removed when its mark is on the master's device. An offset that
+    would never get a mark, because the log was cut before it, is removed with the cut.
     """
 
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._offsets: dict[int, None] = {}
-        # That a half message is another broker's stays true, so each one told is taken: one that was marked
-        # here already gets one more mark, which changes nothing, and is removed with it.
+        # An escaped half message always belongs to the other broker, so each one told is taken: one already
+        # marked here gets one more mark, which changes nothing, and is removed with it.
         feed.register(
             ESCAPED_HALVES,
             FedTable(int, self._apply, items=self._items, is_news=lambda _, value: value is not None),
@@ -38,18 +38,18 @@ class EscapedHalves:
         return iter(sorted(self._offsets))
 
     def add(self, offset: int) -> None:
-        """The half message at this offset is another broker's now."""
+        """The half message at this offset belongs to another broker now."""
         self._offsets[offset] = None
         self._feed.changed(ESCAPED_HALVES, str(offset), 1)
 
     def remove(self, offset: int) -> None:
-        """It and all copies of it are marked as ended, on the device."""
+        """This half message and all its copies are marked as ended, on the device."""
         if offset in self._offsets:
             del self._offsets[offset]
             self._feed.changed(ESCAPED_HALVES, str(offset), None)
 
     def cut(self, end: int) -> None:
-        """The half queue ends at ``end`` now: what comes there is another message, which nobody has."""
+        """The half queue ends at ``end`` now: a message stored there later is another one."""
         for offset in [offset for offset in self._offsets if offset >= end]:
             self.remove(offset)
 

@@ -1,4 +1,4 @@
-"""The forms a transaction message takes: half, final, half once more, question to its producer (no I/O)."""
+"""The forms of a transaction message: half, final, half again, question to its producer (no I/O)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.wire.errors import RemotingError
 
 REMOVE_TAG = "d"
 OFFSET_SEPARATOR = ","
-# Without what is left free in the properties of a half message, for what its copies get.
+# Less the room left in the properties of a half message for additions to its copies.
 MAX_HALF_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 100
 
 
@@ -35,12 +35,12 @@ def is_prepared(message: NewMessage, properties: Mapping[str, str]) -> bool:
 
 
 def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
-    """What is stored in place of a prepared message (TransactionalMessageBridge.parseHalfMessageInner).
+    """The message stored in place of a prepared one (TransactionalMessageBridge.parseHalfMessageInner).
 
     Raises:
         PropertiesTooLongError: the properties are too long with the names of topic and queue.
     """
-    # A stale place would name another half message, and a stale count would end the checks early. A half
+    # A place left from earlier would name another half message, a count would end the checks early. A half
     # message handed on by another broker keeps its count of checks, but not its place.
     stale = {property_names.TRANSACTION_PREPARED_QUEUE_OFFSET}
     if property_names.REAL_TOPIC in properties:
@@ -70,7 +70,7 @@ def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMes
     (EndTransactionProcessor.endMessageTransaction).
 
     Raises:
-        RemotingError: the half message does not say where it belongs.
+        RemotingError: the half message does not name its topic and queue.
     """
     judged = dict(properties)
     judged.pop(property_names.TRANSACTION_PREPARED, None)
@@ -89,7 +89,7 @@ def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMes
 
 
 def renewed(record: Record, properties: Mapping[str, str]) -> NewMessage:
-    """The half message once more, at the end of its queue, with changed properties."""
+    """The half message again, for the end of its queue, with changed properties."""
     message = _again(record, properties)
     message.topic = reserved.TRANS_HALF_TOPIC
     return message
@@ -98,10 +98,10 @@ def renewed(record: Record, properties: Mapping[str, str]) -> NewMessage:
 def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
     """The half message as its producer sent it, for another master (TX-04).
 
-    Its own timeout has passed, so that master is to ask about it at once.
+    Its own timeout has passed, so that master checks it at once.
 
     Raises:
-        RemotingError: it does not say where it belongs.
+        RemotingError: the half message does not name its topic and queue.
     """
     changed = dict(properties)
     topic = changed.pop(property_names.REAL_TOPIC, "")
@@ -123,7 +123,7 @@ def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
 
 
 def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
-    """What becomes of a half message that was asked about too often."""
+    """A half message whose producer was asked too often, in its new form."""
     return copied(record, properties, reserved.TRANS_CHECK_MAX_TIME_TOPIC, 0, encoded=record.properties)
 
 
@@ -135,8 +135,8 @@ def question(record: Record, properties: Mapping[str, str], offset: int, physica
     """The body of CHECK_TRANSACTION_STATE: the half message as its producer knows it.
 
     Args:
-        offset: where it lies now in the half queue.
-        physical_offset: and in the commit log.
+        offset: where the half message is now in the half queue.
+        physical_offset: where it is in the commit log.
     """
     return encode_record(
         replace(
@@ -151,7 +151,7 @@ def question(record: Record, properties: Mapping[str, str], offset: int, physica
 
 
 def immunity_ms(properties: Mapping[str, str], default_ms: int) -> int:
-    """How long after its birth nobody is asked about a message (TransactionalMessageUtil.getImmunityTime)."""
+    """How long after its birth a message is not checked (TransactionalMessageUtil.getImmunityTime)."""
     text = properties.get(property_names.CHECK_IMMUNITY_TIME_IN_SECONDS)
     seconds = _whole(text)
     return default_ms if seconds is None or seconds < 0 else seconds * 1000
@@ -168,7 +168,7 @@ def checks_so_far(properties: Mapping[str, str]) -> int:
 
 
 def origin(offset: int, properties: Mapping[str, str]) -> int:
-    """The offset of the half message for which the one at ``offset`` stands, in the half queue."""
+    """The half-queue offset of the original of the half message at ``offset``."""
     known = _whole(properties.get(property_names.TRANSACTION_PREPARED_QUEUE_OFFSET))
     return offset if known is None or not 0 <= known < offset else known
 
@@ -185,7 +185,7 @@ def op_messages(
 ) -> list[OpMessage]:
     """Marks for finished half messages, as messages of the op topic.
 
-    Args:
+    offsets: of the finished messages in the half queue.
         offsets: of the finished messages in the half queue.
         limit_bytes: a body that has reached this size is closed (transactionOpMsgMaxSize).
     """
@@ -220,12 +220,12 @@ def op_messages(
     return made
 
 
-# A message and the highest half offset that it marks.
+# The offset of an op message and the highest half offset that it marks.
 OpMessage = tuple[NewMessage, int]
 
 
 def marked_offsets(body: bytes) -> list[int]:
-    """The half offsets that an op message marks; what is no number is left out."""
+    """The half offsets that an op message marks; parts that are not numbers are left out."""
     parts = body.split(OFFSET_SEPARATOR.encode())
     return [int(part) for part in parts if part.isdigit() and len(part) < 20]
 

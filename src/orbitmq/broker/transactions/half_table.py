@@ -1,8 +1,8 @@
-"""Which half messages nobody has finished yet, and when to ask about them (no I/O).
+"""Unfinished half messages, and when to ask about them (no I/O).
 
-The half queue is read from front to back. An offset behind :attr:`HalfTable.next_offset` was read: it is
-pending, or finished. One in front of it may be finished already, when a transaction ends faster than the
-queue is read, which is the rule.
+The half queue is read from front to back. An offset before :attr:`HalfTable.next_offset` was read: its
+message is pending or finished. One from there on may be finished already, when its transaction ended before
+queue was read so far, which is usual.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Half:
     Attributes:
         offset: in the half queue.
         physical_offset: in the commit log.
-        origin: its own offset, or that of the half message for which this copy stands.
-        unique_id: its UNIQ_KEY; only for people, since users may give it twice.
+        origin: its own offset, or that of the half message that this one is a copy of.
+        unique_id: its UNIQ_KEY; only for log lines, since users may give it twice.
         due_ms: when to ask its producer, or to ask again.
     """
 
@@ -39,18 +39,18 @@ class HalfTable:
     """The unfinished half messages of one half queue.
 
     Args:
-        first: offset from which the queue is read; what lies before it is finished.
+        first: the offset from which the queue is read; all half messages before it are finished.
     """
 
     def __init__(self, first: int) -> None:
         self.next_offset = first
         self._pending: dict[int, Half] = {}
         self._ahead: set[int] = set()
-        # By origin: where the copy of a message lies that is still pending.
+        # By origin: the offset of the latest copy that is still pending.
         self._copies: dict[int, int] = {}
         self._due: list[tuple[int, int]] = []
         self._order: list[int] = []
-        # The latest finished ones: who ends a transaction twice must not get two messages.
+        # The latest finished ones: a transaction ended twice must not deliver two messages.
         self._finished: dict[int, None] = {}
 
     def __len__(self) -> int:
@@ -75,14 +75,14 @@ class HalfTable:
     # -- reading the queue -------------------------------------------------------------------------------
 
     def skip(self) -> bool:
-        """Whether the message at :attr:`next_offset` needs no look: it is finished, or known as a copy."""
+        """Whether the message at :attr:`next_offset` can be skipped: it is finished, or known as a copy."""
         if self.next_offset in self._ahead:
             self._ahead.discard(self.next_offset)
             return True
         return self.next_offset in self._pending
 
     def admit(self, half: Half) -> None:
-        """A half message is there and not finished."""
+        """Add an unfinished half message."""
         self._pending[half.offset] = half
         heapq.heappush(self._order, half.offset)
         heapq.heappush(self._due, (half.due_ms, half.offset))
@@ -92,14 +92,14 @@ class HalfTable:
     # -- ending ------------------------------------------------------------------------------------------
 
     def current(self, offset: int, origin: int) -> int | None:
-        """Under which offset the transaction of the half message at ``offset`` is unfinished.
+        """The offset under which the transaction of the half message at ``offset`` is unfinished.
 
         Args:
             origin: as in :class:`Half`.
 
         Returns:
-            Its own offset, that of its latest copy, or None when it is known to be finished. An old one of
-            which nothing is known any more counts as unfinished, as in RocketMQ.
+            Its own offset, that of its latest copy, or None when it is known to be finished. An old one that
+            is no longer known at all counts as unfinished, as in RocketMQ.
         """
         if offset in self._pending:
             return offset
@@ -126,12 +126,12 @@ class HalfTable:
         self._finished[offset] = None
 
     def replace(self, old: Half, new: Half) -> None:
-        """A half message was put once more; ``new`` is its copy."""
+        """A half message was put again; ``new`` is its copy."""
         self.finish(old.offset)
         self.admit(new)
 
     def _trim(self) -> None:
-        """Forget finished ones that wait in the heaps behind an unfinished one."""
+        """Forget finished messages that are still in the heaps behind an unfinished one."""
         limit = 2 * len(self._pending) + _SLACK
         if len(self._order) > limit:
             self._order = sorted(self._pending)
@@ -143,7 +143,7 @@ class HalfTable:
     def due(self, now_ms: int, limit: int) -> list[Half]:
         """Up to ``limit`` half messages to ask about now, those that wait longest first.
 
-        Each has to be finished, replaced or postponed.
+        The caller has to finish, replace or postpone each.
         """
         found: list[Half] = []
         while self._due and self._due[0][0] <= now_ms and len(found) < limit:
@@ -161,7 +161,7 @@ class HalfTable:
 
 
 class MarkProgress:
-    """From where on the op queue must be read to know which half messages are finished.
+    """Finds the op offset from which marks must be read to know which half messages are finished.
 
     Args:
         first: the first op offset that is read.

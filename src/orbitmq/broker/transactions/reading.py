@@ -1,4 +1,4 @@
-"""Reading the half queue and the op queue: which half messages nobody has ended, as the log has it."""
+"""Reads the half queue and the op queue: which half messages are not ended, according to the log."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from orbitmq.store import GetStatus, MessageStore
 HALF = reserved.TRANS_HALF_TOPIC
 OP = reserved.TRANS_OP_TOPIC
 GROUP = reserved.TRANS_GROUP
-# How much is read in one turn of the event loop; a mark may end hundreds of messages.
+# How many half messages or marks are read in one turn; a mark may end hundreds of messages.
 MARKS_PER_TURN = 64
 MARK_BYTES_PER_TURN = 1 << 16
 ORIGINS_PER_TURN = 128
-# An entry that leads to no record is passed over, or being made anew: there is more behind it.
+# An entry without a record is skipped, or is being made anew: there are more messages behind it.
 _GOES_ON = frozenset({GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING})
 
 
 class HalfQueue:
-    """The queues of half messages and of their marks, and how far group CID_RMQ_SYS_TRANS has got in them."""
+    """The queues of half messages and of their marks, and the progress of group CID_RMQ_SYS_TRANS in both."""
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
         self._store = store
         self._offsets = offsets
-        # Progress that waits for the device: up to where in the log, and the offsets of both queues.
+        # Progress that waits for the device: how far the log must be there, and the offsets of both queues.
         self._settling: tuple[int, int, int] | None = None
 
     @property
@@ -41,7 +41,7 @@ class HalfQueue:
         return self._store.max_offset(HALF, 0)
 
     async def load(self) -> tuple[HalfTable, MarkProgress]:
-        """Take up the known progress, and the marks behind it."""
+        """Load the known progress, and the marks behind it."""
         self._settling = None
         half = self._progress(HALF)
         op = self._first_mark(half, self._progress(OP))
@@ -66,9 +66,9 @@ class HalfQueue:
         return min(max(low, known if known is not None else low), high)
 
     def _first_mark(self, half: int, known: int) -> int:
-        """Where marks of half messages from ``half`` on can be, not behind the progress that is known.
+        """The first place for marks of half messages from ``half`` on, not behind the known progress.
 
-        Both offsets are committed one after the other, and a slave that acted may have told an older one of
+        Both offsets are committed one after the other, so a slave that acted may have told an older value of
         one of them. A mark lies behind the half message that it ends.
         """
         entry = self._store.entry(HALF, 0, half)
@@ -85,14 +85,14 @@ class HalfQueue:
         return marks.start + bisect_right(marks, place, key=place_of)
 
     def half(self, offset: int) -> Record | None:
-        """The half message at an offset, ``None``: its file is gone."""
+        """The half message at an offset; ``None``: its file is gone."""
         found = self._store.get(HALF, 0, offset, 1)
         while found.status is GetStatus.MESSAGE_WAS_REMOVING and found.next_offset == offset:
             found = self._store.get(HALF, 0, offset, 1)  # its entry is being made anew
         return decode_record(found.body) if found.status is GetStatus.FOUND else None
 
     def origin(self, offset: int) -> int:
-        """The offset of the half message for which the one at an offset stands, mostly its own."""
+        """The offset of the original of the half message at an offset, mostly the same."""
         record = self.half(offset)
         return offset if record is None else forms.origin(offset, decode_properties(record.properties))
 
@@ -101,17 +101,17 @@ class HalfQueue:
         return {self.origin(offset) async for offset in in_slices(offsets, ORIGINS_PER_TURN)}
 
     def cut(self) -> None:
-        """The log is shorter now: a progress behind the end would pass over what comes there."""
+        """The log was cut: a progress behind the end would skip messages stored there later."""
         for topic in (HALF, OP):
             end = self._store.max_offset(topic, 0)
             if (self._offsets.query(GROUP, topic, 0) or 0) > end:
                 self._offsets.commit(GROUP, topic, 0, end)
 
     def reopen(self, log_end: int) -> None:
-        """The log will end at ``log_end``: what only marks behind that have ended is open again.
+        """The log will end at ``log_end``: half messages ended only by marks behind that are open again.
 
-        Who has the messages of a transaction is the broker whose log has its mark. Another one that took the
-        progress with a log without it would never ask.
+        The broker whose log has a transaction's mark has its messages. Another broker that took over the
+        progress but not the mark would never ask about it.
         """
         known = self._offsets.query(GROUP, HALF, 0) or 0
         lowest, op = known, self._mark_behind(log_end - 1, self._store.max_offset(OP, 0))
@@ -123,13 +123,13 @@ class HalfQueue:
             self._offsets.commit(GROUP, HALF, 0, lowest)
 
     def note(self, table: HalfTable, marks: MarkProgress, *, all_marked: bool = True) -> bool:
-        """Commit the progress of both queues when all that it rests on is on the device.
+        """Commit the progress of both queues when everything it rests on is on the device.
 
         Args:
             all_marked: every finished half message has its mark in the log.
 
         Returns:
-            Whether one was committed: that of this call, or of an earlier one.
+            Whether a progress was committed: that of this call, or of an earlier one.
         """
         if self._settling is None and all_marked:
             half = table.progress
@@ -143,6 +143,6 @@ class HalfQueue:
         return True
 
     def _commit(self, topic: str, offset: int) -> None:
-        """Commit a progress that moved; a broker without transactions shows no group that makes them."""
+        """Commit a progress that has changed; a broker without transactions shows no transaction group."""
         if offset != (self._offsets.query(GROUP, topic, 0) or 0):
             self._offsets.commit(GROUP, topic, 0, offset)

@@ -3,8 +3,8 @@
 On disk this is RocketMQ's scheme (TransactionalMessageServiceImpl): a half topic, an op topic whose messages
 mark finished half messages, and the progress of group CID_RMQ_SYS_TRANS in both. Every half message gets a
 mark in the write batch in which its transaction ends, or in the next one, so that no producer is asked about
-an ended one. The end is answered when the mark is as safe as a sent message: one mark, and one flush, for all
-that end together.
+an ended transaction. The end is answered when the mark is as safe as a sent message: one mark, and one flush,
+for all transactions that end together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 MAX_UNFINISHED = 500_000
-# A half message with a long immunity is put once more after this time, so that the progress goes on.
+# A half message with a long immunity is put again after this time, so that the progress goes on.
 HOLD_MS = 600_000
 _HOUR_MS = 3_600_000
 _SLICE = 128
@@ -48,7 +48,7 @@ _ASK_SLICE = 200
 
 
 class _Summary:
-    """Log lines about transactions: one for all that the same happened to in a tick."""
+    """Log lines about transactions: one line per tick for all with the same event."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, str]] = {}
@@ -64,7 +64,7 @@ class _Summary:
 
 
 def _check_message(request: EndTransactionRequest, properties: Mapping[str, str]) -> None:
-    """Refuse the end of another message than the one that the request describes."""
+    """Refuse to end a message other than the one that the request describes."""
     for what, asked, name in (
         ("topic", request.topic, property_names.REAL_TOPIC),
         ("message id", request.msg_id, property_names.UNIQ_KEY),
@@ -74,7 +74,7 @@ def _check_message(request: EndTransactionRequest, properties: Mapping[str, str]
 
 
 class NoTransactionError(RemotingError):
-    """A request names no transaction that can be ended."""
+    """The request names no transaction that can be ended."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)
@@ -84,8 +84,8 @@ class Transactions(Component):
     """The transactions of one broker.
 
     Args:
-        host: this broker's address, which marks carry.
-        role: asked before each check: after a freeze another broker may have all that is due here.
+        host: this broker's address, which is written into marks.
+        role: checked before each check-back: after a freeze another broker may own all due transactions.
     """
 
     name = "transactions"
@@ -112,7 +112,7 @@ class Transactions(Component):
         self._queue = queue
         self._escaped = escaped
         self._handed_on: list[int] = []
-        # The transactions of those by origin: this broker may have put copies of them since (see _renew).
+        # Their transactions, by origin: this broker may have put copies of these messages since (see _renew).
         self._elsewhere: set[int] = set()
         self._clients = clients
         self._host = host
@@ -121,7 +121,7 @@ class Transactions(Component):
         self._marks = MarkProgress(0)
         self._unmarked: list[int] = []
         self._marking = False
-        # Where the next marks were put, or why they were not; answers to commits and roll-backs wait for it.
+        # The place of the next marks, or why they were not put; the ends of transactions wait for it.
         self._marked: asyncio.Future[PutResult | RemotingError] | None = None
         self._loading = False
         self._tell = _Summary()
@@ -138,9 +138,9 @@ class Transactions(Component):
         self._write_marks()
 
     async def _load(self) -> None:
-        """Take up the progress that is known, and the marks behind it.
+        """Load the known progress, and the marks behind it.
 
-        While the disk refuses marks only this table knows of them; the log is nobody else's meanwhile.
+        While the disk refuses marks only this table has them; no other broker writes the log meanwhile.
         """
         self._loading = True
         try:
@@ -157,7 +157,7 @@ class Transactions(Component):
             self._loading = False
 
     def log_cut(self) -> None:
-        """The log was cut: what marks that wait say is ended may be open again."""
+        """The log was cut: transactions ended by marks not yet written may be open again."""
         self._unmarked.clear()
 
     # -- the first half ----------------------------------------------------------------------------------
@@ -192,16 +192,16 @@ class Transactions(Component):
         """Commit or roll back; :meth:`marked` returns when that is on the disk.
 
         Args:
-            exact: topic and message id of the request have to be those of the half message, too.
+            exact: whether topic and message id of the request must also be those of the half message.
 
         Returns:
-            Whether the transaction has ended; not when its producer does not know yet.
+            Whether the transaction has ended: not if its producer does not know the outcome yet.
 
         Raises:
             NoTransactionError: the request names no half message, another one than it describes, or one that
                 has ended.
-            RemotingError: it ends too late, or the final message cannot be stored; the transaction stays
-                unfinished then.
+            RemotingError: the end comes too late, or the final message cannot be stored; then the transaction
+                stays unfinished.
         """
         state = request.commit_or_rollback
         if state not in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
@@ -234,7 +234,7 @@ class Transactions(Component):
         """Where the marks of all transactions that have ended are put, behind the final messages.
 
         Returns:
-            The last mark, or why the marks have to wait: then a broker that starts again checks these
+            The last mark, or why the marks have to wait: in that case a broker that starts again checks these
             transactions once more.
         """
         if self._marked is None:
@@ -254,7 +254,7 @@ class Transactions(Component):
     def _check_end(
         self, request: EndTransactionRequest, record: Record, properties: Mapping[str, str]
     ) -> None:
-        """EndTransactionProcessor.checkPrepareMessage and rejectCommitOrRollback."""
+        """The checks of EndTransactionProcessor.checkPrepareMessage and rejectCommitOrRollback."""
         group = properties.get(property_names.PRODUCER_GROUP)
         if group != request.producer_group:
             raise NoTransactionError(
@@ -297,7 +297,7 @@ class Transactions(Component):
             marked.set_result(outcome)
 
     def _put_marks(self) -> PutResult | RemotingError:
-        """Put the marks that wait; returns the last one, or why they wait on."""
+        """Put the waiting marks; returns the last one, or why they still wait."""
         result: PutResult | RemotingError = RemotingError(
             ResponseCode.SERVICE_NOT_AVAILABLE, "the log was cut: the end of the transaction may be lost"
         )
@@ -321,7 +321,7 @@ class Transactions(Component):
     # -- checking ----------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Read what is new in the half queue, ask about what is due, note the progress."""
+        """Read new half messages, ask about those due, note the progress."""
         if self._unmarked:
             self._write_marks()
         await self._read_new()
@@ -435,7 +435,7 @@ class Transactions(Component):
         self._finish(half.offset)
 
     def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
-        """Put a half message once more at the end of its queue, where the progress does not wait for it."""
+        """Put a half message again at the end of its queue, where the progress does not wait for it."""
         properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
         result = self._append.put_many([messages.renewed(record, properties)])
@@ -457,10 +457,10 @@ class Transactions(Component):
         )
         body = messages.question(record, properties, half.offset, half.physical_offset)
         producers = self._clients.producers(group)
-        # Each check of a transaction asks another one.
+        # Each check of a transaction asks another producer of the group.
         first = half.origin + messages.checks_so_far(properties)
         for at in range(len(producers)):
-            # One whose connection has just ended cannot be asked: the next one is.
+            # A producer whose connection has just closed cannot be asked: the next one is.
             with suppress(TransportError):
                 producers[(first + at) % len(producers)].peer.oneway(header.command(body))
                 return
@@ -476,10 +476,10 @@ class Transactions(Component):
     # -- an administrator --------------------------------------------------------------------------------
 
     def resume(self, record: Record) -> PutResult:
-        """Begin anew with the checks of a message that was discarded (RESUME_CHECK_HALF_MESSAGE).
+        """Check a discarded half message again from the start (RESUME_CHECK_HALF_MESSAGE).
 
         Raises:
-            RemotingError: the message is no half message, or the store takes none.
+            RemotingError: the message is not a half message, or the store takes no messages.
         """
         properties = decode_properties(record.properties)
         if property_names.REAL_TOPIC not in properties or property_names.PRODUCER_GROUP not in properties:

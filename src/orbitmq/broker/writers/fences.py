@@ -1,9 +1,9 @@
-"""Writers that take over: what an earlier attempt still has on its way is not stored any more.
+"""Fences for writers that take over: unread requests of an earlier attempt are not stored any more.
 
-A writer such as the Spark sink looks after a failure what is stored, and sends the rest. Requests of the
-attempt before may wait unread, in the socket of a broker that was frozen; stored behind that look they would
-be doubled. So a writer says with each connection who it is, and before it looks it fences: the connections of
-lower epochs are closed with all that was not read from them, and no such connection is bound again. RocketMQ
+A writer such as the Spark sink checks after a failure which messages are stored, and sends the rest. Requests
+of the previous attempt may wait unread, in the socket of a broker that was frozen; stored after that check
+they would be doubled. So a writer names its attempt with each connection, and fences before it checks: the
+connections of lower epochs are closed with everything unread in them, and none is bound again. RocketMQ
 has no such thing.
 """
 
@@ -21,14 +21,14 @@ from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# The fences of writers that were raised longest ago are forgotten.
+# The number of fences kept: those raised longest ago are forgotten.
 MAX_FENCES = 10_000
 MAX_NAME_CHARS = 255
 MAX_PARTS = 65_536
 
 
 class Epoch(NamedTuple):
-    """Which attempt of a writer; see :class:`orbitmq.wire.headers.BindWriterRequest`."""
+    """One attempt of a writer; see :class:`orbitmq.wire.headers.BindWriterRequest`."""
 
     run: int
     part: int
@@ -53,18 +53,18 @@ class Fence:
         return epoch.is_before(Epoch(self.run, epoch.part, self.turns.get(epoch.part, epoch.turn)))
 
     def raised(self, epoch: Epoch) -> Fence:
-        """The fence that ends what comes before ``epoch`` too, which this one does not refuse."""
+        """The fence raised to refuse everything before ``epoch`` too, but not ``epoch`` itself."""
         turns = dict(self.turns) if epoch.run == self.run else {}
         turns[epoch.part] = epoch.turn
         return Fence(epoch.run, turns)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The fence as JSON holds it."""
         return {"run": self.run, "turns": {str(part): turn for part, turn in self.turns.items()}}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> Fence:
-        """The other way."""
+        """The fence from JSON."""
         return Fence(int(plain["run"]), {int(part): int(turn) for part, turn in plain["turns"].items()})
 
 
@@ -102,7 +102,7 @@ class Writers(Component):
         self._bound[connection] = writer, epoch
 
     async def fence(self, writer: str, epoch: Epoch) -> None:
-        """End the attempts before this one. What they sent is stored now, or never will be.
+        """End the attempts before this one: their messages are stored by now, or never will be.
 
         Raises:
             RemotingError: as :meth:`bind`; INVALID_PARAMETER, too many parts; SERVICE_NOT_AVAILABLE, this
