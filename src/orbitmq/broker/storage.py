@@ -143,7 +143,7 @@ def _made(told: MadeAt) -> Made:
 
 
 def made_now(store: MessageStore, topic: str) -> MadeAt | None:
-    """The place in the log from which on messages belong to a topic made now; ``None``: all messages."""
+    """Where in the log the messages of a topic begin that is made now; ``None``: all are its own."""
     made = store.made.now(topic)
     return None if made is None else MadeAt(made.log_offset, made.time_ms)
 

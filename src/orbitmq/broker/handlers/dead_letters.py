@@ -26,7 +26,7 @@ class DeadLetterHandlers(Family):
         }
 
     async def start(self, _connection: ServerConnection, command: Command) -> Command:
-        """Start a redrive, or count what one would do."""
+        """Start a redrive, or only count its messages."""
         facts = await self._redrives.begin(bodies.RedriveRequest.decode(command.body))
         return command.reply(body=facts.encode())
 

@@ -1,4 +1,4 @@
-"""Moves groups that pop when something other than a pop does: a commit, a reset, the end of the log.
+"""Moves the positions of groups that pop, for a commit, a reset or a new end of the log.
 
 A group has one place in a queue. The last commit says where it is, and the table of messages in flight moves
 there at once: the end of a delivery, a stop and a start write that place into the group's offset.

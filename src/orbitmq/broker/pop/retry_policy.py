@@ -6,7 +6,7 @@ from orbitmq.wire.bodies.group import GroupRetryPolicyType, SubscriptionGroupCon
 
 # RocketMQ's bound of the exponent.
 _MOST_DOUBLINGS = 32
-# A listed delay is looked up this much further on, as the first redelivery by a delay level is of level 3.
+# Added to the number of redeliveries to find the listed delay: redeliveries begin with delay level 3.
 _LISTED_FROM = 2
 
 

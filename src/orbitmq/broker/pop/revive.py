@@ -78,7 +78,7 @@ class PopRevive(Component):
 
     name = "popped messages"
     runs_as = LEADING  # behaviour PE-08
-    stop_limit_s = 30.0  # as many check points as there are deliveries
+    stop_limit_s = 30.0  # writes a check point for each delivery
 
     def __init__(
         self,

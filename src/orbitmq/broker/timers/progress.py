@@ -1,7 +1,7 @@
 """Which timer messages are delivered: a few numbers instead of a list, and the file that keeps them. Pure.
 
-Messages are delivered in the order of (due time, place in the commit log), a *mark*. So the messages taken
-from the timer topic up to a mark are delivered. A clock that was set back makes a second mark:
+Messages are delivered in the order of (due time, place in the commit log), a *mark*. So of the messages
+taken from the timer topic, those up to a mark are delivered. A clock that was set back makes a second mark:
 messages taken before then were delivered up to the old mark, later ones up to the new one.
 """
 

@@ -10,7 +10,7 @@ class TrustedLog:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._end: int | None = None  # ``None``: that of an earlier run, which the store knows
+        self._end: int | None = None  # ``None``: unknown here, ask the store's recovery
         self._cuts_seen = 0
 
     @property

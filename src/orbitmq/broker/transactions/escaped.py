@@ -24,8 +24,8 @@ class EscapedHalves:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._offsets: dict[int, None] = {}
-        # An escaped half message always belongs to the other broker, so each one told is taken: one already
-        # marked here gets one more mark, which changes nothing, and is removed with it.
+        # An escaped half message stays with the other broker, so every told offset is taken: if the message
+        # is already marked here it gets a second mark, which changes nothing, and the offset is then removed.
         feed.register(
             ESCAPED_HALVES,
             FedTable(int, self._apply, items=self._items, is_news=lambda _, value: value is not None),

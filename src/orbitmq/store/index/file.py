@@ -57,7 +57,7 @@ class IndexFile:
         return self.next_entry <= 1
 
     def builder(self, slots: int, entries: int, buffer_entries: int) -> IndexBuilder:
-        """The file while it is being written."""
+        """The builder that goes on writing this file."""
         builder = IndexBuilder(slots, entries, buffer_entries)
         builder.begin_time, builder.end_time = self.begin_time, self.end_time
         builder.begin_offset, builder.end_offset = self.begin_offset, self.end_offset

@@ -23,7 +23,7 @@ PAUSE_SECONDS = 0.005
 RETRY_SECONDS = 10.0
 # A follower that keeps failing is logged this often.
 FAILURES_LOGGED_SECONDS = 600.0
-# The most pieces for which a caller that waits for the follower waits.
+# :meth:`catch_up` waits for at most this many pieces.
 CATCH_UP_PIECES = 64
 
 

@@ -18,7 +18,7 @@ _ENTRY = struct.Struct(">qiq")
 # Stands for an offset that this broker never had (the queue did not begin at 0 here).
 _SKIPPED = _ENTRY.pack(0, 0x7FFFFFFF, 0)
 _SKIPPED_SIZE = 0x7FFFFFFF
-# Files of one queue open at a time.
+# The most files of one queue that are open at a time.
 MAX_OPEN_FILES = 4
 
 Entry = tuple[int, int, int]
