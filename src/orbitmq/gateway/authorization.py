@@ -1,4 +1,4 @@
-"""The header ``authorization``: under which key a client calls, and the proof of it. Pure.
+"""The header ``authorization``: the access key of a client, and the proof that it has the secret. Pure.
 
     MQv2-HMAC-SHA1 Credential=<access key>[/...], SignedHeaders=x-mq-date-time, Signature=<hex digits>
 
@@ -24,7 +24,7 @@ _SIGNATURE_BYTES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """Under which key a client calls. Nothing of it is checked.
+    """The access key and signature of a call, unchecked.
 
     Attributes:
         access_key: may be empty: Python's client always sends the header.

@@ -57,20 +57,20 @@ def everybody(_caller: Caller, _method: str) -> None:
 
 
 class Callers:
-    """Who makes calls.
+    """Names the clients of calls, and lets them in or refuses them.
 
     Args:
-        admit: whom to let in.
+        admit: raises for a client that is not let in.
     """
 
     def __init__(self, admit: Admit = everybody) -> None:
         self._admit = admit
 
     def of(self, call: Call) -> Caller:
-        """Who makes this call.
+        """The client of this call.
 
         Raises:
-            RefusalError: it does not say who it is, its authorization cannot be read, or it is not let in.
+            RefusalError: the client sends no id, its authorization cannot be read, or it is not let in.
         """
         found = _caller(call)
         self._admit(found, call.method)

@@ -15,7 +15,7 @@ from orbitmq.wire.headers.transaction import CheckTransactionStateRequest
 
 
 def question(command: Command, broker: str) -> schema.TelemetryCommand | None:
-    """What a client is asked; None: gRPC clients need no such notice.
+    """The question in the form of gRPC; None: gRPC clients need no such notice.
 
     Args:
         broker: the name of this broker.

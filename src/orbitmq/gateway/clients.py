@@ -32,7 +32,7 @@ log = logging.getLogger("orbitmq.gateway")
 SILENT_MS: Final = 40_000
 WITHOUT_STREAM_MS: Final = 10_000
 MAX_CLIENTS: Final = 100_000
-# Of a producer's topics so many are noted.
+# The most topics that are noted of a producer.
 MAX_TOPICS: Final = 1000
 CONSUMERS: Final = {
     ClientType.PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
@@ -96,13 +96,13 @@ class GrpcPeer:
         self.on_close = on_close
 
     def oneway(self, command: Command) -> None:
-        """A question about a transaction, or a notice: of these gRPC clients need none.
+        """Send a question about a transaction; notices are dropped, as gRPC clients need none.
 
         Raises:
             TransportError: the client has no Telemetry stream that takes the question.
         """
         asked = question(command, self._broker)
-        # The newest stream is that of a client which came back.
+        # The newest stream first: the client may have come back on it.
         if asked is not None and not any(stream.ask(asked) for stream in reversed(self.streams)):
             raise TransportError(
                 f"gRPC client {self.client_id} has no Telemetry stream for a question", self.remote_address
@@ -121,7 +121,7 @@ class GrpcPeer:
         self.on_close(self)
 
     def sends_to(self, topic: str) -> None:
-        """A producer sends to a topic; of too many the first one is forgotten."""
+        """Note a topic that a producer sends to; beyond the limit the oldest is forgotten."""
         self.topics[topic] = None
         if len(self.topics) > MAX_TOPICS:
             del self.topics[next(iter(self.topics))]
@@ -241,7 +241,7 @@ class GrpcClients:
         if not peer.streams:
             peer.lost_ms = self._clock.now_ms()
             if peer.kind == ClientType.PRODUCER:
-                # Nobody can ask it about its transactions until it is back.
+                # Until it is back, no question about its transactions can reach it.
                 self._manager.connection_closed(peer)
 
     def leave(self, client_id: str) -> None:
@@ -276,7 +276,7 @@ class GrpcClients:
         return Client(peer, peer.client_id, peer.language, V5_0_0)
 
     def _register_producer(self, peer: GrpcPeer) -> None:
-        """Only of a producer with a stream, which can be asked about transactions."""
+        """Register a producer that has a stream: only such a one can be asked about transactions."""
         for topic in peer.topics if peer.streams else ():
             self._manager.register_producer(topic, self._client(peer))
 

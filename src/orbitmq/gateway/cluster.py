@@ -27,16 +27,16 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
-# Of one server, and of all name servers together: the clients of RocketMQ 5 wait 3 s for a route.
+# Time limits for one server and for all name servers together: clients of RocketMQ 5 wait 3 s for a route.
 ANSWER_MS: Final = 1000
 NAME_SERVERS_SECONDS: Final = 1.5
-# A route counts so long: each push consumer asks every 5 s, and for all of them a name server is asked once.
+# How long a route is reused: push consumers ask every 5 s each, and share one question to a name server.
 ROUTE_SECONDS: Final = 2.0
-# What was found at an address counts so long; so does it that no name server answers.
+# How long the result of a probe is reused, and the fact that no name server answers.
 FOUND_SECONDS: Final = 5.0
-# A broker that speaks another protocol seldom changes.
+# How long a server without gRPC is not probed again: it seldom changes.
 OTHER_SECONDS: Final = 60.0
-# Routes, types of topics, and addresses that are remembered, each.
+# The most routes, topic types and addresses that are remembered, each.
 MAX_KEPT: Final = 10_000
 MAX_TASKS: Final = 400_000
 
@@ -101,7 +101,7 @@ class OtherBrokers:
         self._background = Background("routes for gRPC clients", max_tasks=MAX_TASKS)
         self._client: RemotingClient | None = None
         self._log = LogLimiter(log)
-        # When each name server failed last; those that did not come first.
+        # When each name server last failed; those that never failed are asked first.
         self._failed: dict[str, float] = {}
         self._silent_until = 0.0
         clock = runtime.clock
@@ -164,7 +164,7 @@ class OtherBrokers:
         return members
 
     async def _route(self, topic: str) -> Answer[_Route]:
-        """What a name server says; when none answers, what one said last."""
+        """The route from a name server; when none answers, the last known one."""
         clock, problem = self._runtime.clock, ""
         end = clock.monotonic() + NAME_SERVERS_SECONDS
         servers = self._config.name_servers
@@ -181,7 +181,7 @@ class OtherBrokers:
                 self._failed[server] = clock.monotonic()
                 continue
             self._failed.pop(server, None)
-            # A topic that no broker has may be made in a moment.
+            # The answer 'no broker has it' is not kept: the topic may be made in a moment.
             return Answer(_Route(data), ROUTE_SECONDS if data is not None else 0.0)
         if servers:
             self._silent_until = clock.monotonic() + FOUND_SECONDS
@@ -193,7 +193,7 @@ class OtherBrokers:
         return Answer(last, max(0.0, self._silent_until - clock.monotonic()))
 
     async def _route_at(self, server: str, topic: str) -> TopicRouteData | None:
-        """What one name server says; None: it knows no broker with the topic."""
+        """The route from one name server; None: it knows no broker with the topic."""
         ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
         response = await self.ask(server, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ext))
         if response.code == ResponseCode.SUCCESS:
@@ -217,7 +217,7 @@ class OtherBrokers:
     # -- addresses ---------------------------------------------------------------------------------------
 
     async def _look(self, member: Member) -> Found:
-        """What is at a broker's address."""
+        """The kind of server at a broker's address."""
         return await self._found.get(member.address, partial(self._probed, member))
 
     async def _probed(self, member: Member) -> Answer[Found]:

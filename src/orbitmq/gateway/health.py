@@ -1,4 +1,4 @@
-"""grpc.health.v1: what probes ask."""
+"""grpc.health.v1: health checks by probes."""
 
 from __future__ import annotations
 

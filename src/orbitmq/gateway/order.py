@@ -9,7 +9,7 @@ from orbitmq.gateway.clients import log
 from orbitmq.gateway.names import FIFO, TYPE_ATTRIBUTE
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
-# Of more groups and topics nothing is said.
+# The most groups and topics that are warned of.
 MAX_WARNED: Final = 10_000
 
 

@@ -1,4 +1,4 @@
-"""What goes out on Telemetry streams. A client that does not read its stream holds up nobody."""
+"""Commands that wait for Telemetry streams. A client that does not read its stream delays no other client."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from orbitmq.gateway import schema
 from orbitmq.gateway.call import Call
 
-# Answers that wait on one stream; of more the oldest is dropped.
+# The most answers that wait on one stream; beyond that the oldest is dropped.
 MAX_ANSWERS: Final = 32
-# Questions that wait on one stream, and their bytes; and the bytes on all streams of this broker.
+# The most questions that wait on one stream, their bytes, and the bytes on all streams of this broker.
 MAX_QUESTIONS: Final = 1000
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_ALL_BYTES: Final = 64 * 1024 * 1024
 
 
 class Room:
-    """How many bytes of questions may wait."""
+    """The bytes that waiting questions of all streams may take together."""
 
     def __init__(self, limit_bytes: int = MAX_ALL_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -37,10 +37,10 @@ class Room:
 
 
 class Outbox:
-    """What goes out on one stream.
+    """The commands that wait for one stream.
 
     Args:
-        room: what all streams share.
+        room: the bytes for questions, shared by all streams.
     """
 
     def __init__(self, room: Room) -> None:
@@ -57,7 +57,7 @@ class Outbox:
         self._changed.set()
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
-        """Send a question behind those that wait; False when there is no room, or the stream is over."""
+        """Send a question behind those that wait; False when there is no room, or the stream has ended."""
         data = command.SerializeToString()
         full = len(self._questions) >= MAX_QUESTIONS or self._bytes + len(data) > MAX_BYTES
         if self._closed or full or not self._room.take(len(data)):
@@ -68,12 +68,12 @@ class Outbox:
         return True
 
     def close(self) -> None:
-        """End the stream when the answers that wait are out."""
+        """End the stream when the waiting answers are sent."""
         self._closed = True
         self._changed.set()
 
     async def pump(self, call: Call) -> None:
-        """Send what is put, until the outbox is closed or the client is gone."""
+        """Send the waiting commands until the outbox is closed or the client is gone."""
         try:
             while True:
                 while self._answers or self._questions:

@@ -11,7 +11,7 @@ from orbitmq.gateway.frames import PREFACE
 from orbitmq.runtime.seam import Network
 
 PROBE_SECONDS: Final = 1.0
-# An answer is a few dozen bytes; of one that is longer no more is kept.
+# The most bytes kept of an answer; HTTP/2's is a few dozen bytes long.
 _MAX_ANSWER_BYTES = 16 * 1024
 _SETTINGS, _PING, _GOAWAY = 4, 6, 7
 _ACK = 1
@@ -31,12 +31,12 @@ class Found(Enum):
 
 
 def found_in(received: bytes) -> Found | None:
-    """What the first bytes of an answer show; None: more of them are needed."""
+    """The kind of server by the first bytes of its answer; None: more bytes are needed."""
     at = 0
     while len(received) - at >= _HEAD_BYTES:
         high, low, kind, flags, _ = struct.unpack_from(">HBBBI", received, at)
         if (at == 0 and kind != _SETTINGS) or kind == _GOAWAY:
-            # One that cannot load its libraries says GOAWAY behind its settings.
+            # A broker that cannot load its libraries sends GOAWAY behind its settings.
             return Found.OTHER
         end = at + _HEAD_BYTES + (high << 8 | low)
         if end > len(received):
@@ -48,7 +48,7 @@ def found_in(received: bytes) -> Found | None:
 
 
 class _Asking(asyncio.Protocol):
-    """One connection that asks."""
+    """The connection of one probe."""
 
     def __init__(self) -> None:
         self.found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
@@ -76,7 +76,7 @@ class _Asking(asyncio.Protocol):
 
 
 async def probe(network: Network, host: str, port: int) -> Found:
-    """Ask the server at this address; one that says nothing in time is as good as none."""
+    """Probe the server at this address; a server that does not answer in time counts as absent."""
     transport: asyncio.Transport | None = None
     try:
         async with asyncio.timeout(PROBE_SECONDS):

@@ -20,7 +20,7 @@ from orbitmq.wire.headers.send import RecallMessageRequest, RecallMessageRespons
 from orbitmq.wire.recall_handle import RecallHandle
 
 MAX_HANDLE: Final = 64 * 1024  # characters
-# Of another broker, which stores the recall; the clients of RocketMQ 5 wait 3 s.
+# Time limit for another broker, which stores the recall; clients of RocketMQ 5 wait 3 s.
 PASSED_ON_MS: Final = 2500
 
 

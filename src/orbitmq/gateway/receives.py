@@ -39,7 +39,7 @@ from orbitmq.wire import pop_info
 from orbitmq.wire.errors import RemotingError
 
 INVISIBLE_LIMITS_MS: Final = (10_000, 12 * 3600 * 1000)
-# An answer goes out so long before its call's deadline; half the time before a short deadline.
+# How long before its call's deadline an answer is sent; half the time before a short deadline.
 ANSWER_BEFORE_MS: Final = 1500
 # The invisible time left to messages that could not be written to the client.
 AT_ONCE_MS: Final = 1

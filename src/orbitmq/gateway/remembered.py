@@ -1,4 +1,4 @@
-"""Answers of other servers that count for some seconds."""
+"""Answers of other servers, reused for some seconds."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[V]):
-    """What a server said, and how many seconds that counts; 0: it is not kept."""
+    """A server's answer, and the seconds for which it is reused; 0: it is not kept."""
 
     value: V
     seconds: float
 
 
 class Remembered(Generic[V]):
-    """Asks once for each key while an answer counts. All who want it at once wait for one answer.
+    """Asks once for each key until its answer has expired. Callers at the same time wait for one answer.
 
     Args:
-        most: answers that are kept; of more the oldest is forgotten.
+        most: answers that are kept; beyond that the oldest is forgotten.
     """
 
     def __init__(self, clock: Clock, background: Background, most: int) -> None:
@@ -36,18 +36,18 @@ class Remembered(Generic[V]):
         self._asking: dict[str, asyncio.Task[V]] = {}
 
     async def get(self, key: str, ask: Callable[[], Coroutine[Any, Any, Answer[V]]]) -> V:
-        """The answer that counts now; ``ask`` gets a new one."""
+        """The kept answer, or a new one from ``ask`` when it has expired."""
         kept = self._kept.get(key)
         if kept is not None and self._clock.monotonic() < kept[1]:
             return kept[0]
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = self._background.spawn(self._asked(key, ask), "question")
-        # One who goes away does not end the question of the others.
+        # A caller that is cancelled does not cancel the question of the others.
         return await asyncio.shield(task)
 
     def last(self, key: str) -> V | None:
-        """The last answer that was kept, though it may not count any more."""
+        """The last kept answer, even if it has expired."""
         kept = self._kept.get(key)
         return None if kept is None else kept[0]
 

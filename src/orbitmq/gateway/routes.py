@@ -36,7 +36,7 @@ def permission(perm: int) -> Permission:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one broker has of a topic.
+    """One broker's queues of a topic.
 
     Attributes:
         reads, writes: how many queues are there for it.
@@ -68,10 +68,10 @@ class _Route:
 
 
 class Routes:
-    """Answers with the queues of a topic on this broker, and on others that serve gRPC clients.
+    """Answers with the queues of a topic on this broker and on other brokers that serve gRPC clients.
 
     Args:
-        others: finds those.
+        others: finds those brokers.
         port: of the broker.
     """
 
@@ -148,7 +148,7 @@ class Routes:
         return new(schema.QueryAssignmentResponse, status=ok(), assignments=assignments)
 
     async def _route(self, topic: schema.Resource, used: schema.Endpoints) -> _Route:
-        """The brokers of a topic. One that no broker has is made here, when the settings allow it."""
+        """The brokers of a topic. A topic that no broker has is made here, when the settings allow it."""
         endpoints.check(used)
         config = await self._topics.find(topic)
         others = await self._others.of(topic.name)

@@ -514,7 +514,7 @@ class TelemetryCommand(Form):
 
 
 class ServingStatus(IntEnum):
-    """What a probe reads."""
+    """The health of a service, as a probe reads it."""
 
     UNKNOWN = 0
     SERVING = 1

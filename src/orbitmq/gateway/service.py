@@ -84,7 +84,7 @@ def service(host: Host, admit: Admit = everybody) -> Service:
     """The calls of RocketMQ 5, on this broker's ports.
 
     Args:
-        admit: whom to let in.
+        admit: raises for a client that is not let in.
     """
     s, config, clock = host.services, host.services.config, host.services.runtime.clock
     pops, settling = host.offered(Pops), host.offered(Settling)

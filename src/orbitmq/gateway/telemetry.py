@@ -27,12 +27,12 @@ from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
 
 SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
-# So many clients of a group get their new settings in one turn of the event loop.
+# How many clients of a group get their new settings in one turn of the event loop.
 _SLICE: Final = 100
 
 
 class _Told:
-    """What the client of a stream said of itself, and was told.
+    """The settings that the client of a stream sent and got.
 
     Attributes:
         sent: its own settings; None until it has sent them.
@@ -190,7 +190,7 @@ class Telemetry:
     # -- groups ----------------------------------------------------------------------------------------
 
     def _join(self, told: _Told, group: str) -> None:
-        """The stream is of a consumer of this group now; empty: of none."""
+        """Note the group whose consumer the stream belongs to; empty: no group."""
         if told.group == group:
             return
         members = self._consumers.get(told.group, {})

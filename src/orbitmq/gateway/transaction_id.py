@@ -1,4 +1,4 @@
-"""Transaction ids: what ending a transaction needs, all of it, so that no broker has to remember. Pure."""
+"""Transaction ids carry all that ending a transaction needs, so brokers keep no state for them. Pure."""
 
 from __future__ import annotations
 

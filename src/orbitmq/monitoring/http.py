@@ -189,7 +189,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answered:
-            return  # what comes behind the request
+            return  # bytes behind the request
         try:
             self._http.receive_data(data)
             event = self._http.next_event()

@@ -1,4 +1,4 @@
-"""gRPC clients that were given the name server's address: they are told a broker's, with TLS or without."""
+"""gRPC clients that use the name server's address get a broker's address as answer, with TLS or without."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class _Option(NamedTuple):
     parse: Callable[[str], Any]
 
 
-# Their texts are looked at together, and never shown.
+# These options are checked together, and their texts never shown.
 _IDENTITY = tuple(_Option(name, name, str) for name in VARIABLES)
 
 _READ = (
@@ -235,7 +235,7 @@ def _identity(given: Mapping[str, str]) -> Identity | None:
     host = this_worker().host
     if not given and not any(host.variable(name) for name in VARIABLES.values()):
         return None
-    # What a process needs that only looks up the schema of plain topics shall stay little.
+    # Imported late: a process that only looks up a schema should load little.
     from orbitmq.client.core.identities import identity_of
 
     try:

@@ -160,7 +160,7 @@ class RawAppend:
     async def _cut(self, to: int, end: int) -> None:
         queues = await self._runtime.threads.run(self._queues_behind, to, end)
         await self._upkeep.checkpoint_written()
-        # Durable before anything is removed: after a crash in between, no start may trust the removed part.
+        # The checkpoint is lowered on disk before the cut: after a crash no start may trust the cut part.
         self._upkeep.lower(to)
         if to == self._log.files.first:
             # The ends of queues show which messages had expired here; in the other log fewer may have.

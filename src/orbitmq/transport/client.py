@@ -61,7 +61,7 @@ class ClientConnection(Connection):
 
 
 class SignedConnection(ClientConnection):
-    """One server that asks for signed requests; the signature is the last that is done to a request."""
+    """A connection whose requests are signed; the signature is the last step before encoding."""
 
     __slots__ = ("_signer",)
 
@@ -308,7 +308,7 @@ class RemotingClient:
         try:
             layer = ClientTlsLayer(tls, connection, address, host)
         except ValidationError as error:
-            # A file was changed by half, or is gone.
+            # A file is gone, or only half of a new certificate and key is there.
             raise TlsError(f"no TLS with {address}: {error}", address) from error
         transport, _ = await network.connect(lambda: layer, host, port)
         try:

@@ -126,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_planned = False
         self._corked = False
         self._write_paused = False
-        # How it was lost, for errors.
+        # How the connection was lost, for error texts.
         self._why = ""
         self._drained: asyncio.Future[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def why(self) -> str:
-        """How it was lost, as the end of a sentence; empty when that is not known."""
+        """How the connection was lost, as the end of a sentence; empty when that is not known."""
         return self._why
 
     # -- receiving -------------------------------------------------------------------------------------

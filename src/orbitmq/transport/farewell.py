@@ -6,7 +6,7 @@ import asyncio
 import struct
 from typing import Final, cast
 
-# A client that has read the sentence closes; at once, what it sends meanwhile would cost it the sentence.
+# How long to wait for the client to close: closing while it still sends would lose the sentence.
 LINGER_SECONDS: Final = 1.0
 _SETTINGS, _GOAWAY = 4, 7
 _INTERNAL_ERROR: Final = 2
@@ -21,7 +21,7 @@ class Farewell(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """Take over a connection that has another protocol."""
+        """Take over a connection from another protocol."""
         transport.set_protocol(self)
         self.connection_made(transport)
 
@@ -34,7 +34,7 @@ class Farewell(asyncio.BufferedProtocol):
         return _IGNORED
 
     def buffer_updated(self, nbytes: int) -> None:
-        """What the client sends meanwhile is for nobody."""
+        """Bytes that the client sends meanwhile are dropped."""
 
     def eof_received(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Who a client is for the servers: what it signs with, and its TLS. Connections are of one identity each."""
+"""The identity of a client: its keys and its TLS. Each connection has one identity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.wire.signing import ACCESS_KEY, Credentials, CredentialsSource, Sig
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a client shows to servers. Those that are equal can share a connection.
+    """The keys and the TLS of a client. Clients with equal identities can share a connection.
 
     Attributes:
         credentials: the keys, or a function that is called for each request and returns them.
@@ -45,7 +45,7 @@ class Identity:
 
     @property
     def hint(self) -> str:
-        """What a server may want that closes a connection without any answer."""
+        """A guess why a server closed the connection without an answer."""
         if self.tls is None:
             return "; it may ask for TLS: tls=Tls(ca=...)"
         if self.tls.cert is None:

@@ -9,8 +9,8 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.signing import ACCESS_KEY
 
-# What servers say of the user, by ACL 2.0 with NO_PERMISSION. Other refusals of that code are about a topic,
-# a group or a broker that is closed to everybody, where another broker may do better.
+# Remarks about the user, sent by ACL 2.0 with NO_PERMISSION. Other remarks of that code are about a topic, a
+# group or a broker that is closed to everybody, where another broker may do better.
 _OF_A_USER = re.compile(r"^User:|^check signature failed|^username |^authentication failed", re.IGNORECASE)
 # ACL 1.0 fails with an exception, and so with SYSTEM_ERROR.
 _ACL_1 = "AclException"

@@ -91,7 +91,7 @@ def check_source(source: object) -> None:
         ValidationError: neither Credentials nor a function.
     """
     if not isinstance(source, Credentials) and not callable(source):
-        # Not the value: it may be the secret itself.
+        # The value is not shown: it may be the secret itself.
         raise ValidationError(
             "credentials must be Credentials(access_key, secret_key) or a function that returns them, "
             f"got {type(source).__name__}"
@@ -126,7 +126,7 @@ class Signer:
         self._keyed = hmac.new(b"", digestmod="sha1")
 
     def credentials(self) -> Credentials:
-        """The credentials of now.
+        """The present credentials.
 
         Raises:
             ValidationError: the function returned something else.

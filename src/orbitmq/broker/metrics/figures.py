@@ -59,7 +59,7 @@ _STORED_ON: Final = {"storage_type": "local", "storage_medium": "disk"}
 
 
 class Figures:
-    """Reads figures that the broker counts anyway.
+    """Reads figures that the broker counts for other purposes already.
 
     Attributes:
         status: gives the brokerStatus lines of attached parts.

@@ -477,7 +477,7 @@ class PendingTimers:
             place = mark(timer.due_ms, unit.physical)
             if timer.deletes is None and timer.key == key and not progress.delivered(place):
                 found = Found.WAITING
-        # A message that waits for a part of its time is in another slot.
+        # A message whose long wait is cut into parts lies in the slot of its next part, not in this one.
         if found is Found.MISSING and (self.behind or self._rolling.may_have(hashed)):
             return Found.UNKNOWN
         return found

@@ -71,7 +71,7 @@ class AssignedQueues:
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
         # Queues whose offset or lock is asked for, and where they begin unless that is the group's offset.
         self._taking: dict[MessageQueue, int | None] = {}
-        # Where queues begin that are not taken yet, if the user said so: instead of at the group's offset.
+        # The first offsets that the user set for queues not taken yet, instead of the group's offsets.
         self._begins: dict[MessageQueue, int] = {}
         # The queues that the user chose, None when they are shared with the group.
         self._chosen: frozenset[MessageQueue] | None = None
@@ -221,11 +221,11 @@ class AssignedQueues:
                 self._go_on(queue, min(process_queue.behind, process_queue.position()))
 
     def begin_of(self, queue: MessageQueue) -> int | None:
-        """Where the user wants a queue to begin that is not taken yet; None: at the group's offset."""
+        """The first offset that the user set for a queue not taken yet; None: the group's offset."""
         return self._begins.get(queue)
 
     def begin_at(self, queue: MessageQueue, offset: int) -> None:
-        """Begin a queue here that is not taken yet."""
+        """Set the first offset of a queue that is not taken yet."""
         self._begins[queue] = offset
         if queue in self._taking:
             self._taking[queue] = offset

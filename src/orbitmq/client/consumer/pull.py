@@ -157,7 +157,7 @@ class PullConsumer(GroupConsumer):
         super().unsubscribe(topic)
 
     def _read_retries(self) -> None:
-        # Nobody sends to the group's retry topic what failed of assigned queues.
+        # Failed messages of assigned queues are not sent to the group's retry topic.
         if self._subscribed:
             super()._read_retries()
 

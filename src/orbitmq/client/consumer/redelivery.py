@@ -192,7 +192,7 @@ class StaysHere:
         return await self._redelivery.give_up(message, dead=dead)
 
     def pause_s(self, verdict: Verdict) -> float:
-        """How long a message that was kept waits."""
+        """The wait of a kept message before its next delivery."""
         if verdict.delay_s is not None:
             return verdict.delay_s
         level = min(verdict.delay_level, len(LEVEL_SECONDS))

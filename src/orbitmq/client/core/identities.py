@@ -86,7 +86,7 @@ def _in_file(path: str) -> dict[str, str]:
         at = min((at for sign in "=:" if (at := words.find(sign)) > 0), default=-1)
         name, value = words[:at].strip(), words[at + 1 :].strip()
         if at < 0 or name not in _KEYS:
-            # Not the line itself, which may be a key.
+            # The line itself is not shown: it may be a key.
             raise ValidationError(f"line {number} of {path} is not one of {', '.join(_KEYS)}, = and a value")
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]

@@ -17,7 +17,7 @@ from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, e
 from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.runtime.seam import Clock
 
-# From a change until it is sent; a key that changes again in this time is sent once.
+# The delay between a change and its sending: a key that changes again within it is sent once.
 COLLECT_SECONDS = 0.05
 # How often to check whether a peer has taken the frames sent to it.
 LOOK_SECONDS = 0.02
