@@ -65,8 +65,8 @@ class Stamps:
         self._term = 0
         self._led: int | None = None
         self._highest = 0
-        self._received: Stamp | None = None
-        self._receives = False
+        # The stamps of the received changes that are being made, the innermost one last.
+        self._received: list[Stamp | None] = []
 
     def begin(self, term: int) -> None:
         """This broker leads in a new term: its own changes are stamped with it from now on."""
@@ -78,7 +78,7 @@ class Stamps:
 
     def changed(self, table: str, key: str) -> None:
         """A key has another value or is gone: by a change of this broker, or by the received change."""
-        stamp = self._received if self._receives else self._next()
+        stamp = self._received[-1] if self._received else self._next()
         if stamp is None:
             self._of.pop((table, key), None)
         else:
@@ -102,9 +102,8 @@ class Stamps:
     @contextmanager
     def receiving(self, stamp: Stamp | None) -> Iterator[None]:
         """Give all changes made inside the stamp of a received change; ``None``: it has no stamp."""
-        before = self._received, self._receives
-        self._received, self._receives = stamp, True
+        self._received.append(stamp)
         try:
             yield
         finally:
-            self._received, self._receives = before
+            self._received.pop()
