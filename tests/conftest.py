@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import settings
 from orbitmq.testing import SimulatedRuntime
 
 pytest_plugins = ["pytester"]
+
+# A shell that starts the tests in the background lets them, and all their children, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test judges speed; a busy machine must not fail one.
 settings.register_profile("orbitmq", deadline=None)
