@@ -259,16 +259,18 @@ def available(makers: Iterable[Callable[[], Client]]) -> list[Client]:
     return clients
 
 
-def faults(cells: Iterable[tuple[str, Callable[[], str]]]) -> int:
-    """Run cells and print what is wrong with each; how many failed."""
-    failed = 0
+def faults(cells: Iterable[tuple[str, Callable[[], str]]]) -> list[str]:
+    """Run cells and print what is wrong with each; the lines of those that failed."""
+    failed: list[str] = []
     for cell, run in cells:
         try:
             wrong = run()
         except (subprocess.SubprocessError, TimeoutError, ValueError, KeyError, ServerError) as error:
             wrong = f"{type(error).__name__}: {error}"
-        failed += bool(wrong)
-        print(f"{cell:<48} {wrong or 'ok'}", flush=True)
+        line = f"{cell:<48} {wrong or 'ok'}"
+        print(line, flush=True)
+        if wrong:
+            failed.append(line)
     return failed
 
 
@@ -291,7 +293,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 failed += faults(sender_cells(node, [node, *clients[:1]], told, count))
             failed += faults(grpc_remoting.cells(clients, told, folder / "java", count, fault))
         failed += faults(grpc_clusters.cells(clients, folder, count, short=options.short))
-    print(f"interop-grpc: {failed} cells failed" if failed else "interop-grpc: all cells passed")
+    print(f"interop-grpc: {len(failed)} cells failed" if failed else "interop-grpc: all cells passed")
+    for line in failed:
+        print(line)
     return 1 if failed else 0
 
 

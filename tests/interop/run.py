@@ -343,6 +343,9 @@ def main() -> int:
     print("\n" + matrix.table())
     count = Counter(outcome.state for outcome in matrix.outcomes)
     print(f"\n{count['passed']} passed, {count['FAILED']} failed, {count['skipped']} skipped")
+    for outcome in matrix.outcomes:  # once more at the end: CI shows the last lines of what failed
+        if outcome.state == "FAILED":
+            print(f"FAILED  {outcome.place} {outcome.cell}: {outcome.why}")
     if count["skipped"]:
         left_out("the cells above that were skipped show nothing")
     return 1 if count["FAILED"] else 0
