@@ -143,6 +143,9 @@ def test_the_readme_can_be_followed_from_top_to_bottom(newcomer: Newcomer) -> No
         else:
             continue
         ran.append(language)
+    # The first program leaves no message over: a second run prints the same.
+    first = next(place for place, (language, _) in enumerate(BLOCKS) if language == "python")
+    assert newcomer.python(BLOCKS[first][1]) == BLOCKS[first + 1][1]
     assert ran.count("sh") == 1
     assert ran.count("py") == 1
     assert ran.count("python") >= 2

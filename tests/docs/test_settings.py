@@ -1,4 +1,4 @@
-"""The settings that docs/operations.md describes are those that the servers have."""
+"""The settings that docs/settings.md describes are those that the servers have."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.settings.typed import Settings
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 NAME_SERVER_PART, BROKER_PART = PAGE.partition("## namesrv.conf")[2].split("## broker.conf")
 
 
