@@ -34,9 +34,15 @@ def seconds(name: str, value: object, least: float, most: float, *, above: bool 
     if not least <= number <= most or (above and number == least):
         hint = ""
         if number is value and max(most, least * 1000) < number <= most * 1000:
-            hint = f"; time is in seconds here: for {number:,} milliseconds write {number / 1000:g}"
+            given, written = f"{number:,.3f}", f"{number / 1000:.6f}"
+            hint = f"; time is in seconds here: for {_short(given)} milliseconds write {_short(written)}"
         raise ValidationError(f"{name} must be {wanted}, got {shown(value)}{hint}")
     return float(number)
+
+
+def _short(number: str) -> str:
+    """A number without zeros at the end of its fraction."""
+    return number.rstrip("0").rstrip(".")
 
 
 def as_seconds(value: Duration) -> float:

@@ -113,6 +113,8 @@ def test_a_slow_redrive_is_paused_resumed_and_stopped(
         (["redrive", "billing"], 1, "group billing has no dead letters"),
         (["pause", "billing"], 1, "no redrive of group billing is under way"),
         (["show", "billing", "--count", "0"], 2, "1 or more"),
+        (["show", "nosuch"], 1, "group nosuch has no dead letters (topic '%DLQ%nosuch' is unknown"),
+        (["list", "-n", ""], 1, "no name server is given"),
     ],
 )
 def test_what_cannot_be_is_one_line(orbitmq: Command, words: list[str], code: int, says: str) -> None:

@@ -56,6 +56,10 @@ def test_a_duration_out_of_its_range_names_field_range_and_unit(wrong: Any) -> N
         (lambda: Consumer("g", failure_pause=1000), "for 1,000 milliseconds write 1"),
         (lambda: Consumer("g", close_timeout=10_000), "for 10,000 milliseconds write 10"),
         (lambda: Consumer("g", consume_timeout=900_000), "for 900,000 milliseconds write 900"),
+        (
+            lambda: Message("t", b"", delay=99_999_999_999.0),
+            r"for 99,999,999,999 milliseconds write 99999999\.999$",
+        ),
     ],
 )
 def test_milliseconds_where_seconds_are_meant_get_a_hint(make: Any, hint: str) -> None:

@@ -13,7 +13,7 @@ from orbitmq import _streams
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, first_of, report
 
 try:
-    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts import App, CoercionError, CycloptsError, Parameter, UnknownOptionError
 except ImportError:
     print("orbitmq: this command needs cyclopts: pip install 'orbitmq[cli]'", file=sys.stderr)
     sys.exit(EXIT_USAGE)
@@ -70,8 +70,8 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
         result = command(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return result if isinstance(result, int) else EXIT_OK
     except CycloptsError as error:
-        text = " ".join(str(error).split())
-        print(f"orbitmq {name}: {text} (see 'orbitmq {name} --help')", file=sys.stderr)
+        place = " ".join((name, *(error.command_chain or ())))
+        print(f"orbitmq {name}: {_usage(error)} (see 'orbitmq {place} --help')", file=sys.stderr)
         return EXIT_USAGE
     except SystemExit as error:
         if not isinstance(error.__context__, BrokenPipeError):
@@ -85,6 +85,22 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
         if _streams.is_of_output(first_of(error)):
             raise first_of(error) from None  # main prints that the output cannot be written
         return report(name, error)
+
+
+def _usage(error: CycloptsError) -> str:
+    """What is wrong with a command line."""
+    number = {int: "a whole number", float: "a number"}
+    if isinstance(error, CoercionError) and error.token and error.target_type in number:
+        option = error.token.keyword or (error.argument.name if error.argument else "")
+        return f"{option} {error.token.value}: expected {number[error.target_type]}"
+    if isinstance(error, UnknownOptionError):
+        from difflib import get_close_matches
+
+        given = error.token.keyword or error.token.value
+        known = {name.strip("-"): name for one in error.argument_collection for name in one.names}
+        near = get_close_matches(given.strip("-"), known, 1)
+        return f"there is no option {given}" + (f": did you mean {known[near[0]]}?" if near else "")
+    return " ".join(str(error).split())
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

@@ -72,7 +72,7 @@ def addresses(name_servers: str | None) -> Servers:
     from orbitmq.runtime.system import SystemHost
     from orbitmq.wire.addresses import shown
 
-    return Servers(shown(name_servers_of(name_servers or None, SystemHost())))
+    return Servers(shown(name_servers_of(name_servers, SystemHost())))
 
 
 def identity() -> dict[str, Any]:

@@ -140,17 +140,21 @@ async def _letters(
     servers: Servers, group: str, letters: Letters, lost: list[LeftOut]
 ) -> AsyncGenerator[ReceivedMessage, None]:
     """The dead letters. Brokers whose dead letters could not all be read are appended to ``lost``."""
+    from orbitmq.errors import OrbitError, TopicNotFoundError
     from orbitmq.message.reserved import dead_letter_topic
 
     begin = letters.begin
     start: int | str = begin if begin == "first" else time_ms(begin, "--from", "first, ")
     before_ms = None if letters.end is None else time_ms(letters.end, "--to")
     reader = reader_of(dead_letter_topic(group), start, servers, sql=letters.sql)
-    async with aclosing(read(reader, lost)) as batches:
-        async for batch in batches:
-            for message in batch:
-                if before_ms is None or message.store_timestamp_ms < before_ms:
-                    yield message
+    try:
+        async with aclosing(read(reader, lost)) as batches:
+            async for batch in batches:
+                for message in batch:
+                    if before_ms is None or message.store_timestamp_ms < before_ms:
+                        yield message
+    except TopicNotFoundError as error:
+        raise OrbitError(f"group {group} has no dead letters ({error})") from error
 
 
 def _property(row: Row, name: str) -> str | None:

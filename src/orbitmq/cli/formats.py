@@ -79,9 +79,12 @@ class Format:
             _, letter = next(characters, (0, ""))
             known: dict[str, Any] = _FIELDS if character == "%" else _ESCAPES
             if letter not in known:
-                raise FormatError(
-                    f"format: {character}{letter or ' at the end'} (character {position + 1}); {HELP}"
+                piece = (
+                    f"{character}{letter} (character {position + 1})"
+                    if letter
+                    else f"a {character} at the end"
                 )
+                raise FormatError(f"--format: {piece} means nothing here; there are {HELP}")
             if character == "\\":
                 literal.append(_ESCAPES[letter])
                 continue
