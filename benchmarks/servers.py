@@ -406,17 +406,15 @@ def classpath(name: str, pom: Path, *arguments: str) -> str:
     kept = ROOT / "build" / f"{name}.classpath"
     if kept.exists() and all(Path(jar).exists() for jar in kept.read_text().split(":")):
         return kept.read_text()
-    command = ["mvn", "-q", "-B", "-f", str(pom), *arguments]
     kept.parent.mkdir(exist_ok=True)
     fresh = kept.with_suffix(".new")
+    command = ["mvn", "-q", "-B", "-f", str(pom), *arguments]
+    command += ["dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
     try:
         subprocess.run(["java", "-version"], capture_output=True, check=True, timeout=30)
-        subprocess.run(
-            [*command, "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"],
-            capture_output=True,
-            check=True,
-            timeout=600,
-        )
+        done = subprocess.run(command, capture_output=True, check=False, timeout=600)
+        if done.returncode:  # -U: Maven remembers a failed download and does not try it again by itself
+            subprocess.run([*command, "-U"], capture_output=True, check=True, timeout=600)
     except FileNotFoundError as error:
         raise PeerUnavailableError(f"no {error.filename} on this machine") from None
     except subprocess.TimeoutExpired:

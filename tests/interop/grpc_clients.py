@@ -92,7 +92,7 @@ def python_client() -> Client:
             install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
             packages = [PYTHON_CLIENT, "pytest", "-e", f"{ROOT}[server]"]
             environment = {**os.environ, "ORBITMQ_PURE": "1"}
-            subprocess.run([*install, *packages], check=True, timeout=600, env=environment)
+            subprocess.run([*install, "--retries", "10", *packages], check=True, timeout=600, env=environment)
             ready.touch()
     except (subprocess.SubprocessError, OSError) as error:
         raise PeerUnavailableError(f"{PYTHON_CLIENT} cannot be installed: {error}") from None

@@ -285,6 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         clients = available([python_client, *(partial(java_client, each, folder) for each in versions)])
         nodes = available([] if options.short else [node_client])
         if len(clients) < 1 + len(versions) and os.environ.get("ORBITMQ_CI"):
+            print("interop-grpc: with ORBITMQ_CI no client may be left out")
             return 1
         with cluster(folder / "data") as told:
             asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients + nodes]))
