@@ -10,6 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, ResponseReceived, StreamEnded
 
+from orbitmq.gateway.events import Arrived, Event, Opened, Reset, Writable
 from orbitmq.gateway.frames import (
     CONTROLS,
     CONTROLS_PER_SECOND,
@@ -18,10 +19,10 @@ from orbitmq.gateway.frames import (
     MAX_CONTINUATIONS,
     PREFACE,
     RESETS,
-    Frames,
     Http2Error,
 )
-from orbitmq.gateway.http2 import Arrived, Event, Http2Connection, Opened, Reset, Writable
+from orbitmq.gateway.hpack import block_of
+from orbitmq.gateway.http2 import Http2Connection
 
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "here:1")]
 
@@ -101,7 +102,7 @@ def test_an_answer_goes_out_as_the_windows_allow() -> None:
     server.receive(asker.data_to_send(), 0.0)
     asker.receive_data(server.take())
     body = bytes(200_000)
-    server.headers(1, [(b":status", b"200")])
+    server.headers(1, block_of([(b":status", b"200")]))
     sent, got, ended = 0, 0, False
     for _ in range(100):
         sent += server.send(1, memoryview(body)[sent:])
@@ -112,7 +113,7 @@ def test_an_answer_goes_out_as_the_windows_allow() -> None:
                 got += len(event.data)
                 asker.acknowledge_received_data(event.flow_controlled_length, 1)
         server.receive(asker.data_to_send(), 0.0)
-    server.headers(1, [(b"grpc-status", b"0")], end=True)
+    server.headers(1, block_of([(b"grpc-status", b"0")]), end=True)
     for event in asker.receive_data(server.take()):
         got += len(event.data) if isinstance(event, DataReceived) else 0
         ended = ended or isinstance(event, StreamEnded)
@@ -130,7 +131,7 @@ def test_a_client_that_leaves_still_gets_its_answers() -> None:
             server.receive(part, 0.0)
         assert server.leaving
         server.receive(PING, 0.0)
-        server.headers(1, [(b":status", b"200")], end=True)
+        server.headers(1, block_of([(b":status", b"200")]), end=True)
         judge = client()
         judge.send_headers(1, REQUEST, end_stream=True)
         assert any(isinstance(event, ResponseReceived) for event in judge.receive_data(server.take()))
@@ -220,12 +221,15 @@ def test_a_list_of_headers_beyond_the_limit_ends_with_enhance_your_calm() -> Non
 
 
 def test_frames_may_come_again_after_a_while_and_with_work() -> None:
-    frames = Frames()
-    frames.feed(PREFACE + PING * CONTROLS, 0.0)
-    frames.feed(PING * CONTROLS_PER_SECOND, 1.0)
-    frames.feed((frame(1, 4, 1) + PING * 10) * 100, 1.0)
+    server, asker = Http2Connection(), client()
+    server.receive(asker.data_to_send() + PING * (CONTROLS - 1), 0.0)
+    server.receive(PING * CONTROLS_PER_SECOND, 1.0)
+    for number in range(100):
+        asker.send_headers(2 * number + 1, REQUEST)
+    calls = asker.data_to_send()
+    server.receive(calls + PING * 1000, 1.0)
     with pytest.raises(Http2Error, match="PING"):
-        frames.feed(PING, 1.0)
+        server.receive(PING, 1.0)
 
 
 @pytest.mark.parametrize(

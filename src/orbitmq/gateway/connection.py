@@ -8,18 +8,9 @@ from typing import Final, cast
 
 from orbitmq.gateway import requests
 from orbitmq.gateway.call import CallError, GrpcStatus, Handler, Service
-from orbitmq.gateway.frames import Http2Error
-from orbitmq.gateway.http2 import (
-    CANCEL,
-    MAX_STREAMS,
-    MAX_TURN_BYTES,
-    NO_ERROR,
-    Arrived,
-    Event,
-    Http2Connection,
-    Opened,
-    Reset,
-)
+from orbitmq.gateway.events import Arrived, Event, Opened, Reset
+from orbitmq.gateway.frames import CANCEL, NO_ERROR, Http2Error
+from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
 from orbitmq.gateway.requests import NotGrpcError, Request
 from orbitmq.gateway.streams import StreamCall
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -238,8 +229,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             # Trailers would end the message half-way.
             self._engine.reset(call.stream, CANCEL)
         else:
-            head = () if call.answered else requests.ANSWER
-            self._engine.headers(call.stream, (*head, *requests.trailers(status, message)), end=True)
+            head = b"" if call.answered else requests.ANSWER
+            self._engine.headers(call.stream, head + requests.trailers(status, message), end=True)
             if not call.ended:
                 self._engine.reset(call.stream, NO_ERROR)
         self._end(call.stream)

@@ -1,7 +1,9 @@
-"""The heads of received HTTP/2 frames, read before the library reads the frames: floods end here.
+# cython: annotation_typing=False
+"""HTTP/2's frames: their numbers, and the limits for frames that cost a client nothing and the server much.
 
-A frame's head is 9 bytes: length, kind, flags, stream. A client that floods sends frames that cost it nothing
-and the server much; so those draw on an allowance, and frames that carry work fill it again.
+Such frames draw on an allowance, and frames that carry work fill it again.
+
+Typed in ``frames.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from enum import IntEnum
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+# A frame's head: length (3 bytes), kind, flags, stream (4).
 HEAD_BYTES: Final = 9
-# HTTP/2's default; the library would collect a frame of 16 MiB before it refuses it.
+# HTTP/2's default.
 FRAME_BYTES: Final = 16 * 1024
 # 16 KiB of headers, in two frames, leave room for clients that cut them smaller.
 MAX_CONTINUATIONS: Final = 8
@@ -25,10 +28,15 @@ CONTROLS_OF_A_CALL: Final = 10
 # DATA shorter than this carries no work, unless it ends its stream.
 SMALL_DATA_BYTES: Final = 16
 
+# HTTP/2's numbers of errors.
+NO_ERROR: Final = 0
+PROTOCOL_ERROR: Final = 1
+FLOW_CONTROL_ERROR: Final = 3
+STREAM_CLOSED: Final = 5
+FRAME_SIZE_ERROR: Final = 6
+CANCEL: Final = 8
+COMPRESSION_ERROR: Final = 9
 ENHANCE_YOUR_CALM: Final = 11
-_FRAME_SIZE_ERROR = 6
-_PROTOCOL_ERROR = 1
-_END_STREAM = 1
 
 
 class Kind(IntEnum):
@@ -46,6 +54,18 @@ class Kind(IntEnum):
     CONTINUATION = 9
 
 
+# C integers in the compiled module.
+_DATA = int(Kind.DATA)
+_HEADERS = int(Kind.HEADERS)
+_RST_STREAM = int(Kind.RST_STREAM)
+_CONTINUATION = int(Kind.CONTINUATION)
+_LONGEST = FRAME_BYTES
+_SMALL = SMALL_DATA_BYTES
+_OF_A_CALL = CONTROLS_OF_A_CALL
+_CONTINUED = MAX_CONTINUATIONS
+_END_STREAM = 1
+
+
 class Http2Error(Exception):
     """A violation of HTTP/2 by the client; the connection has to end.
 
@@ -54,134 +74,78 @@ class Http2Error(Exception):
         code: HTTP/2's number for it.
     """
 
-    def __init__(self, kind: str, text: str, code: int = _PROTOCOL_ERROR) -> None:
+    def __init__(self, kind: str, text: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(text)
         self.kind = kind
         self.code = code
 
 
-class _Allowance:
+class Allowance:
     """A limit for frames of one kind: a burst, then a rate per second."""
 
-    __slots__ = ("_at", "_left", "_most", "_per_second")
-
-    def __init__(self, most: int, per_second: int) -> None:
-        self._most = most
-        self._per_second = per_second
-        self._left = float(most)
-        self._at = 0.0
+    def __init__(self, most: float, per_second: float) -> None:
+        self.most = most
+        self.per_second = per_second
+        self.left = most
+        self.at = 0.0
 
     def earn(self, count: int) -> None:
-        self._left = min(self._most, self._left + count)
+        self.left += count
+        if self.left > self.most:
+            self.left = self.most
 
     def spend(self, now: float) -> bool:
         """Count one frame; False when the limit is reached."""
-        self._left = min(self._most, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1:
+        self.left += (now - self.at) * self.per_second
+        if self.left > self.most:
+            self.left = self.most
+        self.at = now
+        if self.left < 1:
             return False
-        self._left -= 1
+        self.left -= 1
         return True
 
 
-class Frames:
-    """Reads the frame heads and passes the payloads on.
-
-    Attributes:
-        goaway: the client has sent a GOAWAY. The library does not see it: it would end the connection, and
-            the answers to calls under way with it.
-    """
+class Floods:
+    """Judges the frames of one connection by their heads."""
 
     def __init__(self) -> None:
-        # Bytes still to come of the preface, or of the frame whose head was read.
-        self._left = len(PREFACE)
-        self._preface = PREFACE
-        self._head = b""
-        self._dropping = False
-        self._continuations = 0
-        self._resets = _Allowance(RESETS, RESETS_PER_SECOND)
-        self._controls = _Allowance(CONTROLS, CONTROLS_PER_SECOND)
-        self.goaway = False
+        self.continuations = 0
+        self.resets = Allowance(RESETS, RESETS_PER_SECOND)
+        self.controls = Allowance(CONTROLS, CONTROLS_PER_SECOND)
 
-    def feed(self, data: bytes, now: float) -> bytes:
-        """The bytes of ``data`` for the library: frame heads only when they are whole, no GOAWAY.
+    def judge(self, kind: int, flags: int, length: int, now: float) -> None:
+        """Count a frame, whose payload need not have come.
 
         Raises:
-            Http2Error: a flood, or a frame that is too long.
+            Http2Error: one of a flood, or one that is too long.
         """
-        if self._preface:
-            self._check_preface(data)
-        if self._head:
-            data = self._head + data
-        kept: list[bytes] = []
-        begin = position = 0
-        while True:
-            step = min(self._left, len(data) - position)
-            position += step
-            self._left -= step
-            if self._dropping:
-                begin = position
-            if self._left:
-                self._head = b""
-                break
-            self._dropping = False
-            if len(data) - position < HEAD_BYTES:
-                self._head = data[position:]
-                break
-            length = int.from_bytes(data[position : position + 3], "big")
-            kind = data[position + 3]
-            self._judge(kind, data[position + 4], length, now)
-            if kind == Kind.GOAWAY:
-                kept.append(data[begin:position])
-                self.goaway = self._dropping = True
-            position += HEAD_BYTES
-            self._left = length
-        if self._dropping:
-            begin = position
-        rest = data if begin == 0 and position == len(data) else data[begin:position]
-        return b"".join((*kept, rest)) if kept else rest
-
-    def _check_preface(self, data: bytes) -> None:
-        count = min(len(data), len(self._preface))
-        if data[:count] != self._preface[:count]:
-            raise Http2Error("no HTTP/2 preface", "it sends something else than HTTP/2")
-        self._preface = self._preface[count:]
-
-    def _judge(self, kind: int, flags: int, length: int, now: float) -> None:
-        if length > FRAME_BYTES:
+        if length > _LONGEST:
             raise Http2Error(
                 "HTTP/2 frame too long",
                 f"a frame of {length} bytes, at most {FRAME_BYTES} are allowed",
-                _FRAME_SIZE_ERROR,
+                FRAME_SIZE_ERROR,
             )
-        if kind == Kind.CONTINUATION:
-            self._continuations += 1
-            if self._continuations > MAX_CONTINUATIONS:
+        if kind == _CONTINUATION:
+            self.continuations += 1
+            if self.continuations > _CONTINUED:
                 raise _flood("CONTINUATION", f"more than {MAX_CONTINUATIONS} for one list of headers")
             return
-        self._continuations = 0
-        if kind == Kind.HEADERS:
-            self._controls.earn(CONTROLS_OF_A_CALL)
-        elif kind == Kind.RST_STREAM:
-            self.reset_here(now)
-        elif kind == Kind.DATA and (length > SMALL_DATA_BYTES or (length and flags & _END_STREAM)):
-            self._controls.earn(1)
-        elif not self._controls.spend(now):
+        self.continuations = 0
+        if kind == _HEADERS:
+            self.controls.earn(_OF_A_CALL)
+        elif kind == _RST_STREAM:
+            if not self.resets.spend(now):
+                raise _flood("RST_STREAM", f"more than {RESETS}, and {RESETS_PER_SECOND} a second")
+        elif kind == _DATA and (length > _SMALL or (length and flags & _END_STREAM)):
+            self.controls.earn(1)
+        elif not self.controls.spend(now):
             name = Kind(kind).name if kind in Kind.__members__.values() else "unknown"
             raise _flood(name, f"more than {CONTROLS} without work, and {CONTROLS_PER_SECOND} a second")
 
-    def reset_here(self, now: float) -> None:
-        """A stream was reset: by the client, or here because of what it sent.
-
-        Raises:
-            Http2Error: too many of them.
-        """
-        if not self._resets.spend(now):
-            raise _flood("RST_STREAM", f"more than {RESETS}, and {RESETS_PER_SECOND} a second")
-
     def sent(self) -> None:
         """A frame of data went out: the client may answer with windows."""
-        self._controls.earn(2)
+        self.controls.earn(2)
 
 
 def _flood(name: str, text: str) -> Http2Error:

@@ -1,101 +1,123 @@
+# cython: annotation_typing=False
 """HTTP/2, the server's side, without I/O: received bytes become events, commands become bytes to send.
 
-The only file that knows the library behind it, ``h2``. What the library leaves to its user is here: windows
-that are given back as bytes come, limits, and floods (:mod:`orbitmq.gateway.frames`).
+What a server of gRPC needs and nothing else: no push, no priorities, no table for the headers that it sends.
+A client that breaks the protocol loses its connection.
+
+Typed in ``http2.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from h2 import events as h2_events
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.errors import ErrorCodes
-from h2.exceptions import ProtocolError
-from h2.settings import SettingCodes, Settings
+import cython
 
-from orbitmq.gateway.frames import FRAME_BYTES, Frames, Http2Error, Kind
+from orbitmq.gateway.events import Arrived, Event, Opened, Reset, Writable
+from orbitmq.gateway.frames import (
+    CANCEL,
+    FLOW_CONTROL_ERROR,
+    FRAME_BYTES,
+    FRAME_SIZE_ERROR,
+    NO_ERROR,
+    PREFACE,
+    PROTOCOL_ERROR,
+    STREAM_CLOSED,
+    Floods,
+    Http2Error,
+    Kind,
+)
+from orbitmq.gateway.hpack import MAX_HEADER_LIST_BYTES, TABLE_BYTES, HeaderReader
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Readable
+
+if not cython.compiled:
+    from orbitmq.message.octets import get_i32
 
 # SETTINGS_MAX_CONCURRENT_STREAMS: further calls wait at the client.
 MAX_STREAMS: Final = 1000
-# Names, values and 32 bytes for each header, as HTTP/2 counts them.
-MAX_HEADER_LIST_BYTES: Final = 16 * 1024
-# HTTP/2's default.
-HEADER_TABLE_BYTES: Final = 4096
 # 64 KiB, HTTP/2's default, stalls a body of 4 MiB at each of its 64 KiB.
 STREAM_WINDOW_BYTES: Final = 1024 * 1024
 CONNECTION_WINDOW_BYTES: Final = 8 * 1024 * 1024
-_DEFAULT_WINDOW_BYTES = 65535
 # The most bytes of one stream in a row; then other streams have their turn.
 MAX_TURN_BYTES: Final = 64 * 1024
+# How many streams that were reset here are remembered: what the client sent them meanwhile is no fault.
+MAX_FORGIVEN: Final = 1024
 
-NO_ERROR: Final = int(ErrorCodes.NO_ERROR)
-CANCEL: Final = int(ErrorCodes.CANCEL)
+_DEFAULT_WINDOW_BYTES = 65535
 _ALL_STREAMS = 2**31 - 1
+# Of an error's text in a GOAWAY.
+_TEXT_BYTES = 256
+_SETTINGS_STREAMS, _SETTINGS_WINDOW, _SETTINGS_FRAME, _SETTINGS_HEADERS = 3, 4, 5, 6
+# The first header of a block: no table is kept at the client for what this side sends.
+_NO_TABLE = b"\x20"
 
-Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+# C integers in the compiled module.
+_DATA = int(Kind.DATA)
+_HEADERS = int(Kind.HEADERS)
+_PRIORITY = int(Kind.PRIORITY)
+_RST_STREAM = int(Kind.RST_STREAM)
+_SETTINGS = int(Kind.SETTINGS)
+_PUSH_PROMISE = int(Kind.PUSH_PROMISE)
+_PING = int(Kind.PING)
+_GOAWAY = int(Kind.GOAWAY)
+_WINDOW_UPDATE = int(Kind.WINDOW_UPDATE)
+_CONTINUATION = int(Kind.CONTINUATION)
+_HEAD = 9
+_END_STREAM = 0x1
+_ACK = 0x1
+_END_HEADERS = 0x4
+_PADDED = 0x8
+_PRIORITIZED = 0x20
+_FRAME_BYTES = FRAME_BYTES
+_TURN_BYTES = MAX_TURN_BYTES
+_STREAM_BYTES = STREAM_WINDOW_BYTES
+_CONNECTION_BYTES = CONNECTION_WINDOW_BYTES
+_MOST_STREAMS = 2 * MAX_STREAMS
+_MOST_WINDOW = 2**31 - 1
+_NUMBER = 0x7FFFFFFF
+
+_PSEUDO = {":method": 1, ":scheme": 2, ":path": 4, ":authority": 8}
+_NEEDED = 7
+_OF_CONNECTIONS = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A client opened a stream.
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
+
+
+# What a connection begins with: the limits here, and the connection's window.
+_GREETING = _frame(
+    Kind.SETTINGS,
+    0,
+    0,
+    b"".join(
+        struct.pack(">HI", number, value)
+        for number, value in (
+            (_SETTINGS_STREAMS, MAX_STREAMS),
+            (_SETTINGS_WINDOW, STREAM_WINDOW_BYTES),
+            (_SETTINGS_FRAME, FRAME_BYTES),
+            (_SETTINGS_HEADERS, MAX_HEADER_LIST_BYTES),
+        )
+    ),
+) + _frame(Kind.WINDOW_UPDATE, 0, 0, struct.pack(">I", CONNECTION_WINDOW_BYTES - _DEFAULT_WINDOW_BYTES))
+
+
+class _Stream:
+    """One stream that is open.
 
     Attributes:
-        headers: names in lower case, in their order, as text.
-        ended: nothing more comes on it.
+        window: what may go out.
+        come: bytes that came since window was last given back.
+        ended: the client has ended its side.
     """
 
-    stream: int
-    headers: list[tuple[str, str]]
-    ended: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """Data of a stream; may be empty at its end."""
-
-    stream: int
-    data: bytes
-    ended: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """A stream is over: neither side sends on it any more."""
-
-    stream: int
-
-
-@dataclass(frozen=True, slots=True)
-class Writable:
-    """A flow-control window grew: waiting data may go out."""
-
-
-Event: TypeAlias = Opened | Arrived | Reset | Writable
-
-
-class _Library(H2Connection):
-    """The library's connection, with limits of a server that has many of them."""
-
-    # How closed streams ended: 64 K entries would be 10 MB for each long connection.
-    MAX_CLOSED_STREAMS = 1024
-    DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_LIST_BYTES
-
-
-def _settings(streams: int) -> Settings:
-    return Settings(
-        client=False,
-        initial_values={
-            SettingCodes.MAX_CONCURRENT_STREAMS: streams,
-            SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW_BYTES,
-            SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES,
-            SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES,
-        },
-    )
+    def __init__(self, window: int, ended: bool) -> None:
+        self.window = window
+        self.come = 0
+        self.ended = ended
 
 
 class Http2Connection:
@@ -107,26 +129,30 @@ class Http2Connection:
     """
 
     def __init__(self) -> None:
-        config = H2Configuration(
-            client_side=False,
-            header_encoding=None,
-            # Ours are constants and texts that are encoded already.
-            validate_outbound_headers=False,
-            normalize_outbound_headers=False,
-        )
-        self._library = library = _Library(config)
-        library.local_settings = _settings(MAX_STREAMS)
-        library.initiate_connection()
-        # Beyond its own limit the library ends the connection; whoever drives this one refuses the call.
-        library.local_settings = _settings(2 * MAX_STREAMS)
-        library.increment_flow_control_window(CONNECTION_WINDOW_BYTES - _DEFAULT_WINDOW_BYTES)
-        self._frames = Frames()
-        self._announced = b""
+        self._out = bytearray(_GREETING)
+        self._pending = bytearray()
+        # So many bytes make the preface, or the frame that has begun; whether its head was judged.
+        self._preface = 0
+        self._needed = _HEAD
+        self._judged = False
+        self._floods = Floods()
+        self._reader = HeaderReader()
+        self._streams: dict[int, _Stream] = {}
+        self._forgiven: dict[int, None] = {}
+        self._last = 0
+        # The connection's windows, as a stream's.
+        self._window = _DEFAULT_WINDOW_BYTES
+        self._come = 0
+        # What the client's settings say.
+        self._stream_window = _DEFAULT_WINDOW_BYTES
+        self._table_bytes = TABLE_BYTES
+        self._tells_table = False
+        # A list of headers that goes on in CONTINUATION frames: its stream, or 0.
+        self._continued = 0
+        self._continued_ends = False
+        self._block = bytearray()
         self.settled = False
-
-    @property
-    def leaving(self) -> bool:
-        return self._frames.goaway
+        self.leaving = False
 
     # -- bytes in ----------------------------------------------------------------------------------------
 
@@ -141,95 +167,382 @@ class Http2Connection:
         """
         events: list[Event] = []
         try:
-            for event in self._library.receive_data(self._frames.feed(data, now)):
-                self._translate(event, now, events)
+            if self._preface < len(PREFACE):
+                data = self._without_preface(data)
+            if self._pending:
+                self._pending += data
+                if len(self._pending) < self._needed:
+                    return events
+                data = bytes(self._pending)
+                self._pending.clear()
+            used = self._frames(data, 0, len(data), now, events)
+            if used < len(data):
+                self._pending += data[used:]
         except Http2Error as error:
-            self._library.close_connection(error.code, str(error).encode())
+            self._end(error.code, str(error).encode()[:_TEXT_BYTES])
             raise
-        except ProtocolError as error:
-            raise _as_ours(error) from error
-        except (ValueError, AssertionError, LookupError, TypeError) as error:
-            # The library raises other errors too for malformed input; the client is at fault all the same.
-            self._library.close_connection(ErrorCodes.PROTOCOL_ERROR)
-            kind = f"HTTP/2 that cannot be read ({type(error).__name__})"
-            raise Http2Error(kind, str(error)) from error
         return events
 
-    def _translate(self, event: h2_events.Event, now: float, into: list[Event]) -> None:
-        if isinstance(event, h2_events.RequestReceived):
-            headers = [(_text(name), _text(value)) for name, value in event.headers]
-            into.append(Opened(event.stream_id, headers, event.stream_ended is not None))
-        elif isinstance(event, h2_events.DataReceived):
-            # At once, not when a message is whole: messages of several streams would wait for each other.
-            self._library.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            into.append(Arrived(event.stream_id, bytes(event.data), event.stream_ended is not None))
-        elif isinstance(event, h2_events.TrailersReceived):
-            into.append(Arrived(event.stream_id, b"", True))
-        elif isinstance(event, h2_events.StreamReset):
-            if not event.remote_reset:
-                self._frames.reset_here(now)
-            into.append(Reset(event.stream_id))
-        elif isinstance(event, h2_events.WindowUpdated):
-            into.append(Writable())
-        elif isinstance(event, h2_events.RemoteSettingsChanged):
-            self.settled = True
-            # A client may offer gigabytes for our headers to be kept in.
-            encoder = self._library.encoder
-            encoder.header_table_size = min(encoder.header_table_size, HEADER_TABLE_BYTES)
-            into.append(Writable())
+    def _without_preface(self, data: bytes) -> bytes:
+        count = min(len(data), len(PREFACE) - self._preface)
+        if data[:count] != PREFACE[self._preface : self._preface + count]:
+            raise Http2Error("no HTTP/2 preface", "it sends something else than HTTP/2")
+        self._preface += count
+        return data[count:]
+
+    def _frames(self, buf: Readable, pos: int, end: int, now: float, events: list[Event]) -> int:
+        """Read the whole frames; returns the place behind them."""
+        while end - pos >= _HEAD:
+            length = (get_i32(buf, pos) >> 8) & 0xFFFFFF
+            kind = buf[pos + 3]
+            flags = buf[pos + 4]
+            if not self._judged:
+                self._floods.judge(kind, flags, length, now)
+                self._judged = True
+            if end - pos - _HEAD < length:
+                self._needed = _HEAD + length
+                return pos
+            self._judged = False
+            stream = get_i32(buf, pos + 5) & _NUMBER
+            pos += _HEAD
+            self._one(buf, pos, pos + length, kind, flags, stream, events)
+            pos += length
+        self._needed = _HEAD
+        return pos
+
+    def _one(
+        self, buf: Readable, pos: int, end: int, kind: int, flags: int, stream: int, events: list[Event]
+    ) -> None:
+        """One frame, whose payload is from ``pos`` to ``end``."""
+        if not self.settled and not (kind == _SETTINGS and not flags & _ACK):
+            raise _wrong("no settings first", f"the first frame is of kind {kind}, not SETTINGS")
+        if self._continued and (kind != _CONTINUATION or stream != self._continued):
+            raise _wrong("headers not continued", f"a frame of kind {kind} inside a list of headers")
+        if kind == _DATA:
+            self._data(buf, pos, end, flags, stream, events)
+        elif kind == _HEADERS:
+            self._headers(buf, pos, end, flags, stream, events)
+        elif kind == _WINDOW_UPDATE:
+            self._window_update(buf, pos, end, stream, events)
+        elif kind == _PING:
+            self._ping(buf, pos, end, flags, stream)
+        elif kind == _SETTINGS:
+            self._settings(buf, pos, end, flags, stream, events)
+        elif kind == _RST_STREAM:
+            self._rst_stream(pos, end, stream, events)
+        elif kind == _CONTINUATION:
+            self._continuation(buf, pos, end, flags, events)
+        elif kind == _GOAWAY:
+            _check_connection("GOAWAY", stream)
+            if end - pos < 8:
+                raise _wrong_size("GOAWAY", end - pos)
+            # Java's clients send it and wait for the answers of their last calls.
+            self.leaving = True
+        elif kind == _PRIORITY:
+            _check_stream("PRIORITY", stream)
+            if end - pos != 5:
+                raise _wrong_size("PRIORITY", end - pos)
+        elif kind == _PUSH_PROMISE:
+            raise _wrong("PUSH_PROMISE of a client", "clients push nothing")
+
+    # -- streams -----------------------------------------------------------------------------------------
+
+    def _padding(self, buf: Readable, pos: int, end: int, flags: int) -> int:
+        """How many bytes at the end of a payload are padding."""
+        if not flags & _PADDED:
+            return 0
+        if end == pos or buf[pos] > end - pos - 1:
+            raise _wrong("padding beyond its frame", "padding is longer than its frame")
+        return buf[pos]
+
+    def _data(self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]) -> None:
+        _check_stream("DATA", stream)
+        size = end - pos
+        padding = self._padding(buf, pos, end, flags)
+        if flags & _PADDED:
+            pos += 1
+        # At once, not when a message is whole: messages of several streams would wait for each other.
+        self._come += size
+        if self._come >= _CONNECTION_BYTES // 2:
+            self._give_back(0, self._come)
+            self._come = 0
+        found = self._streams.get(stream)
+        if found is None:
+            if stream not in self._forgiven:
+                raise self._no_stream("DATA", stream)
+            return
+        if found.ended:
+            raise _closed("DATA", stream)
+        found.come += size
+        if flags & _END_STREAM:
+            found.ended = True
+        elif found.come >= _STREAM_BYTES // 2:
+            self._give_back(stream, found.come)
+            found.come = 0
+        events.append(Arrived(stream, bytes(buf[pos : end - padding]), found.ended))
+
+    def _give_back(self, stream: int, size: int) -> None:
+        self._out += struct.pack(">IBII", 4 << 8 | _WINDOW_UPDATE, 0, stream, size)
+
+    def _headers(
+        self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]
+    ) -> None:
+        _check_stream("HEADERS", stream)
+        padding = self._padding(buf, pos, end, flags)
+        if flags & _PADDED:
+            pos += 1
+        if flags & _PRIORITIZED:
+            pos += 5
+        end -= padding
+        if pos > end:
+            raise _wrong_size("HEADERS", 0)
+        if flags & _END_HEADERS:
+            self._listed(self._reader.read_part(buf, pos, end), stream, flags & _END_STREAM != 0, events)
+        else:
+            self._continued = stream
+            self._continued_ends = flags & _END_STREAM != 0
+            self._block += buf[pos:end]
+
+    def _continuation(self, buf: Readable, pos: int, end: int, flags: int, events: list[Event]) -> None:
+        stream = self._continued
+        if not stream:
+            raise _wrong("CONTINUATION of nothing", "a CONTINUATION frame behind no list of headers")
+        self._block += buf[pos:end]
+        if flags & _END_HEADERS:
+            block = bytes(self._block)
+            self._block.clear()
+            self._continued = 0
+            self._listed(self._reader.read(block), stream, self._continued_ends, events)
+
+    def _listed(self, headers: list[tuple[str, str]], stream: int, ended: bool, events: list[Event]) -> None:
+        """A whole list of headers: of a new stream, or trailers."""
+        if stream > self._last:
+            if not stream & 1:
+                raise _wrong("an even stream", f"stream {stream}: clients open odd ones")
+            _check_headers(headers, False)
+            if len(self._streams) >= _MOST_STREAMS:
+                raise _wrong("too many streams", f"more than {_MOST_STREAMS} streams are open")
+            self._last = stream
+            self._streams[stream] = _Stream(self._stream_window, ended)
+            events.append(Opened(stream, headers, ended))
+            return
+        found = self._streams.get(stream)
+        if found is None:
+            if stream not in self._forgiven:
+                raise self._no_stream("HEADERS", stream)
+            return
+        if found.ended:
+            raise _closed("HEADERS", stream)
+        if not ended:
+            raise _wrong("trailers without an end", f"headers in the middle of stream {stream}")
+        _check_headers(headers, True)
+        found.ended = True
+        events.append(Arrived(stream, b"", True))
+
+    def _rst_stream(self, pos: int, end: int, stream: int, events: list[Event]) -> None:
+        _check_stream("RST_STREAM", stream)
+        if end - pos != 4:
+            raise _wrong_size("RST_STREAM", end - pos)
+        if self._streams.pop(stream, None) is not None:
+            events.append(Reset(stream))
+        elif self._is_idle(stream):
+            raise self._no_stream("RST_STREAM", stream)
+
+    def _window_update(self, buf: Readable, pos: int, end: int, stream: int, events: list[Event]) -> None:
+        if end - pos != 4:
+            raise _wrong_size("WINDOW_UPDATE", end - pos)
+        more = get_i32(buf, pos) & _NUMBER
+        if more == 0:
+            raise _wrong("a window of 0", "a WINDOW_UPDATE of 0 bytes")
+        if stream == 0:
+            self._window += more
+            if self._window > _MOST_WINDOW:
+                raise _overflow("the connection's window")
+        else:
+            found = self._streams.get(stream)
+            if found is None:
+                if self._is_idle(stream):
+                    raise self._no_stream("WINDOW_UPDATE", stream)
+                return
+            found.window += more
+            if found.window > _MOST_WINDOW:
+                raise _overflow(f"the window of stream {stream}")
+        events.append(Writable())
+
+    def _is_idle(self, stream: int) -> bool:
+        return stream > self._last or not stream & 1
+
+    def _no_stream(self, name: str, stream: int) -> Http2Error:
+        if self._is_idle(stream):
+            return _wrong("a frame of no stream", f"{name} of stream {stream}, which is not open")
+        return _closed(name, stream)
+
+    # -- the connection ----------------------------------------------------------------------------------
+
+    def _ping(self, buf: Readable, pos: int, end: int, flags: int, stream: int) -> None:
+        _check_connection("PING", stream)
+        if end - pos != 8:
+            raise _wrong_size("PING", end - pos)
+        if not flags & _ACK:
+            self._out += _frame(_PING, _ACK, 0, bytes(buf[pos:end]))
+
+    def _settings(
+        self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]
+    ) -> None:
+        _check_connection("SETTINGS", stream)
+        if (end - pos) % 6 or (flags & _ACK and end > pos):
+            raise _wrong_size("SETTINGS", end - pos)
+        if flags & _ACK:
+            return
+        while pos < end:
+            self._set(buf[pos] << 8 | buf[pos + 1], get_i32(buf, pos + 2) & 0xFFFFFFFF)
+            pos += 6
+        self.settled = True
+        self._out += _frame(_SETTINGS, _ACK, 0)
+        events.append(Writable())
+
+    def _set(self, number: int, value: int) -> None:
+        if number == 1:
+            # Nothing is kept in the client's table; but a client that makes it smaller must be told so.
+            if value != self._table_bytes:
+                self._tells_table = True
+            self._table_bytes = value
+        elif number == 2 and value > 1:
+            raise _wrong("a setting out of its limits", f"ENABLE_PUSH is {value}, limits 0 to 1")
+        elif number == _SETTINGS_WINDOW:
+            if value > _MOST_WINDOW:
+                raise _overflow(f"INITIAL_WINDOW_SIZE {value}")
+            for each in self._streams.values():
+                each.window += value - self._stream_window
+                if each.window > _MOST_WINDOW:
+                    raise _overflow(f"INITIAL_WINDOW_SIZE {value}")
+            self._stream_window = value
+        elif number == _SETTINGS_FRAME and not FRAME_BYTES <= value < 1 << 24:
+            raise _wrong("a setting out of its limits", f"MAX_FRAME_SIZE is {value}")
 
     # -- commands ----------------------------------------------------------------------------------------
 
-    def headers(self, stream: int, headers: Headers, *, end: bool = False) -> None:
-        """Answer with headers, or end with trailers. Nothing when the stream is gone."""
-        try:
-            self._library.send_headers(stream, headers, end_stream=end)
-        except ProtocolError:
-            return  # closed by what came in the same chunk
+    def headers(self, stream: int, block: bytes, end: bool = False) -> None:
+        """Answer with a block of headers, or end with trailers. Nothing when the stream is gone."""
+        found = self._streams.get(stream)
+        if found is None:
+            return
+        self._write_headers(stream, block, end)
+        if end and found.ended:
+            del self._streams[stream]
+
+    def _write_headers(self, stream: int, block: bytes, end: bool) -> None:
+        if self._tells_table:
+            self._tells_table = False
+            block = _NO_TABLE + block
+        flags = _END_STREAM if end else 0
+        if len(block) <= _FRAME_BYTES:
+            self._head(len(block), _HEADERS, flags | _END_HEADERS, stream)
+            self._out += block
+            return
+        kind = _HEADERS
+        for at in range(0, len(block), _FRAME_BYTES):
+            part = block[at : at + _FRAME_BYTES]
+            last = _END_HEADERS if at + len(part) == len(block) else 0
+            self._out += _frame(kind, flags | last, stream, part)
+            kind, flags = _CONTINUATION, 0
+
+    def _head(self, length: int, kind: int, flags: int, stream: int) -> None:
+        self._out += struct.pack(">IBI", length << 8 | kind, flags, stream)
 
     def send(self, stream: int, data: memoryview) -> int:
         """Send what the windows take, at most :data:`MAX_TURN_BYTES`; how many bytes."""
-        library, sent = self._library, 0
-        try:
-            room = min(library.local_flow_control_window(stream), len(data), MAX_TURN_BYTES)
-            while sent < room:
-                part = data[sent : min(room, sent + library.max_outbound_frame_size)]
-                library.send_data(stream, bytes(part))
-                self._frames.sent()
-                sent += len(part)
-        except ProtocolError:
-            return sent
+        found = self._streams.get(stream)
+        if found is None:
+            return 0
+        sent = 0
+        room = min(found.window, self._window, len(data), _TURN_BYTES)
+        while sent < room:
+            size = min(room - sent, _FRAME_BYTES)
+            self._head(size, _DATA, 0, stream)
+            self._out += data[sent : sent + size]
+            self._floods.sent()
+            sent += size
+        found.window -= sent
+        self._window -= sent
         return sent
 
     def reset(self, stream: int, code: int = CANCEL) -> None:
         """End a stream at once."""
-        try:
-            self._library.reset_stream(stream, code)
-        except ProtocolError:
+        if self._streams.pop(stream, None) is None:
             return  # closed by what came in the same chunk
+        self._forgiven[stream] = None
+        if len(self._forgiven) > MAX_FORGIVEN:
+            del self._forgiven[next(iter(self._forgiven))]
+        self._out += _frame(_RST_STREAM, 0, stream, struct.pack(">I", code))
 
     def announce_end(self) -> None:
         """The first of two GOAWAYs: new calls go elsewhere, those under way and those that cross it go on."""
-        # The library would end the connection with it.
-        self._announced += struct.pack(">IBIII", 8 << 8 | Kind.GOAWAY, 0, 0, _ALL_STREAMS, NO_ERROR)
+        self._out += _frame(_GOAWAY, 0, 0, struct.pack(">II", _ALL_STREAMS, NO_ERROR))
 
     def close(self) -> None:
         """The last GOAWAY."""
-        self._library.close_connection(ErrorCodes.NO_ERROR)
+        self._end(NO_ERROR, b"")
+
+    def _end(self, code: int, text: bytes) -> None:
+        self._out += _frame(_GOAWAY, 0, 0, struct.pack(">II", self._last, code) + text)
 
     def take(self) -> bytes:
         """The bytes to send now."""
-        data = self._library.data_to_send()
-        if self._announced:
-            data, self._announced = data + self._announced, b""
+        data = bytes(self._out)
+        self._out.clear()
         return data
 
 
-def _text(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("ascii", "backslashreplace")
+# -- judgements ----------------------------------------------------------------------------------------------
 
 
-def _as_ours(error: ProtocolError) -> Http2Error:
-    if error.error_code == ErrorCodes.ENHANCE_YOUR_CALM:
-        return Http2Error("headers too long", f"more than {MAX_HEADER_LIST_BYTES} bytes of headers")
-    return Http2Error(f"HTTP/2 that breaks its rules ({type(error).__name__})", str(error))
+def _check_headers(headers: list[tuple[str, str]], trailers: bool) -> None:
+    """Refuse what HTTP/2 calls malformed."""
+    seen = 0
+    behind = trailers
+    for name, value in headers:
+        if name[0] == ":":
+            bit = _PSEUDO.get(name, 0)
+            if behind or not bit or seen & bit or (bit == 4 and not value):
+                raise _malformed(f"header {name[:64]!r} is unknown, empty, twice, or in the wrong place")
+            seen |= bit
+        else:
+            behind = True
+            if name in _OF_CONNECTIONS or (name == "te" and value != "trailers"):
+                raise _malformed(f"header {name}: {value[:64]!r} has no place in HTTP/2")
+    if not trailers and seen & _NEEDED != _NEEDED:
+        raise _malformed("a request needs :method, :scheme and :path")
+
+
+def _check_connection(name: str, stream: int) -> None:
+    if stream:
+        raise _wrong("a frame of a stream", f"{name} of stream {stream}: it is the connection's")
+
+
+def _check_stream(name: str, stream: int) -> None:
+    if not stream:
+        raise _wrong("a frame of no stream", f"{name} of stream 0")
+
+
+def _wrong(kind: str, text: str) -> Http2Error:
+    return Http2Error(f"HTTP/2 that breaks its rules ({kind})", text, PROTOCOL_ERROR)
+
+
+def _malformed(text: str) -> Http2Error:
+    return _wrong("malformed headers", text)
+
+
+def _wrong_size(name: str, size: int) -> Http2Error:
+    text = f"a {name} frame of {size} bytes"
+    return Http2Error("HTTP/2 that breaks its rules (length of a frame)", text, FRAME_SIZE_ERROR)
+
+
+def _overflow(what: str) -> Http2Error:
+    text = f"{what} is exceeded"
+    return Http2Error("HTTP/2 that breaks its rules (windows)", text, FLOW_CONTROL_ERROR)
+
+
+def _closed(name: str, stream: int) -> Http2Error:
+    text = f"{name} of stream {stream}, which has ended"
+    return Http2Error("HTTP/2 that breaks its rules (a stream that has ended)", text, STREAM_CLOSED)

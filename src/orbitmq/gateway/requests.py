@@ -8,7 +8,7 @@ from typing import Final
 
 from orbitmq.gateway.call import CallError, GrpcStatus
 from orbitmq.gateway.framing import percent_encoded, timeout_ms
-from orbitmq.gateway.http2 import Headers
+from orbitmq.gateway.hpack import block_of
 
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 # Its calls are known by these names: Health.Check.
@@ -16,11 +16,15 @@ HEALTH: Final = "/grpc.health.v1.Health/"
 _CONTENT_TYPE = "application/grpc"
 _ENCODINGS = frozenset({"identity", "gzip"})
 
-ANSWER: Final[Headers] = (
-    (b":status", b"200"),
-    (b"content-type", b"application/grpc"),
-    (b"grpc-accept-encoding", b"identity,gzip"),
+# Blocks of headers, as HTTP/2 packs them.
+ANSWER: Final = block_of(
+    (
+        (b":status", b"200"),
+        (b"content-type", b"application/grpc"),
+        (b"grpc-accept-encoding", b"identity,gzip"),
+    )
 )
+_OK: Final = block_of(((b"grpc-status", b"0"),))
 
 
 class NotGrpcError(Exception):
@@ -100,16 +104,15 @@ def unimplemented(request: Request) -> CallError:
     return CallError(GrpcStatus.UNIMPLEMENTED, f"{name} is not served by OrbitMQ")
 
 
-def trailers(status: GrpcStatus, message: str) -> Headers:
-    """The headers that end a call."""
-    end = ((b"grpc-status", b"%d" % status),)
-    return (*end, (b"grpc-message", percent_encoded(message))) if message else end
+def trailers(status: GrpcStatus, message: str) -> bytes:
+    """The block of headers that ends a call."""
+    if status is GrpcStatus.OK and not message:
+        return _OK
+    end = block_of(((b"grpc-status", b"%d" % status),))
+    return end + block_of(((b"grpc-message", percent_encoded(message)),)) if message else end
 
 
-def not_grpc(error: NotGrpcError) -> Headers:
-    """The response headers for a request that is not gRPC."""
-    return (
-        (b":status", b"%d" % error.status),
-        (b"content-type", b"application/grpc"),
-        *trailers(GrpcStatus.UNKNOWN, str(error)),
-    )
+def not_grpc(error: NotGrpcError) -> bytes:
+    """The block of response headers for a request that is not gRPC."""
+    head = block_of(((b":status", b"%d" % error.status), (b"content-type", b"application/grpc")))
+    return head + trailers(GrpcStatus.UNKNOWN, str(error))

@@ -1,0 +1,39 @@
+"""What a client does on an HTTP/2 connection, as the engine tells it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+
+class Opened(NamedTuple):
+    """A client opened a stream.
+
+    Attributes:
+        headers: names in lower case, in their order, as text.
+        ended: nothing more comes on it.
+    """
+
+    stream: int
+    headers: list[tuple[str, str]]
+    ended: bool
+
+
+class Arrived(NamedTuple):
+    """Data of a stream; may be empty at its end."""
+
+    stream: int
+    data: bytes
+    ended: bool
+
+
+class Reset(NamedTuple):
+    """A stream is over: neither side sends on it any more."""
+
+    stream: int
+
+
+class Writable(NamedTuple):
+    """A flow-control window grew: waiting data may go out."""
+
+
+Event: TypeAlias = Opened | Arrived | Reset | Writable
