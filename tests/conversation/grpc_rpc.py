@@ -67,7 +67,9 @@ class Stream:
         self.stream = stream
 
     async def send(self, settings: schema.Settings) -> None:
-        command = new(schema.TelemetryCommand, settings=settings)
+        await self.say(new(schema.TelemetryCommand, settings=settings))
+
+    async def say(self, command: schema.TelemetryCommand) -> None:
         await self._client.send(self.stream, prefixed(command.SerializeToString()))
 
     async def next(self, timeout_s: float = 5.0) -> schema.TelemetryCommand:
@@ -98,8 +100,12 @@ class RpcClient:
         group: str = "cg",
         host: str = "127.0.0.1",
         port: int = PORT,
+        language: str = "PYTHON",
+        version: str = "5.1.2",
         **options: Any,
     ) -> None:
+        self.language = language
+        self.version = version
         self.grpc = GrpcClient(runtime, host, port, **options)
         self.client_id = client_id
         self.group = group
@@ -118,8 +124,8 @@ class RpcClient:
             return []
         return [
             ("x-mq-client-id", self.client_id),
-            ("x-mq-language", "PYTHON"),
-            ("x-mq-client-version", "5.1.2"),
+            ("x-mq-language", self.language),
+            ("x-mq-client-version", self.version),
             *self.more_headers.items(),
         ]
 

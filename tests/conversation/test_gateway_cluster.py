@@ -10,9 +10,11 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.grpc_rpc import RpcClient, kinds, message
 
 from orbitmq.broker.broker import Broker
+from orbitmq.gateway import schema
 from orbitmq.gateway.attach import attach as gateway
+from orbitmq.gateway.call import GrpcStatus
 from orbitmq.gateway.cluster import FOUND_SECONDS, ROUTE_SECONDS
-from orbitmq.gateway.messages import timestamp
+from orbitmq.gateway.messages import new, parse, timestamp
 from orbitmq.gateway.schema import MessageType, QueryRouteResponse
 from orbitmq.gateway.status import Code
 from orbitmq.nameserver.config import NameServerConfig
@@ -294,3 +296,79 @@ async def test_a_recall_reaches_the_broker_that_has_the_message(cluster: Cluster
     lost = await client.recall(handle)
     assert lost.status.code == Code.INTERNAL_SERVER_ERROR
     assert "the message of this handle is at broker broker-b" in lost.status.message
+
+
+@pytest.mark.behaviour("GW-49")
+@pytest.mark.parametrize(
+    ("language", "version", "told"),
+    [
+        ("JAVA", "5.1.0", True),
+        ("JAVA", "5.2.1-SNAPSHOT", True),
+        ("JAVA", "5.0.8", False),
+        ("JAVA", "", False),
+        ("NODE_JS", "1.0.8", True),
+        ("GO", "5.1.4", True),
+        ("PYTHON", "5.1.2", False),
+        ("RUST", "5.0.0", False),
+    ],
+)
+async def test_a_clean_stop_sends_clients_away_that_understand_it(
+    cluster: Cluster, language: str, version: str, told: bool
+) -> None:
+    await cluster.create("T", 10911)
+    clock = cluster.runtime.clock
+    async with RpcClient(cluster.runtime, language=language, version=version) as rpc:
+        await rpc.heartbeat()
+        stream = await rpc.start()
+        held = asyncio.create_task(rpc.receive(wait_ms=20_000))
+        await asyncio.sleep(1)
+        began = clock.now_ms()
+        stopping = asyncio.create_task(cluster.first.stop())
+        answer = await held
+        assert (answer.code, answer.messages) == (Code.MESSAGE_NOT_FOUND, [])
+        assert clock.now_ms() - began < 500
+        await stream.answer.done.wait()
+        commands = [parse(schema.TelemetryCommand, each) for each in stream.answer.messages()[1:]]
+        assert [each.HasField("reconnect_endpoints_command") for each in commands] == [True] * told
+        assert stream.answer.status == 0
+        await rpc.grpc.gone.wait()
+        # The first one ends new calls, the last one comes when those under way have ended.
+        assert rpc.grpc.goaways[0][0] == 2**31 - 1
+        assert len(rpc.grpc.goaways) == 2
+        await stopping
+
+
+@pytest.mark.behaviour("GW-49")
+async def test_a_clean_stop_loses_no_send_of_a_producer_that_has_another_broker(cluster: Cluster) -> None:
+    """Each message is sent until a broker takes it, as clients do: at the other one after UNAVAILABLE."""
+    await cluster.create("T", 10911, SECOND, readQueueNums=2, writeQueueNums=2)
+    taken: list[bytes] = []
+
+    async def produce(number: int, rpcs: list[RpcClient]) -> None:
+        for count in range(40):
+            body = b"%d-%d" % (number, count)
+            for attempt in range(3):
+                rpc = rpcs[(count + attempt) % 2]
+                if rpc.grpc.gone.is_set() or rpc.grpc.goaways:
+                    continue
+                request = new(schema.SendMessageRequest, messages=[message(body)])
+                answer = await rpc.grpc.call("SendMessage", request.SerializeToString(), headers=rpc.headers)
+                if answer.status == 0:
+                    assert parse(schema.SendMessageResponse, answer.messages()[0]).status.code == Code.OK
+                    taken.append(body)
+                    break
+                # The call was not begun, or its connection ended before an answer.
+                assert answer.status == GrpcStatus.UNAVAILABLE, answer
+            else:
+                raise AssertionError(f"no broker took {body!r}")
+            await asyncio.sleep(0.01)
+
+    async with (
+        RpcClient(cluster.runtime, client_id="p-1") as first,
+        RpcClient(cluster.runtime, client_id="p-2", port=SECOND) as second,
+    ):
+        producers = [asyncio.create_task(produce(number, [first, second])) for number in range(4)]
+        await asyncio.sleep(0.15)
+        await cluster.first.stop()
+        await asyncio.gather(*producers)
+    assert len(taken) == len(set(taken)) == 160

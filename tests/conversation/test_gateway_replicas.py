@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.conversation.grpc_rpc import RpcClient
+from tests.conversation.grpc_rpc import Received, RpcClient
 
-from orbitmq.gateway.schema import QueryRouteResponse
+from orbitmq.admin import GroupSettings
+from orbitmq.gateway.clients import COME_BACK_MS
+from orbitmq.gateway.schema import ClientType, QueryRouteResponse
 from orbitmq.gateway.status import Code
 from orbitmq.testing import World
 
@@ -71,3 +73,103 @@ async def test_receipts_of_a_master_are_good_at_the_slave_that_acts(orbitmq_worl
         await world.sleep(150)
     async with client_of(world, MASTER) as back:
         assert set((await back.receive(invisible_ms=10_000)).bodies) == {b"later", b"open"}
+
+
+async def make_group(world: World, *, in_order: bool) -> None:
+    async with world.admin() as admin:
+        await admin.groups.create("cg", GroupSettings(orderly=in_order))
+
+
+async def works_on(world: World, name: str, *bodies: bytes) -> Received:
+    """What a push consumer that lives takes from a broker."""
+    async with client_of(world, name) as rpc:
+        await rpc.route()
+        await rpc.start()
+        await rpc.sent(*bodies, message_group="g")
+        await world.sleep(20)
+        await rpc.heartbeat(ClientType.PUSH_CONSUMER)
+        received = await rpc.receive(renew=True, invisible_ms=0)
+        assert received.bodies == list(bodies)
+        await world.sleep(5)
+    return received
+
+
+async def nothing_for_others(world: World, name: str, back: RpcClient, seconds: int) -> None:
+    """The client is back and works on; nothing of it goes to another one."""
+    async with client_of(world, name, client_id="other") as other:
+        for _ in range(seconds // 10):
+            await back.heartbeat(ClientType.PUSH_CONSUMER)
+            assert (await other.receive()).messages == []
+            await world.sleep(10)
+
+
+@pytest.mark.behaviour("GW-50")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_a_broker_killed_and_back_leaves_messages_with_the_push_consumer_that_works_on_them(
+    orbitmq_world: World, in_order: bool
+) -> None:
+    world = orbitmq_world
+    await make_group(world, in_order=in_order)
+    received = await works_on(world, MASTER, b"one", b"two")
+    world.crash(MASTER)
+    await world.sleep(25)
+    await world.start_broker(MASTER)
+    async with client_of(world, MASTER) as back:
+        await back.start()
+        await nothing_for_others(world, MASTER, back, 200)
+        answer = await back.ack(received.handle(0), received.handle(1))
+        assert answer.status.code == Code.OK, answer
+        await world.sleep(100)
+        assert (await back.receive()).messages == []
+
+
+@pytest.mark.behaviour("GW-50")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_messages_of_a_client_that_does_not_come_back_go_to_others(
+    orbitmq_world: World, in_order: bool
+) -> None:
+    world = orbitmq_world
+    await make_group(world, in_order=in_order)
+    await works_on(world, MASTER, b"one", b"two")
+    world.crash(MASTER)
+    await world.sleep(5)
+    await world.start_broker(MASTER)
+    async with client_of(world, MASTER, client_id="other") as other:
+        await other.start()
+        await world.sleep(COME_BACK_MS / 1000 - 2)
+        assert (await other.receive()).messages == []
+        await world.sleep(4)
+        assert (await other.receive(wait_ms=5000)).bodies == [b"one", b"two"]
+
+
+@ACTING
+@pytest.mark.behaviour("GW-50")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_a_slave_that_acts_knows_whose_messages_are_in_work(
+    orbitmq_world: World, in_order: bool
+) -> None:
+    world = orbitmq_world
+    await make_group(world, in_order=in_order)
+    received = await works_on(world, MASTER, b"one", b"two")
+    world.crash(MASTER)
+    await world.sleep(20)
+    async with client_of(world, SLAVE) as back:
+        await back.start()
+        await nothing_for_others(world, SLAVE, back, 200)
+        answer = await back.ack(received.handle(0), received.handle(1))
+        assert answer.status.code == Code.OK, answer
+
+
+@pytest.mark.behaviour("GW-31")
+async def test_a_transaction_ends_after_its_broker_was_killed(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with client_of(world, MASTER) as rpc:
+        await rpc.route()
+        half = await rpc.begin(b"paid")
+    world.crash(MASTER)
+    await world.start_broker(MASTER)
+    async with client_of(world, MASTER) as back:
+        ended = await back.end(half)
+        assert ended.status.code == Code.OK, ended
+        assert (await back.receive(wait_ms=5000)).bodies == [b"paid"]
+        assert (await back.end(half)).status.code == Code.INVALID_TRANSACTION_ID

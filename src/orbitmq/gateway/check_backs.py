@@ -1,4 +1,4 @@
-"""Questions to gRPC clients: the broker's commands, as Telemetry streams carry them. Pure."""
+"""Questions about transactions to gRPC producers, as Telemetry streams carry them. Pure."""
 
 from __future__ import annotations
 

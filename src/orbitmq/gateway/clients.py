@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from orbitmq.broker.clients.registry import Client, ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
-from orbitmq.gateway.check_backs import question
+from orbitmq.gateway.peer import CONSUMERS, GrpcPeer, Stream
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.runtime.seam import Clock
-from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies.client import (
     ConsumeFromWhere,
     ConsumerData,
@@ -23,115 +22,13 @@ from orbitmq.wire.bodies.client import (
     MessageModel,
     SubscriptionData,
 )
-from orbitmq.wire.command import Command
-from orbitmq.wire.versions import V5_0_0
+from orbitmq.wire.versions import V5_0_0, number_of
 
 log = logging.getLogger("orbitmq.gateway")
 
-# Clients send a heartbeat every 10 s, and open a new Telemetry stream 1 s after theirs ended.
-SILENT_MS: Final = 40_000
-WITHOUT_STREAM_MS: Final = 10_000
 MAX_CLIENTS: Final = 100_000
-# The most topics that are noted of a producer.
-MAX_TOPICS: Final = 1000
-CONSUMERS: Final = {
-    ClientType.PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
-    ClientType.SIMPLE_CONSUMER: ConsumeType.CONSUME_ACTIVELY,
-}
-
-
-class Stream(Protocol):
-    """A Telemetry stream, as far as its client is concerned."""
-
-    def ask(self, command: schema.TelemetryCommand) -> bool:
-        """Put a question; False when the stream does not take it."""
-        ...
-
-    def close(self) -> None:
-        """End it."""
-        ...
-
-
-class GrpcPeer:
-    """One gRPC client as a peer of the broker (``registry.Peer``).
-
-    Attributes:
-        kind: a ``ClientType``; unspecified until the client has said it.
-        group: of a consumer.
-        topics: that a producer sends to, in the order in which it named them.
-        subscriptions: of a consumer; None until it has said them.
-        streams: its Telemetry streams; lost_ms: since when there is none, None: it never had one, or has one.
-        seen_ms: when it called last.
-    """
-
-    __slots__ = (
-        "_broker",
-        "client_id",
-        "group",
-        "kind",
-        "language",
-        "lost_ms",
-        "on_close",
-        "remote_address",
-        "seen_ms",
-        "streams",
-        "subscriptions",
-        "topics",
-    )
-
-    def __init__(
-        self, caller: Caller, now_ms: int, on_close: Callable[[GrpcPeer], None], broker: str
-    ) -> None:
-        self._broker = broker
-        self.client_id = caller.client_id
-        self.remote_address = caller.address
-        self.language = caller.language
-        self.kind: int = ClientType.UNSPECIFIED
-        self.group = ""
-        self.topics: dict[str, None] = {}
-        self.subscriptions: list[SubscriptionData] | None = None
-        self.streams: dict[Stream, None] = {}
-        self.lost_ms: int | None = None
-        self.seen_ms = now_ms
-        self.on_close = on_close
-
-    def oneway(self, command: Command) -> None:
-        """Send a question about a transaction; notices are dropped, as gRPC clients need none.
-
-        Raises:
-            TransportError: the client has no Telemetry stream that takes the question.
-        """
-        asked = question(command, self._broker)
-        # The newest stream first: the client may have come back on it.
-        if asked is not None and not any(stream.ask(asked) for stream in reversed(self.streams)):
-            raise TransportError(
-                f"gRPC client {self.client_id} has no Telemetry stream for a question", self.remote_address
-            )
-
-    async def request(self, command: Command, timeout_ms: int) -> Command:
-        """Refuse a request of the remoting protocol.
-
-        Raises:
-            TransportError: always: no such question can be put to gRPC clients yet.
-        """
-        raise TransportError(f"request {command.code} cannot be put to a gRPC client", self.remote_address)
-
-    def close(self) -> None:
-        """Forget the client."""
-        self.on_close(self)
-
-    def sends_to(self, topic: str) -> None:
-        """Note a topic that a producer sends to; beyond the limit the oldest is forgotten."""
-        self.topics[topic] = None
-        if len(self.topics) > MAX_TOPICS:
-            del self.topics[next(iter(self.topics))]
-
-    def is_gone(self, now_ms: int) -> bool:
-        """Whether the client counts as gone: its stream ended, or it has sent nothing, for too long."""
-        lost = self.lost_ms
-        if lost is not None and now_ms - lost >= WITHOUT_STREAM_MS:
-            return True
-        return now_ms - self.seen_ms >= SILENT_MS
+# Within this time clients of a broker that was restarted, or failed, come to the one that serves now.
+COME_BACK_MS: Final = 30_000
 
 
 class GrpcClients:
@@ -155,6 +52,8 @@ class GrpcClients:
         self._groups = groups
         self._on_gone = on_gone
         self._clients: dict[str, GrpcPeer] = {}
+        # Until when clients are waited for that this broker knows from its tables only.
+        self._awaited: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -183,8 +82,9 @@ class GrpcClients:
                     Code.TOO_MANY_REQUESTS, f"this broker has {len(self._clients)} gRPC clients, its limit"
                 )
             peer = self._clients[caller.client_id] = GrpcPeer(
-                caller, now, self._closed, self._config.broker_name
+                caller, self._clock, self._closed, self._config.broker_name
             )
+            self._awaited.pop(caller.client_id, None)
         peer.seen_ms = now
         peer.remote_address = caller.address
         return peer
@@ -240,31 +140,49 @@ class GrpcClients:
         del peer.streams[stream]
         if not peer.streams:
             peer.lost_ms = self._clock.now_ms()
+            peer.give_up_questions()
             if peer.kind == ClientType.PRODUCER:
                 # Until it is back, no question about its transactions can reach it.
                 self._manager.connection_closed(peer)
 
     def leave(self, client_id: str) -> None:
         """A client says goodbye, or is gone."""
+        self._awaited.pop(client_id, None)
         peer = self._clients.pop(client_id, None)
         if peer is not None:
             self._manager.connection_closed(peer)
+            peer.give_up_questions()
             for stream in list(peer.streams):
                 stream.close()
         self._on_gone(client_id)
 
+    def wait_for(self, client_ids: Iterable[str]) -> None:
+        """Clients have messages: those that do not call within :data:`COME_BACK_MS` are gone."""
+        until = self._clock.now_ms() + COME_BACK_MS
+        for client_id in client_ids:
+            if client_id not in self._clients:
+                self._awaited.setdefault(client_id, until)
+
     def look(self) -> None:
         """Let go those who are gone without a word."""
         now = self._clock.now_ms()
+        for client_id in [each for each, until in self._awaited.items() if now >= until]:
+            log.info("gRPC client %s has not come back", client_id)
+            self.leave(client_id)
         for peer in [peer for peer in self._clients.values() if peer.is_gone(now)]:
             log.info("gRPC client %s at %s is gone", peer.client_id, peer.remote_address)
             self.leave(peer.client_id)
 
+    def answered(self, client_id: str, answer: schema.TelemetryCommand) -> None:
+        """A client answers a question on a Telemetry stream."""
+        peer = self._clients.get(client_id)
+        if peer is not None:
+            peer.answered(answer)
+
     def stop(self) -> None:
-        """End the streams; nobody is gone by that."""
+        """Tell clients to connect again, and end their streams; none of them is gone by that."""
         for peer in self._clients.values():
-            for stream in list(peer.streams):
-                stream.close()
+            peer.send_away()
 
     # -- inside ----------------------------------------------------------------------------------------
 
@@ -273,7 +191,7 @@ class GrpcClients:
             self.leave(peer.client_id)
 
     def _client(self, peer: GrpcPeer) -> Client:
-        return Client(peer, peer.client_id, peer.language, V5_0_0)
+        return Client(peer, peer.client_id, peer.language, number_of(peer.version) or V5_0_0)
 
     def _register_producer(self, peer: GrpcPeer) -> None:
         """Register a producer that has a stream: only such a one can be asked about transactions."""
@@ -286,7 +204,7 @@ class GrpcClients:
             return
         data = ConsumerData(
             group_name=peer.group,
-            consume_type=CONSUMERS.get(ClientType(peer.kind), ConsumeType.CONSUME_PASSIVELY),
+            consume_type=CONSUMERS.get(peer.kind, ConsumeType.CONSUME_PASSIVELY),
             message_model=MessageModel.CLUSTERING,
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
             subscription_data_set=peer.subscriptions or [],

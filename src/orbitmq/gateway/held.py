@@ -41,6 +41,25 @@ class HeldMessages:
         """A client got messages, which are invisible for :data:`INVISIBLE_MS` from their pop on."""
         self._held.setdefault(client_id, {})[taken] = taken.pop_time_ms + INVISIBLE_MS
 
+    def take_up(self) -> list[str]:
+        """Keep also what clients had before a restart, or at the master that this broker follows.
+
+        Returns:
+            These clients. They have not come to this broker yet.
+        """
+        found: dict[str, None] = {}
+        for client_id, taken, due_ms in self._settling.owned():
+            held = self._held.setdefault(client_id, {})
+            if taken not in held:
+                held[taken] = due_ms
+                found[client_id] = None
+        self.renew()
+        return list(found)
+
+    def clear(self) -> None:
+        """Another broker keeps the messages from now on."""
+        self._held.clear()
+
     def renew(self) -> None:
         """Extend the invisible time of deliveries whose clients live, up to the limit."""
         now = self._clock.now_ms()

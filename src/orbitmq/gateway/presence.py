@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
-from orbitmq.gateway.clients import CONSUMERS, GrpcClients
+from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.names import group_name
+from orbitmq.gateway.peer import CONSUMERS
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.gateway.unary import ok

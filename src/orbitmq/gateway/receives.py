@@ -173,6 +173,7 @@ class Receives:
             expression_type=kind,
             ordered=config.consume_message_orderly,
             attempt_id=request.attempt_id or None,
+            owner=who.client_id if request.auto_renew else "",
         )
         return _Asked(
             pop,

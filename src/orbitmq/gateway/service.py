@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.broker.events import Events
 from orbitmq.broker.extension import Host
 from orbitmq.broker.pop.service import Pops
 from orbitmq.broker.pop.settling import Settling
+from orbitmq.broker.role import RoleState, RoleTaken
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.gateway import schema
@@ -80,6 +82,21 @@ class RocketmqService:
         await self._others.stop()
 
 
+def _keep_what_clients_have(
+    events: Events, role: RoleState, clients: GrpcClients, held: HeldMessages
+) -> None:
+    """Keep messages with the clients that got them before this broker began to lead its group."""
+
+    def keep(_event: RoleTaken | None = None) -> None:
+        if role.leads:
+            clients.wait_for(held.take_up())
+        else:
+            held.clear()
+
+    keep()
+    events.subscribe(RoleTaken, keep)
+
+
 def service(host: Host, admit: Admit = everybody) -> Service:
     """The calls of RocketMQ 5, on this broker's ports.
 
@@ -92,6 +109,7 @@ def service(host: Host, admit: Admit = everybody) -> Service:
     background = Background("gRPC calls", max_tasks=MAX_TASKS)
     held = HeldMessages(clock, settling)
     clients = GrpcClients(config, clock, s.clients, s.groups, held.give_back)
+    _keep_what_clients_have(s.events, s.role, clients, held)
     topics = Topics(config, s.role, s.topics, s.metadata, s.registration)
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))
     routes = Routes(config, s.role, s.metadata, topics, others, host.port)

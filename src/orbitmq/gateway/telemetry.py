@@ -12,9 +12,10 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.gateway import schema, settings, subscriptions
 from orbitmq.gateway.call import Call, CallError
 from orbitmq.gateway.caller import Caller, Callers
-from orbitmq.gateway.clients import CONSUMERS, MAX_TOPICS, GrpcClients, log
+from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.messages import new, parse
 from orbitmq.gateway.outbox import Outbox, Room
+from orbitmq.gateway.peer import CONSUMERS, MAX_TOPICS
 from orbitmq.gateway.presence import not_served
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import RefusalError, of_grpc
@@ -144,6 +145,8 @@ class Telemetry:
         self._clients.seen(told.who.client_id)
         if command.HasField("settings"):
             self._settings(told, command.settings)
+        else:
+            self._clients.answered(told.who.client_id, command)
 
     def _settings(self, told: _Told, sent: schema.Settings) -> None:
         """Answer at once, whatever is wrong with topics and groups: clients wait for it, some for ever.

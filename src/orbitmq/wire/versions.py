@@ -22,3 +22,12 @@ def name_of(version: int) -> str:
     release, final = divmod(version - _V4_0_0 + 1, 2)
     name = f"v{4 + release // 100}_{release // 10 % 10}_{release % 10}"
     return name if final else f"{name}_snapshot"
+
+
+def number_of(release: str) -> int:
+    """The number of a release such as 5.2.0; 0: its digits have no place in the list."""
+    parts = release.split(".")
+    if len(parts) != 3 or not all(len(part) == 1 and part in "0123456789" for part in parts):
+        return 0
+    major, minor, patch = map(int, parts)
+    return _V4_0_0 + 2 * ((major - 4) * 100 + minor * 10 + patch) if major >= 4 else 0

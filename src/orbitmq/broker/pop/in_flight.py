@@ -38,6 +38,7 @@ class Delivery:
         leaving: its messages are on the way to another topic, so it is too late to acknowledge them.
         dead: its messages were given up: they go to the topic of the dead letters.
         why_dead: the reason, and the client that gave them up; known only in this process.
+        owner: the client that keeps them while it works on them; empty: their time is over when it is over.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Delivery:
         "key",
         "leaving",
         "left",
+        "owner",
         "pop_time_ms",
         "postponed",
         "start",
@@ -65,6 +67,7 @@ class Delivery:
         self.leaving = False
         self.dead = False
         self.why_dead: tuple[str, str] | None = None
+        self.owner = ""
         self.key = f"{queue.key}{SEPARATOR}{start}{SEPARATOR}{pop_time_ms}"
 
     @property
@@ -203,9 +206,11 @@ class InFlight:
         *,
         now_ms: int,
         invisible_ms: int,
+        owner: str = "",
     ) -> Delivery:
         """Messages leave with a pop that began at ``start``; the next pop begins at ``next_offset``."""
         delivery = Delivery(queue, start, now_ms, invisible_ms, offsets)
+        delivery.owner = owner
         self._enter(queue, delivery)
         queue.next = next_offset
         self._changed(queue, delivery)

@@ -31,6 +31,7 @@ class Batch:
         visible: the deadlines of messages that have one of their own.
         counts: how often a message was dealt out before, without messages that never were.
         attempt_id: of the pop that took them: the same pop repeated gets them again.
+        owner: the client that keeps them while it works on them; empty: their time is over when it is over.
     """
 
     pop_time_ms: int
@@ -41,6 +42,7 @@ class Batch:
     counts: dict[int, int] = field(default_factory=dict)
     last_ms: int = 0
     attempt_id: str | None = None
+    owner: str = ""
 
     def is_done(self, index: int) -> bool:
         return self.done >> index & 1 != 0
@@ -87,6 +89,8 @@ class Batch:
             plain["oc"] = dict(self.counts)
         if self.attempt_id is not None:
             plain["a"] = self.attempt_id
+        if self.owner:
+            plain["owner"] = self.owner
         return plain
 
     @staticmethod
@@ -101,6 +105,7 @@ class Batch:
             {int(offset): int(count) for offset, count in (plain.get("oc") or {}).items()},
             int(plain.get("l") or 0),
             plain.get("a"),
+            plain.get("owner") or "",
         )
 
 
@@ -153,6 +158,7 @@ class OrderedPops:
         invisible_ms: int,
         attempt_id: str | None,
         keeps_done: bool = True,
+        owner: str = "",
     ) -> Batch:
         """Note that messages go out. Acknowledged messages behind the first of them stay noted as done.
 
@@ -160,7 +166,7 @@ class OrderedPops:
             keeps_done: ``False``: they do not stay noted and are dealt out again, as by Apache's broker.
         """
         before = self.find(topic, group, queue_id)
-        batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id)
+        batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id, owner=owner)
         if before is not None:
             repeated = bool(attempt_id) and attempt_id == before.attempt_id
             _carry_on(before, batch, repeated=repeated, keeps_done=keeps_done)
@@ -235,6 +241,13 @@ class OrderedPops:
             counts={offset: times for offset, times in batch.counts.items() if offset < end},
         )
         self._put(topic, group, queue_id, left)
+
+    def owned(self) -> Iterator[tuple[str, str, int, Batch]]:
+        """Topic, group and queue id of each batch that has an owner and messages left, and the batch."""
+        for (topic, group), queues in list(self._table.items()):
+            for queue_id, batch in list(queues.items()):
+                if batch.owner and batch.left:
+                    yield topic, group, queue_id, batch
 
     def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Forget a deleted topic or group."""

@@ -57,6 +57,7 @@ class PopRequest:
         from_newest: whether a new group begins at the newest message of a queue; else at the oldest.
         ordered: deal no further messages out of a queue until those already dealt out are done.
         attempt_id: names an ordered pop, so that the same pop repeated gets the same messages.
+        owner: the client whose messages are kept invisible while it lives; empty: nobody keeps them so.
     """
 
     group: str
@@ -69,6 +70,7 @@ class PopRequest:
     expression_type: str | None = None
     ordered: bool = False
     attempt_id: str | None = None
+    owner: str = ""
 
 
 @dataclass(slots=True)
@@ -283,7 +285,13 @@ class Popping:
             fit, body = self._as_sent_first(popped, request, queue, start, result)
         now_ms = popped.pop_time_ms
         self._in_flight.take(
-            queue, start, offsets, result.next_offset, now_ms=now_ms, invisible_ms=request.invisible_ms
+            queue,
+            start,
+            offsets,
+            result.next_offset,
+            now_ms=now_ms,
+            invisible_ms=request.invisible_ms,
+            owner=request.owner,
         )
         for offset in sorted(set(offsets).difference(fit)) if len(fit) < len(offsets) else ():
             # No client has the message, so it is due at once: the reviver finds that no client can get it.
@@ -472,6 +480,7 @@ class Popping:
             invisible_ms=request.invisible_ms,
             attempt_id=request.attempt_id,
             keeps_done=keeps_done,
+            owner=request.owner,
         )
         for offset in offsets:
             count = batch.counts.get(offset, 0)

@@ -5,7 +5,7 @@ RocketMQ's AckMessageProcessor and ChangeInvisibleTimeProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -252,6 +252,18 @@ class Settling:
         if extended:
             self._save_soon()
         return extended
+
+    def owned(self) -> Iterator[tuple[str, Taken, int]]:
+        """The client, the pop and its deadline (ms) of all messages in flight that a client keeps."""
+        for queue in self._in_flight:
+            for delivery in list(queue.deliveries.values()):
+                if delivery.owner and not delivery.leaving:
+                    place = queue.topic, queue.group, queue.queue_id
+                    taken = Taken(*place, delivery.start, delivery.pop_time_ms, in_order=False)
+                    yield delivery.owner, taken, delivery.due_ms
+        for topic, group, queue_id, batch in self._orders.owned():
+            taken = Taken(topic, group, queue_id, batch.offsets[0], batch.pop_time_ms, in_order=True)
+            yield batch.owner, taken, batch.free_at_ms()
 
     def give_up(self, settled: Settled, reason: str, client_id: str) -> Awaitable[None] | None:
         """A message is a dead letter.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,9 @@ NEVER_MS = 1 << 62
 # Not a queue in the table, but its marks, see :func:`hand_over.marks`.
 MARKS = "marks"
 _POSTPONED, _FOREIGN, _DEAD = 1, 2, 4
+
+# Times, bits and runs of offsets; behind them the owner, if there is one.
+Plain: TypeAlias = list[int | str]
 
 
 class PopState:
@@ -123,13 +126,13 @@ class PopState:
         """Whether a reset waits, which discards everything popped before it."""
         return self._offsets.has_reset(queue.group, queue.topic, queue.queue_id)
 
-    def _is_unknown(self, key: str, plain: list[int] | None) -> bool:
+    def _is_unknown(self, key: str, plain: Plain | None) -> bool:
         """Whether a delivery holds messages that this broker has not dealt out yet."""
         name, start, _ = key.rsplit(SEPARATOR, 2)
         queue = self._queue_of(name)
         if plain is None or self._waits_for_reset(queue):
             return False
-        return any(offset >= queue.next for offset in of_runs(plain[2:], int(start)))
+        return any(offset >= queue.next for offset in _offsets_of(plain, int(start)))
 
     def _restore_queue(self, key: str, value: Any) -> None:
         if key == MARKS:
@@ -147,7 +150,7 @@ class PopState:
             queue.next = queue.fed = int(position)
         self._feed.changed(POPS, key, position)
 
-    def _apply_delivery(self, key: str, plain: list[int] | None) -> None:
+    def _apply_delivery(self, key: str, plain: Plain | None) -> None:
         name, start, pop_time = key.rsplit(SEPARATOR, 2)
         queue = self._queue_of(name)
         delivery = _delivery(queue, int(start), int(pop_time), plain)
@@ -184,16 +187,24 @@ def _plain_position(value: int | list[int]) -> int | list[int]:
     return value
 
 
-def _plain(delivery: Delivery) -> list[int]:
+def _plain(delivery: Delivery) -> Plain:
     bits = _POSTPONED * delivery.postponed + _FOREIGN * delivery.foreign + _DEAD * delivery.dead
-    return [delivery.invisible_ms, bits, *runs(delivery.left, delivery.start)]
+    owner = (delivery.owner,) if delivery.owner else ()
+    return [delivery.invisible_ms, bits, *runs(delivery.left, delivery.start), *owner]
 
 
-def _delivery(queue: PopQueue, start: int, pop_time_ms: int, plain: list[int] | None) -> Delivery:
+def _offsets_of(plain: Plain, start: int) -> Iterator[int]:
+    return of_runs([number for number in plain[2:] if isinstance(number, int)], start)
+
+
+def _delivery(queue: PopQueue, start: int, pop_time_ms: int, plain: Plain | None) -> Delivery:
     if plain is None:
         return Delivery(queue, start, pop_time_ms, 0, ())
-    delivery = Delivery(queue, start, pop_time_ms, int(plain[0]), of_runs(plain[2:], start))
-    delivery.postponed = bool(plain[1] & _POSTPONED)
-    delivery.foreign = bool(plain[1] & _FOREIGN)
-    delivery.dead = bool(plain[1] & _DEAD)
+    delivery = Delivery(queue, start, pop_time_ms, int(plain[0]), _offsets_of(plain, start))
+    bits = int(plain[1])
+    delivery.postponed = bool(bits & _POSTPONED)
+    delivery.foreign = bool(bits & _FOREIGN)
+    delivery.dead = bool(bits & _DEAD)
+    if isinstance(plain[-1], str):
+        delivery.owner = plain[-1]
     return delivery

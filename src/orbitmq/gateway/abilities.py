@@ -1,0 +1,49 @@
+"""Which commands the clients of RocketMQ 5 carry out on their Telemetry streams, by language. Pure.
+
+A client does not say what it can do. Commands that it does not know are ignored, or end its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from orbitmq.gateway.schema import ClientType
+from orbitmq.wire.command import Language
+
+# Push consumers of these languages hand a message to their listener when asked.
+VERIFYING: Final = frozenset({Language.JAVA, Language.CPP, Language.DOTNET})
+# These give a dump of their threads; Node's is a placeholder.
+DUMPING: Final = VERIFYING | {Language.NODE_JS, Language.GO}
+# From these versions on a client makes a new connection when asked.
+_RECONNECTING: Final[Mapping[Language, tuple[int, ...]]] = {
+    Language.JAVA: (5, 1, 0),
+    Language.GO: (5, 1, 4),
+    Language.NODE_JS: (1, 0, 8),
+}
+
+
+def verifies(language: Language, kind: int) -> bool:
+    """Whether a client consumes a message on request."""
+    return kind == ClientType.PUSH_CONSUMER and language in VERIFYING
+
+
+def dumps(language: Language) -> bool:
+    """Whether a client gives a dump of its threads."""
+    return language in DUMPING
+
+
+def reconnects(language: Language, version: str) -> bool:
+    """Whether a client carries out ReconnectEndpoints."""
+    first = _RECONNECTING.get(language)
+    return first is not None and numbers_of(version) >= first
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """The numbers of a version such as 5.2.0 or 5.2.1-SNAPSHOT, up to the first part that is none."""
+    found = []
+    for part in version.partition("-")[0].split(".")[:3]:
+        if not (part.isascii() and part.isdigit() and len(part) <= 6):
+            break
+        found.append(int(part))
+    return tuple(found)
