@@ -214,6 +214,18 @@ def test_a_cluster_that_is_started(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
 
 
+def test_contexts(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("NAMESRV_ADDR", "ORBITMQ_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    keys = ["--user", "ops", "--secret-command", "pass mq/ops"]
+    check("context-create", command("context", "create", "prod", "-n", "mq-1:9876", *keys, "--json"))
+    check("context-list", command("context", "list", "--json").replace(str(tmp_path), "FOLDER"))
+    check("context-show", command("context", "show", "prod", "--json"))
+    check("context-use", command("context", "use", "prod", "--json"))
+    check("context-delete", command("context", "delete", "prod", "--yes", "--json"))
+
+
 def test_an_archive(command: Command, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from tests.unit.test_spark_jobs import DAY_MS, write

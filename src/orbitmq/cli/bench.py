@@ -13,12 +13,13 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Faults, Timeout, make_app
 from orbitmq.cli.broker_watch import BrokerWatch, producer_for, watch_of, watched
-from orbitmq.cli.command import Servers, Views, command, identity
+from orbitmq.cli.command import Views, command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import Tell, progress
 from orbitmq.cli.reading import read
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import Columns, Table, View
+from orbitmq.cli.where import Servers
 from orbitmq.errors import SendError
 from orbitmq.message.model import Message
 from orbitmq.runtime.tasks import Background, every
@@ -181,19 +182,19 @@ async def _bench(
 
     topic = load.topic
     tell("preparing the topic")
-    async with Admin(servers, **identity()) as admin:
+    async with Admin(**servers.options) as admin:
         if topic not in await admin.topics.list():
             await admin.topics.create(topic)
     runtime = system_runtime()
     async with producer_for(faults, watch, GROUP, servers, timeout, runtime) as producer:
         await producer.send(Message(topic, b"warm-up"))
-        async with Reader(topic, name_servers=servers, runtime=runtime, **identity()) as reader:
+        async with Reader(topic, runtime=runtime, **servers.options) as reader:
             ends = await reader.offsets()
         sender = _Sender(producer, runtime.clock, load, measured, tell, goes_on=watch is not None)
         async with watched(watch, producer, topic, runtime):
             await sender.run()
     if receive:
-        reader = Reader(topic, start=ends, name_servers=servers, runtime=runtime, **identity())
+        reader = Reader(topic, start=ends, runtime=runtime, **servers.options)
         await _receive(reader, runtime.clock, measured, tell)
 
 

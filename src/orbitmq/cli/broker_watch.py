@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import Faults
-from orbitmq.cli.command import identity
 from orbitmq.cli.view import Columns, Screen, Table, View
 from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.client.producer.producer import Producer
@@ -19,6 +18,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.runtime.tasks import Background, every
 
 if TYPE_CHECKING:
+    from orbitmq.cli.where import Servers
     from orbitmq.client.producer.faults import FaultItem
     from orbitmq.runtime.seam import Runtime
 
@@ -135,20 +135,19 @@ def watch_of(faults: Faults) -> BrokerWatch | None:
 
 
 def producer_for(
-    faults: Faults, watch: BrokerWatch | None, group: str, servers: str, timeout: float, runtime: Runtime
+    faults: Faults, watch: BrokerWatch | None, group: str, servers: Servers, timeout: float, runtime: Runtime
 ) -> Producer:
     """A producer with the fault tolerance asked for, followed by ``watch``."""
     mode = faults.fault_tolerance
     return Producer(
         group,
-        name_servers=servers,
+        **servers.options,
         timeout=timeout,
         send_latency_fault_enable=mode != "off",
         fault_profile="4.x" if mode == "off" else mode,
         start_detector_enable=mode == "5.x",
         hooks=() if watch is None else (watch,),
         runtime=runtime,
-        **identity(),
     )
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import Flag, make_app
-from orbitmq.cli.command import Servers, Views, command, identity
+from orbitmq.cli.command import Views, command
 from orbitmq.cli.view import Columns, Line, Row, Table, View, plain, same
+from orbitmq.cli.where import Servers
 
 if TYPE_CHECKING:
     from orbitmq.admin import BrokerState
@@ -61,7 +62,7 @@ def list_brokers(servers: Servers, /, *, watch: Flag = False) -> Awaitable[View]
 async def _once(servers: Servers) -> View:
     from orbitmq.admin import Admin
 
-    async with Admin(servers, **identity()) as admin:
+    async with Admin(**servers.options) as admin:
         return _view(await admin.brokers.states())
 
 
@@ -72,7 +73,7 @@ async def _watched(servers: Servers) -> Views:
     from orbitmq.runtime.system import system_runtime
 
     clock = system_runtime().clock
-    async with Admin(servers, timeout=ANSWER_S, **identity()) as admin:
+    async with Admin(**servers.options, timeout=ANSWER_S) as admin:
         answered, brokers = True, await admin.brokers.states()
         while True:
             now = f"{clock.local_time(clock.now_ms()):%H:%M:%S}"

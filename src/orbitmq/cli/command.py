@@ -9,23 +9,34 @@ from typing import Annotated, Any, NewType, get_type_hints
 
 from cyclopts import Parameter
 
-from orbitmq.cli import java_options
 from orbitmq.cli.app import flag, run_async
 from orbitmq.cli.failures import EXIT_OK
 from orbitmq.cli.view import Line, Screen, View
+from orbitmq.cli.where import servers_of
 
-# Addresses of the name servers, as the user gave them or as they are found.
-Servers = NewType("Servers", str)
+# Addresses of name servers, for jobs on Spark: they take keys and TLS from the environment.
+Addresses = NewType("Addresses", str)
 # The type of an async generator that is a command.
 Views = AsyncGenerator[View | Line, None]
 
+# What the first parameter of a command may be.
+FIRST = ("Admin", "Servers", "Addresses")
 JSON = Annotated[bool, flag("Print JSON: one object, or of a stream one object a line.")]
 NAME_SERVERS = Annotated[
     str | None,
     Parameter(
         name=["--name-servers", "-n"],
         help="Addresses of the name servers, host:port;host:port, or of a list of them: "
-        "http://host:8080/path or dns://name:port. Default: $NAMESRV_ADDR, else 127.0.0.1:9876.",
+        "http://host:8080/path or dns://name:port. Default: $NAMESRV_ADDR, else those of the current "
+        "context, else 127.0.0.1:9876.",
+    ),
+]
+CONTEXT = Annotated[
+    str | None,
+    Parameter(
+        name=["--context"],
+        help="Work on the cluster of this context, with its keys; 'orbitmq context list' shows them. "
+        "Default: $ORBITMQ_CONTEXT.",
     ),
 ]
 
@@ -33,16 +44,25 @@ NAME_SERVERS = Annotated[
 def command(work: Callable[..., Any]) -> Callable[..., int]:
     """Make a command that takes the parameters of ``work`` and ``--json``.
 
-    The first parameter of ``work`` may be an open ``Admin``, or the addresses of the name servers as
-    ``Servers``; the command line has ``--name-servers`` in its place. ``work`` returns a view, or an
-    awaitable of one, or is an async generator of views and lines, which are shown as they come.
+    The first parameter of ``work`` may be an open ``Admin``, or the name servers as ``Servers`` or
+    ``Addresses``; the command line has ``--name-servers`` and ``--context`` in its place. ``work`` returns a
+    view, or an awaitable of one, or is an async generator of views and lines, which are shown as they come.
     """
     own = list(inspect.signature(work).parameters.values())
-    needs = str(own[0].annotation) if own and own[0].annotation in ("Admin", "Servers") else ""
+    needs = str(own[0].annotation) if own and own[0].annotation in FIRST else ""
     waits = inspect.iscoroutinefunction(work) or work.__annotations__["return"] != "View"
 
-    def run(*arguments: Any, json: bool = False, name_servers: str | None = None, **options: Any) -> int:
-        first = [addresses(name_servers)] if needs else []
+    def run(
+        *arguments: Any,
+        json: bool = False,
+        name_servers: str | None = None,
+        context: str | None = None,
+        **options: Any,
+    ) -> int:
+        first: list[Any] = []
+        if needs:
+            servers = servers_of(name_servers, context, with_keys=needs != "Addresses")
+            first = [servers.addresses if needs == "Addresses" else servers]
         if waits:
             return run_async(_run(work, needs == "Admin", [*first, *arguments], options, as_json=json))
         view: View = work(*first, *arguments, **options)
@@ -50,7 +70,7 @@ def command(work: Callable[..., Any]) -> Callable[..., int]:
 
     hints = get_type_hints(work, localns={"Admin": object}, include_extras=True)
     parameters = [one.replace(annotation=hints[one.name]) for one in own[bool(needs) :]]
-    shared = {"name_servers": (NAME_SERVERS, None)} if needs else {}
+    shared = {"name_servers": (NAME_SERVERS, None), "context": (CONTEXT, None)} if needs else {}
     for name, (hint, default) in {**shared, "json": (JSON, False)}.items():
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(name, kind, default=default, annotation=hint))
@@ -58,34 +78,6 @@ def command(work: Callable[..., Any]) -> Callable[..., int]:
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
     run.__name__, run.__doc__, run.__module__ = work.__name__, work.__doc__, work.__module__
     return run
-
-
-def addresses(name_servers: str | None) -> Servers:
-    """The given addresses, else those of ``NAMESRV_ADDR``, else the default.
-
-    Raises:
-        UsageError: the environment asks the tools for TLS.
-        ValidationError: they are no addresses.
-    """
-    java_options.refuse_tls_of_tool()
-    from orbitmq.client.core.name_servers import name_servers_of
-    from orbitmq.runtime.system import SystemHost
-    from orbitmq.wire.addresses import shown
-
-    return Servers(shown(name_servers_of(name_servers, SystemHost())))
-
-
-def identity() -> dict[str, Any]:
-    """The options ``credentials`` and ``tls`` of clients, from the environment.
-
-    Raises:
-        ValidationError: a variable, or a file that it names, cannot be right.
-    """
-    from orbitmq.client.core.identities import identity_of
-    from orbitmq.runtime.system import SystemHost
-
-    found = identity_of({}, SystemHost())
-    return {"credentials": found.credentials, "tls": found.tls}
 
 
 async def _run(
@@ -96,7 +88,7 @@ async def _run(
         if opens:
             from orbitmq.admin import Admin
 
-            arguments[0] = await stack.enter_async_context(Admin(arguments[0], **identity()))
+            arguments[0] = await stack.enter_async_context(Admin(**arguments[0].options))
         made = work(*arguments, **options)
         if not isinstance(made, AsyncGenerator):
             view: View = await made

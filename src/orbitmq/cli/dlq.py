@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Count, Group, make_app
-from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.command import Views, command
 from orbitmq.cli.formats import as_json
 from orbitmq.cli.output import json_text, progress
 from orbitmq.cli.partial import done
@@ -19,6 +19,7 @@ from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.times import Between, time_ms
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import Columns, Line, Row, Table, View, same
+from orbitmq.cli.where import Servers
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:

@@ -40,13 +40,16 @@ def refuse_tls_of_server(*, is_open: bool) -> None:
             raise UsageError(f"{place}: {error}") from error
 
 
-def refuse_tls_of_tool() -> None:
+def refuse_tls_of_tool(*, spoken: bool) -> None:
     """Refuse to send in clear when these settings ask the tools for TLS, and ours do not.
+
+    Args:
+        spoken: whether TLS is spoken.
 
     Raises:
         UsageError: it names the variable.
     """
-    if any(os.environ.get(name) for name in ("ORBITMQ_TLS", "ORBITMQ_TLS_CA", "ORBITMQ_TLS_CERT")):
+    if spoken or any(os.environ.get(name) for name in ("ORBITMQ_TLS", "ORBITMQ_TLS_CA", "ORBITMQ_TLS_CERT")):
         return
     for place, text in _given().items():
         for line in text.splitlines():

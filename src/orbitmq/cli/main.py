@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "message": ("orbitmq.cli.message", "Show a message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
+    "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),
     "spark": ("orbitmq.cli.spark", "Jobs on Spark: archive, replay, audit; dead letters as tables."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
@@ -45,7 +46,7 @@ Examples:
   orbitmq spark archive orders /data/archive   topics as Parquet files
   orbitmq bench --fault-tolerance 4.x --watch  a live table of slow brokers
 
-Name servers: -n 'host:port;host:port', or NAMESRV_ADDR, or 127.0.0.1:9876.
+Name servers: -n 'host:port', --context, NAMESRV_ADDR, or 127.0.0.1:9876.
 'orbitmq COMMAND --help' explains one command."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orbitmq.admin import LeftOut
+    from orbitmq.cli.where import Servers
     from orbitmq.client.consumer.reader import Reader
     from orbitmq.message.model import ReceivedMessage
 
@@ -16,14 +17,13 @@ if TYPE_CHECKING:
 def reader_of(
     topic: str,
     begin: int | str,
-    servers: str,
+    servers: Servers,
     *,
     tags: str = "*",
     sql: str | None = None,
     follow: bool = False,
 ) -> Reader:
     """A reader that begins at ``first``, ``last``, or milliseconds since 1970."""
-    from orbitmq.cli.command import identity
     from orbitmq.client.consumer.reader import Reader
     from orbitmq.client.model import ConsumeFrom
     from orbitmq.durations import instant
@@ -36,8 +36,7 @@ def reader_of(
         sql=sql,
         follow=follow,
         on_broker=_tell_broker,
-        name_servers=servers,
-        **identity(),
+        **servers.options,
     )
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from orbitmq.cli.app import flag, make_app
-from orbitmq.cli.command import Servers, Views, command, identity
+from orbitmq.cli.command import Views, command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.formats import HELP, Format, FormatError, as_json
 from orbitmq.cli.reading import read, reader_of
 from orbitmq.cli.times import time_ms
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import Line
+from orbitmq.cli.where import Servers
 
 if TYPE_CHECKING:
     from orbitmq.admin import LeftOut
@@ -127,8 +128,7 @@ async def _consume(
     named = {"first": ConsumeFrom.FIRST, "last": ConsumeFrom.LAST}
     consumer = Consumer(
         group,
-        name_servers=servers,
-        **identity(),
+        **servers.options,
         consume_from=named[begin] if isinstance(begin, str) else ConsumeFrom.TIMESTAMP,
         consume_timestamp=instant(begin) if isinstance(begin, int) else None,
     )

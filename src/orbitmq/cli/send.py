@@ -17,11 +17,12 @@ from orbitmq import _streams
 from orbitmq.cli import standard_input
 from orbitmq.cli.app import Faults, Flag, Timeout, make_app
 from orbitmq.cli.broker_watch import BrokerWatch, producer_for, watch_of, watched
-from orbitmq.cli.command import Servers, Views, command
+from orbitmq.cli.command import Views, command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import progress
 from orbitmq.cli.values import at_least, pairs
 from orbitmq.cli.view import Line
+from orbitmq.cli.where import Servers
 from orbitmq.message.model import Message
 from orbitmq.message.way import OF_THE_WAY
 from orbitmq.wording import counted

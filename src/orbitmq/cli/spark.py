@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from orbitmq.cli.app import DryRun, Flag, Group, make_app
-from orbitmq.cli.command import Servers, command
+from orbitmq.cli.command import Addresses, command
 from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.spark_running import Spark, run_job, span, view_of
 from orbitmq.cli.times import Between, rate_per_s
@@ -32,7 +32,7 @@ orbitmq spark redrive billing --where "reason like '%timeout%'" --dry-run
 @app.command
 @command
 def archive(
-    servers: Servers,
+    servers: Addresses,
     topics: str,
     to: str,
     /,
@@ -83,7 +83,7 @@ def archive(
 @app.command
 @command
 def replay(
-    servers: Servers,
+    servers: Addresses,
     source: str,
     to: str,
     /,
@@ -123,7 +123,7 @@ def replay(
 @app.command
 @command
 def audit(
-    servers: Servers,
+    servers: Addresses,
     topic: str,
     /,
     *,
@@ -156,7 +156,7 @@ def audit(
 @app.command
 @command
 def dlq(
-    servers: Servers,
+    servers: Addresses,
     group: Group,
     /,
     *,
@@ -189,7 +189,7 @@ def dlq(
 @app.command
 @command
 def redrive(
-    servers: Servers,
+    servers: Addresses,
     group: Group,
     /,
     *,

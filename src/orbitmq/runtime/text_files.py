@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
+from orbitmq.errors import ValidationError
+
 
 def first_bytes(path: str, count: int) -> bytes:
     """The first ``count`` bytes of a file.
@@ -10,4 +15,24 @@ def first_bytes(path: str, count: int) -> bytes:
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
+        return file.read(count)
+
+
+def private_bytes(path: str, count: int) -> bytes:
+    """The first ``count`` bytes of a file that nobody else can read or change. Windows has no such modes.
+
+    Raises:
+        ValidationError: others can, or it is another user's; the text says what to do.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        found = os.fstat(file.fileno())
+        if hasattr(os, "getuid"):
+            mode = stat.S_IMODE(found.st_mode)
+            if mode & 0o077:
+                raise ValidationError(
+                    f"{path} is open to other users of this machine (mode {mode:o}): run chmod 600 {path}"
+                )
+            if found.st_uid != os.getuid():
+                raise ValidationError(f"{path} belongs to another user: make it your own, with mode 600")
         return file.read(count)

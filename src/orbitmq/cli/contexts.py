@@ -1,0 +1,160 @@
+"""Contexts: clusters with a name, and who asks them. They stand in one file in the user's folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from orbitmq.cli.failures import UsageError
+from orbitmq.errors import ValidationError
+from orbitmq.runtime.paths import joined
+from orbitmq.runtime.secret_command import printed_secret
+from orbitmq.runtime.system import SystemFiles
+from orbitmq.runtime.text_files import private_bytes
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.seam import Host
+
+VARIABLE: Final = "ORBITMQ_CONTEXT"
+# A password manager may wait for a person who types a passphrase.
+SECRET_COMMAND_S = 60.0
+MAX_FILE_BYTES: Final = 256 * 1024
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One cluster. What it leaves out about keys, or about TLS, the environment says.
+
+    Attributes:
+        name_servers: their addresses.
+        user, secret_command: the access key, and the command that prints its secret key.
+        credentials_file: a file with both instead.
+        tls: whether TLS is spoken, also without one of the files.
+        ca, cert, key: the files of TLS.
+        check_host: whether a certificate must be for the host that was connected to.
+    """
+
+    name_servers: str
+    user: str = ""
+    secret_command: str = ""
+    credentials_file: str = ""
+    tls: bool = False
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    check_host: bool = True
+
+    @property
+    def speaks_tls(self) -> bool:
+        return self.tls or bool(self.ca or self.cert or self.key)
+
+    def tls_options(self) -> Mapping[str, str]:
+        """What it says about TLS, by the names of options."""
+        if not self.speaks_tls:
+            return {}
+        files = {"tlsCa": self.ca, "tlsCert": self.cert, "tlsKey": self.key}
+        return {"tls": "true", "tlsCheckHost": str(self.check_host).lower(), **files}
+
+    def options(self, name: str) -> Mapping[str, str]:
+        """What it says about keys and TLS, by the names of options; its secret command is run for that.
+
+        Raises:
+            ValidationError: the secret command does not print one line.
+        """
+        keys = {"credentialsFile": self.credentials_file}
+        if self.user:
+            try:
+                secret = printed_secret(self.secret_command, SECRET_COMMAND_S)
+            except ValidationError as error:
+                raise ValidationError(f"the secret command of context {name} {error}") from error
+            keys = {"accessKey": self.user, "secretKey": secret}
+        return {**keys, **self.tls_options()}
+
+    def as_json(self) -> dict[str, object]:
+        """All fields, also those that have their defaults."""
+        return {field: getattr(self, field) for field in self.__struct_fields__}
+
+
+class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All contexts of the user.
+
+    Attributes:
+        current: the name of the one that counts when nothing else is said; empty: there is none.
+    """
+
+    current: str = ""
+    contexts: dict[str, Context] = msgspec.field(default_factory=dict)
+
+    def named(self, name: str, where: str) -> Context:
+        """The context of that name.
+
+        Args:
+            where: the option or the variable that names it.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if name not in self.contexts:
+            known = ", ".join(sorted(self.contexts)) or "none"
+            raise UsageError(f"{where} {name}: there is no such context; there are: {known}")
+        return self.contexts[name]
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a context.
+
+    Raises:
+        UsageError: other characters than letters, digits, dots, dashes and underscores, or more than 64.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:80]}: a context has a name of letters, digits, dots, dashes and underscores, 64 at most"
+        )
+
+
+def file_of(host: Host) -> str:
+    """The file that holds the contexts."""
+    folder = host.variable("XDG_CONFIG_HOME") or joined(host.home, ".config")
+    return joined(folder, "orbitmq", "contexts.json")
+
+
+def load(host: Host) -> Contexts:
+    """The contexts; none when there is no file.
+
+    Raises:
+        UsageError: others can read the file, or it is not what this program writes.
+    """
+    path = file_of(host)
+    try:
+        content = private_bytes(path, MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return Contexts()
+    except ValidationError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: is it a file of contexts?")
+    try:
+        found = msgspec.json.decode(content, type=Contexts)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is no file of contexts: {error}") from error
+    if found.current and found.current not in found.contexts:
+        raise UsageError(f"{path}: the current context {found.current} is not among its contexts")
+    return found
+
+
+def save(host: Host, contexts: Contexts) -> None:
+    """Write the contexts, for this user alone.
+
+    Raises:
+        UsageError: there are too many.
+        OSError: the file cannot be written.
+    """
+    content = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
+    if len(content) > MAX_FILE_BYTES:
+        raise UsageError(f"{file_of(host)} would be larger than {MAX_FILE_BYTES} bytes: delete some contexts")
+    SystemFiles().write_atomic(file_of(host), content, private=True)

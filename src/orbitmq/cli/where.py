@@ -1,0 +1,88 @@
+"""Where the cluster is that a command works on, and who asks: from an option, a context, the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orbitmq.cli import java_options
+from orbitmq.cli.failures import UsageError
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.client_tls import Tls
+    from orbitmq.runtime.seam import Host
+    from orbitmq.wire.signing import CredentialsSource
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The name servers of a cluster, and who asks.
+
+    Attributes:
+        addresses: as clients take them.
+        credentials, tls: what clients sign with, and how they speak TLS.
+        context: the name of the context; empty: there is none.
+    """
+
+    addresses: str
+    credentials: CredentialsSource | None = None
+    tls: Tls | None = None
+    context: str = ""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of every client."""
+        return {"name_servers": self.addresses, "credentials": self.credentials, "tls": self.tls}
+
+
+def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool = True) -> Servers:
+    """The cluster of the options, else of ``ORBITMQ_CONTEXT``, of ``NAMESRV_ADDR``, of the current context,
+    else of this machine.
+
+    Args:
+        with_keys: whether a context may have keys and TLS.
+
+    Raises:
+        UsageError: both options are given, the context is not there or cannot be read, it has keys or TLS
+            that the command does not take, or the environment asks the tools for TLS.
+        ValidationError: the addresses are none, the secret command of the context fails, or a variable or a
+            file about keys and TLS cannot be right.
+    """
+    if name_servers is not None and context is not None:
+        raise UsageError("--name-servers and --context both say where the cluster is: give one of them")
+    from orbitmq.cli import contexts
+    from orbitmq.client.core.identities import identity_of
+    from orbitmq.client.core.name_servers import VARIABLE as NAMESRV_ADDR
+    from orbitmq.client.core.name_servers import name_servers_of
+    from orbitmq.runtime.system import SystemHost
+    from orbitmq.wire.addresses import shown
+
+    host = SystemHost()
+    name, given = "", dict[str, str]()
+    named = context or host.variable(contexts.VARIABLE)
+    if name_servers is None and (named or not host.variable(NAMESRV_ADDR)):
+        name, name_servers, given = _of_context(host, context, with_keys=with_keys)
+    addresses = shown(name_servers_of(name_servers, host))
+    identity = identity_of(given, host)
+    java_options.refuse_tls_of_tool(spoken=identity.tls is not None)
+    return Servers(addresses, identity.credentials, identity.tls, name)
+
+
+def _of_context(
+    host: Host, context: str | None, *, with_keys: bool
+) -> tuple[str, str | None, dict[str, str]]:
+    """Name, addresses and options of the context that is named, or is the current one."""
+    from orbitmq.cli import contexts
+
+    known = contexts.load(host)
+    name = context or host.variable(contexts.VARIABLE) or known.current
+    if not name:
+        return "", None, {}
+    found = known.named(name, "--context" if context else f"${contexts.VARIABLE}")
+    if not with_keys and (found.user or found.credentials_file or found.speaks_tls):
+        raise UsageError(
+            f"context {name} has keys or TLS, which the jobs on Spark take from the environment: give "
+            "--name-servers, and ORBITMQ_CREDENTIALS_FILE, ORBITMQ_TLS_CA and so on"
+        )
+    options = {key: value for key, value in found.options(name).items() if value}
+    return name, found.name_servers, options

@@ -1,0 +1,91 @@
+"""A program of the user's that prints a secret, such as a password manager's."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import threading
+import time
+from typing import Final
+
+from orbitmq.errors import ValidationError
+
+MAX_BYTES: Final = 16 * 1024
+
+
+def printed_secret(command: str, timeout_s: float) -> str:
+    """The one line that a program prints.
+
+    It is started without a shell. It has the standard input and the standard error of this process, so that
+    it can ask for a passphrase.
+
+    Args:
+        command: the program and its arguments, quoted as for a shell.
+
+    Raises:
+        ValidationError: it cannot be started, fails, is not done in time, or prints anything else than one
+            line. The text says what it did, for "the secret command ..."; it shows nothing of what came.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        raise ValidationError("has a quotation mark that is not closed") from None
+    if not words:
+        raise ValidationError("is empty")
+    try:
+        # The user's own command, from a file that only this user can read.
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ValidationError(f"cannot be started: {words[0]}: {reason}") from error
+    try:
+        printed, code = _run(process, timeout_s)
+    except subprocess.TimeoutExpired:
+        raise ValidationError(f"was not done within {timeout_s:g} s and was ended") from None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if code:
+        raise ValidationError(f"failed with exit code {code}")
+    return _line(printed)
+
+
+def _run(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, int]:
+    """What the program printed, up to one byte more than is taken, and its exit code.
+
+    Raises:
+        subprocess.TimeoutExpired: it is not done in time.
+        ValidationError: it prints more than is taken.
+    """
+    out = process.stdout
+    assert out is not None
+    printed = bytearray()
+
+    def read() -> None:
+        while len(printed) <= MAX_BYTES and (piece := out.read(MAX_BYTES + 1 - len(printed))):
+            printed.extend(piece)
+
+    deadline = time.monotonic() + timeout_s
+    # A thread: a child of the program may hold its output open after the program has ended.
+    reader = threading.Thread(target=read, name="secret command", daemon=True)
+    reader.start()
+    reader.join(timeout_s)
+    if reader.is_alive():
+        raise subprocess.TimeoutExpired(process.args, timeout_s)
+    out.close()
+    if len(printed) > MAX_BYTES:
+        raise ValidationError(f"prints more than {MAX_BYTES} bytes: it must print the secret alone")
+    return bytes(printed), process.wait(max(0.001, deadline - time.monotonic()))
+
+
+def _line(printed: bytes) -> str:
+    try:
+        lines = printed.decode().splitlines()
+    except UnicodeDecodeError:
+        raise ValidationError("prints no text in UTF-8") from None
+    if not lines or not lines[0]:
+        raise ValidationError("prints nothing: it must print the secret")
+    if len(lines) > 1:
+        raise ValidationError(f"prints {len(lines)} lines: it must print the secret alone")
+    return lines[0]
