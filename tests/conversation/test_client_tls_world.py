@@ -76,6 +76,10 @@ async def test_every_kind_of_client_works_over_tls(runtime: SimulatedRuntime, tm
         front.is_on = True
         async with Admin(world.name_server, runtime=runtime, **who) as admin:
             await admin.topics.create("orders", queues=2)
+            certificates = (await admin.brokers.certificates()).whole()
+            assert [one.name for one in certificates] == ["name server", "broker-a"]
+            assert {one.ends for one in certificates} == {made.made.not_valid_after_utc}
+            assert not any(one.problem for one in certificates)
         async with world.producer(trace=True, **who) as producer:
             for body in (b"small", BIG):
                 await producer.send(Message("orders", body))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -32,8 +32,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @contextmanager
-def checking(context: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[int]]]:
-    """A server that answers signed requests with their body, and others with code 16; the connections."""
+def checking(
+    context: ssl.SSLContext | None = None, *, told: Mapping[int, bytes] | None = None
+) -> Iterator[tuple[str, list[int]]]:
+    """A server that answers signed requests with their body, and others with code 16; the connections.
+
+    Args:
+        told: by request code, the bodies of answers to everybody.
+    """
     opened: list[int] = []
     loop = asyncio.new_event_loop()
 
@@ -45,6 +51,9 @@ def checking(context: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[
             if data.startswith(b"\x16\x03"):
                 break  # TLS, which this one does not speak
             for command in decoder.commands():
+                if told and command.code in told:
+                    writer.write(encode_frame(command.reply(0, None, {}, told[command.code])))
+                    continue
                 right = command.ext.get("Signature") == signature("app-secret", command.ext, command.body)
                 answer = (
                     command.reply(0, None, {}, command.body)

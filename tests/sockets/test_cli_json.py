@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.certificates import Authority, server_context
 from tests.sockets.conftest import Command
+from tests.sockets.test_blocking_secured import checking
+from tests.sockets.test_cli_secured import NO_BROKERS
 
 from orbitmq import ConsumeFrom, Message
 from orbitmq.cli.main import main
@@ -34,7 +37,7 @@ CHANGING = [
     (re.compile(r"^\S+@\d+#\w+$"), "CLIENT"),
 ]
 NUMBERS = {
-    *("log_end", "lag_bytes", "epoch", "store_size", "version", "age", "took"),
+    *("log_end", "lag_bytes", "epoch", "store_size", "version", "age", "took", "disk_used"),
     *("seconds", "per_second", "p50", "p99", "p999", "latency", "size_bytes", "merged_bytes"),
 }
 
@@ -212,6 +215,28 @@ def test_a_cluster_that_is_started(tmp_path: Path) -> None:
             check("up", process.stdout.readline().replace(str(tmp_path), "FOLDER"))
         finally:
             process.send_signal(signal.SIGINT)
+
+
+@with_cluster
+def test_checks(orbitmq: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    orbitmq("group", "create", "billing")
+    check("check-lag", orbitmq("check", "lag", "billing", "--warn", "1", "--critical", "2", "--json"))
+    check("check-broker", orbitmq("check", "broker", "--json"))
+    check("check-dlq", orbitmq("check", "dlq", "--json"))
+    full = ["--warn", "100", "--critical", "100"]
+    check("check-disk", rough(orbitmq("check", "disk", *full, "--json")))
+    authority = Authority(tmp_path)
+    with checking(server_context(authority.issue("server")), told=NO_BROKERS) as (address, _):
+        monkeypatch.setenv("ORBITMQ_TLS_CA", authority.ca)
+        check("check-cert", rough(orbitmq("check", "cert", "-n", address, "--json")))
+
+
+def rough(text: str) -> str:
+    """A check without the numbers that it measured."""
+    told = json.loads(text)
+    told["figures"] = dict.fromkeys(told["figures"], "NUMBER")
+    told["text"] = re.sub(r"\d[\d.:T-]*", "N", told["text"])
+    return json.dumps(told)
 
 
 def test_contexts(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

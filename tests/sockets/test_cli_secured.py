@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.certificates import Authority, server_context
+from tests.certificates import DAY, Authority, server_context
 from tests.sockets.conftest import Command
 from tests.sockets.test_blocking_secured import checking
+
+from orbitmq.wire.bodies.route import ClusterInfo
+from orbitmq.wire.codes import RequestCode
+
+NO_BROKERS = {int(RequestCode.GET_BROKER_CLUSTER_INFO): ClusterInfo().encode()}
 
 
 @pytest.mark.behaviour("AU-11")
@@ -43,3 +48,23 @@ def test_the_command_line_takes_keys_and_tls_from_a_context(
         assert "pssst" not in said
         command("context", "create", "clear", "-n", address)
         assert "TLS" in command("topic", "list", "--context", "clear", code=1)
+
+
+@pytest.mark.behaviour("CS-03")
+def test_certificates_are_checked(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("ORBITMQ_TLS_CA", authority.ca)
+    for days, code, begins in ((60, 0, "OK"), (20.3, 1, "WARNING"), (3.3, 2, "CRITICAL")):
+        context = server_context(authority.issue(f"server-{days}", until=days * DAY))
+        with checking(context, told=NO_BROKERS) as (address, _):
+            said = command("check", "cert", "-n", address, code=code, out=True)
+            ends = f"the certificate of name server at {address} ends in {days:.0f} days"
+            assert said.startswith(f"{begins}: {ends}")
+            assert " | days=" in said
+    with checking(server_context(authority.issue("ended", since=-3 * DAY, until=-DAY))) as (address, _):
+        said = command("check", "cert", "-n", address, code=2, out=True)
+        ended = f"the certificate of {address}, or of its authority, has expired: renew it there"
+        assert said == f"CRITICAL: {ended}\n"
+    with checking() as (address, _):
+        assert "CRITICAL: " in command("check", "cert", "-n", address, code=2, out=True)
+    assert command("check", "cert", "-n", "127.0.0.1:1", code=3, out=True).startswith("UNKNOWN: ")

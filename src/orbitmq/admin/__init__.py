@@ -7,7 +7,7 @@ from orbitmq.admin.dead_letters import DeadLetterAdmin, DeadLetters, RedriveJob,
 from orbitmq.admin.group_settings import Backoff, GroupSettings
 from orbitmq.admin.groups import Conflict, GroupAdmin, GroupDetails, Member, Move, QueueLag, Subscription
 from orbitmq.admin.messages import MessageAdmin
-from orbitmq.admin.model import BrokerInfo, BrokerState, QueueStatus, RouteEntry
+from orbitmq.admin.model import BrokerInfo, BrokerState, QueueStatus, RouteEntry, ServerCertificate
 from orbitmq.admin.timers import BrokerTimers, LateMessage, TimerAdmin, TimerMessage
 from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.observe.trace_steps import TraceStep
@@ -37,6 +37,7 @@ __all__ = [
     "RedriveJob",
     "RedriveState",
     "RouteEntry",
+    "ServerCertificate",
     "Subscription",
     "TimerAdmin",
     "TimerMessage",

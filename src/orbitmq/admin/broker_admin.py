@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from orbitmq.admin.answers import LeftOut, Partial, left_out
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.brokers import states
-from orbitmq.admin.cluster_client import ClusterClient
-from orbitmq.admin.model import BrokerInfo, BrokerState
-from orbitmq.errors import BrokerError
+from orbitmq.admin.cluster_client import FAILURES, ClusterClient
+from orbitmq.admin.model import BrokerInfo, BrokerState, ServerCertificate
+from orbitmq.durations import instant
+from orbitmq.errors import BrokerError, NameServerError
 from orbitmq.settings import properties_text
-from orbitmq.transport.errors import TransportError
+from orbitmq.transport.errors import TlsError, TransportError
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -76,3 +78,37 @@ class BrokerAdmin:
         """
         body = properties_text.render(settings).encode()
         await self._cluster.ask(address, Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))
+
+    async def certificates(self) -> Partial[Sequence[ServerCertificate]]:
+        """The TLS certificates of all name servers and live brokers; each is connected to.
+
+        A certificate that is not accepted is in the list, with the reason. When no name server can be asked
+        for that, only the name servers are in it.
+
+        Raises:
+            ValidationError: this client does not speak TLS.
+            NameServerError: the name servers' certificates are accepted, and none of them answers.
+        """
+        timeout_ms = self._cluster.timeout_ms
+        missing: list[LeftOut] = []
+
+        async def look(name: str, address: str) -> ServerCertificate | None:
+            try:
+                end_ms = await self._cluster.certificate_end_ms(address)
+            except TlsError as error:
+                return ServerCertificate(name, address, None, str(error))
+            except FAILURES as error:
+                missing.append(left_out(name, address, error, timeout_ms))
+                return None
+            return ServerCertificate(name, address, instant(end_ms))
+
+        known = await self._cluster.name_servers.known(timeout_ms)
+        first = await asyncio.gather(*(look("name server", address) for address in known))
+        brokers: Sequence[BrokerInfo] = ()
+        try:
+            brokers = await self._cluster.brokers()
+        except NameServerError:
+            if any(one is not None and not one.problem for one in first):
+                raise
+        others = await asyncio.gather(*(look(broker.name, broker.address) for broker in brokers))
+        return Partial([one for one in (*first, *others) if one is not None], tuple(missing))

@@ -46,6 +46,7 @@ def _alone(broker: BrokerInfo, status: Status | str) -> BrokerState:
         log_end=_number(status.get("commitLogMaxOffset")),
         special_services={"true": True, "false": False}.get(status.get("brokerActive", "")),
         epoch=_number(status.get("brokerTerm")),
+        disk_used=_share(status.get("commitLogDiskRatio")),
     )
 
 
@@ -90,6 +91,15 @@ def _followers(status: Status) -> dict[str, _Follower]:
         }
     except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError):
         return {}
+
+
+def _share(text: str | None) -> float | None:
+    """A share of the whole; RocketMQ's brokers write -1 when they cannot tell."""
+    try:
+        share = float(text or "")
+    except ValueError:
+        return None
+    return share if 0 <= share <= 1 else None
 
 
 def _number(text: str | None) -> int | None:

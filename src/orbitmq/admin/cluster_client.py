@@ -150,6 +150,16 @@ class ClusterClient:
             raise error_of(command, answer, address)
         return answer
 
+    async def certificate_end_ms(self, address: str) -> int:
+        """When the TLS certificate of a server ends, in milliseconds since the epoch.
+
+        Raises:
+            TlsError: it is not accepted, or the server does not speak TLS.
+            TransportError: the server cannot be reached.
+            ValidationError: this client does not speak TLS.
+        """
+        return await self._client.certificate_end_ms(address, self.timeout_ms)
+
     async def ask_unless(self, address: str, command: Command, code: int | None) -> Command | None:
         """As :meth:`ask`; ``None`` when the answer is ``code``."""
         try:

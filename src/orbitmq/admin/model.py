@@ -48,6 +48,7 @@ class BrokerState:
         special_services: whether this broker delivers delayed messages and checks transactions.
         epoch: the version of its tables, which grows with each change of the master.
         problem: why the broker does not answer; empty: it answers.
+        disk_used: used share, 0 to 1, of the file system with its message log.
     """
 
     broker: BrokerInfo
@@ -60,6 +61,23 @@ class BrokerState:
     epoch: int | None = None
     problem: str = ""
     silent: float | None = None
+    disk_used: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCertificate:
+    """The TLS certificate of a server.
+
+    Attributes:
+        name: the broker's name, or "name server".
+        ends: when it ends; ``None``: it is not accepted.
+        problem: why it is not accepted, or there is no TLS; empty: it is accepted.
+    """
+
+    name: str
+    address: str
+    ends: datetime | None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from orbitmq import _streams
-from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, first_of, report
+from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, Tell, UsageError, first_of, report, to_errors
 
 try:
     from cyclopts import App, CoercionError, CycloptsError, Parameter, UnknownOptionError
@@ -64,15 +64,20 @@ class Faults:
 
 
 def run(name: str, module: str, arguments: Sequence[str]) -> int:
-    """Run the command ``name``, whose ``app`` lives in ``module``, and return the exit code."""
+    """Run the command ``name``, whose ``app`` lives in ``module``, and return the exit code.
+
+    A module may have a ``TELL``, which tells its failures in its own way.
+    """
+    tell: Tell = to_errors
     try:
-        command: App = import_module(module).app
+        family = import_module(module)
+        tell = getattr(family, "TELL", to_errors)
+        command: App = family.app
         result = command(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return result if isinstance(result, int) else EXIT_OK
     except CycloptsError as error:
         place = " ".join((name, *(error.command_chain or ())))
-        print(f"orbitmq {name}: {_usage(error)} (see 'orbitmq {place} --help')", file=sys.stderr)
-        return EXIT_USAGE
+        return tell(name, f"{_usage(error)} (see 'orbitmq {place} --help')", EXIT_USAGE)
     except SystemExit as error:
         if not isinstance(error.__context__, BrokenPipeError):
             raise
@@ -84,7 +89,7 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # no error gets past here: the user sees one line
         if _streams.is_of_output(first_of(error)):
             raise first_of(error) from None  # main prints that the output cannot be written
-        return report(name, error)
+        return report(name, error, tell)
 
 
 def _usage(error: CycloptsError) -> str:

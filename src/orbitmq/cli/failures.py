@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -13,6 +14,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 DEBUG = "ORBITMQ_DEBUG"
+# Tells why a command failed: its name, a line and the exit code so far; gives the exit code.
+Tell = Callable[[str, str, int], int]
 # What orbitmq[spark] brings; without it the jobs of `orbitmq spark` cannot be imported.
 _OF_SPARK = ("pyspark", "pyarrow", "pandas")
 
@@ -51,13 +54,17 @@ def first_of(error: BaseException) -> BaseException:
     return error
 
 
-def report(command: str, error: BaseException) -> int:
-    """Print the line of ``error`` to standard error and return the exit code."""
+def report(command: str, error: BaseException, tell: Tell | None = None) -> int:
+    """Tell the line of ``error`` and return the exit code. ``tell``: by default to standard error."""
     if os.environ.get(DEBUG) == "1":
         traceback.print_exception(error)
     line, code = explain(error)
-    if code != EXIT_INTERRUPTED:
-        print(f"orbitmq {command}: {line}", file=sys.stderr)
+    return code if code == EXIT_INTERRUPTED else (tell or to_errors)(command, line, code)
+
+
+def to_errors(command: str, line: str, code: int) -> int:
+    """Print why a command failed to standard error; its exit code."""
+    print(f"orbitmq {command}: {line}", file=sys.stderr)
     return code
 
 

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "message": ("orbitmq.cli.message", "Show a message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
+    "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),
     "spark": ("orbitmq.cli.spark", "Jobs on Spark: archive, replay, audit; dead letters as tables."),

@@ -76,6 +76,7 @@ class View:
         missing: what is not shown of them ("its queues are"); ``None``: a change was not made there.
         finish: how a change is finished there.
         failed: the exit code is 1 though all answered.
+        code: the exit code, of commands that have some of their own.
         moment: the time of a view that takes the place of the one before.
     """
 
@@ -88,6 +89,7 @@ class View:
     missing: str | None = None
     finish: str = "to finish, run it again when all answer"
     failed: bool = False
+    code: int | None = None
     moment: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -111,6 +113,8 @@ class View:
             code = tell_not_done(self.left_out, self.finish)
         else:
             code = tell_not_shown(self.left_out, self.missing)
+        if self.code is not None:
+            return self.code
         return EXIT_FAILED if self.failed else code
 
     def print(self, *, to_errors: bool = False) -> None:

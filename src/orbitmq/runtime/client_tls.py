@@ -121,6 +121,12 @@ def _unusable(name: str, error: ssl.SSLError) -> str:
     return f"does not hold a certificate and its key in PEM form ({error.reason or error})"
 
 
+def valid_until_ms(session: ssl.SSLObject) -> int:
+    """When the certificate that the other side has shown ends, in milliseconds since the epoch."""
+    certificate = session.getpeercert() or {}
+    return int(ssl.cert_time_to_seconds(str(certificate["notAfter"]))) * 1000
+
+
 def handshake_failure(error: BaseException, address: str, *, shows_certificate: bool) -> str:
     """One sentence about a TLS connection that failed.
 

@@ -28,6 +28,7 @@ class BrokerAdmin(_Part[admin.BrokerAdmin]):
     without_master = blocking(admin.BrokerAdmin.without_master)
     settings = blocking(admin.BrokerAdmin.settings)
     change_settings = blocking(admin.BrokerAdmin.change_settings)
+    certificates = blocking(admin.BrokerAdmin.certificates)
 
 
 class TopicAdmin(_Part[admin.TopicAdmin]):

@@ -24,6 +24,8 @@ from orbitmq.wire.connection import TLS_ALERT
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
+    import ssl
+
     from orbitmq.runtime import Runtime
     from orbitmq.wire.command import Command
     from orbitmq.wire.signing import Signer
@@ -43,6 +45,14 @@ class ClientConnection(Connection):
         super().__init__(endpoint)
         self._client = client
         self.address = address
+
+    @property
+    def session(self) -> ssl.SSLObject | None:
+        """Its TLS session; ``None``: it has ended, or does not speak TLS."""
+        if self._transport is None:
+            return None
+        session: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        return session
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed and not self._protocol.framed and not isinstance(exc, ConnectionAbortedError):
@@ -176,6 +186,29 @@ class RemotingClient:
         finally:
             line.leave()
 
+    async def certificate_end_ms(self, address: str, timeout_ms: int) -> int:
+        """When the TLS certificate of a server ends, in milliseconds since the epoch; it is connected to.
+
+        Raises:
+            TlsError: its certificate is not accepted, or it does not speak TLS.
+            TransportError: it cannot be reached.
+            ValidationError: this client does not speak TLS, or the address is none.
+        """
+        if self._tls is None:
+            raise ValidationError("this client does not speak TLS: give tls=Tls(ca=...)")
+        from orbitmq.runtime.client_tls import valid_until_ms
+
+        self.use_here()
+        # A connection of its own: one that is kept may be older than the certificate.
+        connection = await self._dialled(address, min(self._connect_timeout_s, timeout_ms / 1000))
+        try:
+            session = connection.session
+            if session is None:
+                raise ConnectionLostError(f"{address} closed the connection", address)
+            return valid_until_ms(session)
+        finally:
+            connection.abort()
+
     def use_here(self) -> None:
         """Bind the client to this event loop.
 
@@ -272,6 +305,12 @@ class RemotingClient:
             log.debug("connect to %s failed: %s", address, task.exception())
 
     async def _open(self, address: str) -> ClientConnection:
+        connection = await self._dialled(address, self._connect_timeout_s)
+        self._connections[address] = connection
+        return connection
+
+    async def _dialled(self, address: str, timeout_s: float) -> ClientConnection:
+        """A new connection, which nobody knows yet."""
         host, port = parse_address(address)
 
         def factory() -> ClientConnection:
@@ -280,17 +319,14 @@ class RemotingClient:
             return SignedConnection(self, self._endpoint, address, self._signer)
 
         try:
-            connection = await asyncio.wait_for(
-                self._connected(factory, address, host, port), self._connect_timeout_s
-            )
+            connection = await asyncio.wait_for(self._connected(factory, address, host, port), timeout_s)
         except TimeoutError as error:
-            text = f"connecting to {address} took longer than {self._connect_timeout_s:g} s"
+            text = f"connecting to {address} took longer than {timeout_s:g} s"
             raise ConnectError(text, address) from error
         except OSError as error:
             raise ConnectError(f"cannot connect to {address}: {error}", address) from error
         if connection.closed:
             raise ConnectError(f"{address} closed the connection at once{connection.why}", address)
-        self._connections[address] = connection
         return connection
 
     async def _connected(
