@@ -13,7 +13,7 @@ from orbitmq.errors import UnknownOptionError, ValidationError
 from orbitmq.testing.machine.simulated import simulated_runtime
 
 pytestmark = pytest.mark.behaviour("SK-24")
-PARTS = ("brokers", "topics", "groups", "messages", "dead_letters", "timers")
+PARTS = ("brokers", "topics", "groups", "messages", "dead_letters", "timers", "definitions")
 WRONG: dict[str, tuple[list[Any], str]] = {
     "str": ([None, 5, b"t", ["t"], ""], "must be a string|must not be empty"),
     "str | None": ([5, b"t", ["t"], ""], "must be a string|must not be empty"),

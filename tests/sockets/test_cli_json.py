@@ -239,6 +239,16 @@ def rough(text: str) -> str:
     return json.dumps(told)
 
 
+@with_cluster
+def test_an_export_and_an_import(orbitmq: Command) -> None:
+    orbitmq("topic", "create", "orders", "--queues", "2")
+    orbitmq("group", "create", "billing", "--retries", "5")
+    told = orbitmq("export", "--json")
+    check("export", told)
+    Path("cluster.json").write_text(told.replace('"queues": 2', '"queues": 4').replace("billing", "new"))
+    check("import", orbitmq("import", "cluster.json", "--dry-run", "--json"))
+
+
 def test_contexts(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("NAMESRV_ADDR", "ORBITMQ_CONTEXT"):

@@ -76,7 +76,10 @@ def test_the_blocking_clients_have_the_signatures_of_the_core(name: str) -> None
             assert yielded(ours.return_annotation) == yielded(theirs), method
 
 
-PARTS = ["BrokerAdmin", "TopicAdmin", "GroupAdmin", "MessageAdmin", "DeadLetterAdmin", "TimerAdmin"]
+PARTS = [
+    *("BrokerAdmin", "TopicAdmin", "GroupAdmin", "MessageAdmin", "DeadLetterAdmin", "TimerAdmin"),
+    "DefinitionAdmin",
+]
 
 
 @pytest.mark.parametrize("name", PARTS)

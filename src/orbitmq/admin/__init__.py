@@ -4,10 +4,18 @@ from orbitmq.admin.answers import IncompleteError, LeftOut, Partial
 from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
 from orbitmq.admin.dead_letters import DeadLetterAdmin, DeadLetters, RedriveJob, RedriveState
+from orbitmq.admin.definitions import Change, DefinitionAdmin, Definitions
 from orbitmq.admin.group_settings import Backoff, GroupSettings
 from orbitmq.admin.groups import Conflict, GroupAdmin, GroupDetails, Member, Move, QueueLag, Subscription
 from orbitmq.admin.messages import MessageAdmin
-from orbitmq.admin.model import BrokerInfo, BrokerState, QueueStatus, RouteEntry, ServerCertificate
+from orbitmq.admin.model import (
+    BrokerInfo,
+    BrokerState,
+    QueueStatus,
+    RouteEntry,
+    ServerCertificate,
+    TopicSettings,
+)
 from orbitmq.admin.timers import BrokerTimers, LateMessage, TimerAdmin, TimerMessage
 from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.observe.trace_steps import TraceStep
@@ -19,9 +27,12 @@ __all__ = [
     "BrokerInfo",
     "BrokerState",
     "BrokerTimers",
+    "Change",
     "Conflict",
     "DeadLetterAdmin",
     "DeadLetters",
+    "DefinitionAdmin",
+    "Definitions",
     "GroupAdmin",
     "GroupDetails",
     "GroupSettings",
@@ -42,5 +53,6 @@ __all__ = [
     "TimerAdmin",
     "TimerMessage",
     "TopicAdmin",
+    "TopicSettings",
     "TraceStep",
 ]

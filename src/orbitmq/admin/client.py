@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.dead_letters import DeadLetterAdmin
+from orbitmq.admin.definitions import DefinitionAdmin
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.messages import MessageAdmin
 from orbitmq.admin.timers import TimerAdmin
@@ -64,6 +65,7 @@ class Admin:
         messages: stored messages by id and key, and their traces.
         dead_letters: counts dead letters and sends them again.
         timers: messages that wait for their time.
+        definitions: topics and groups, out of one cluster and into another.
 
     Example::
 
@@ -101,6 +103,7 @@ class Admin:
         self.messages = MessageAdmin(cluster)
         self.dead_letters = DeadLetterAdmin(cluster)
         self.timers = TimerAdmin(cluster, self.messages.by_unique_id, used.clock.now_ms)
+        self.definitions = DefinitionAdmin(cluster, self.topics, self.groups)
 
     async def __aenter__(self) -> Admin:
         return self

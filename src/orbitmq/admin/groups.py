@@ -162,6 +162,22 @@ class GroupAdmin:
                     found.setdefault(name, []).append(broker.name)
         return answers.partial(dict(sorted(found.items())))
 
+    async def settings(
+        self, *, cluster: str | None = None
+    ) -> Partial[Mapping[str, Mapping[str, GroupSettings]]]:
+        """The settings of every group by group and broker, without RocketMQ's own groups.
+
+        Raises:
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        answers = await self._cluster.at_each(await self._cluster.leaders(cluster), self._table)
+        found: dict[str, dict[str, GroupSettings]] = {}
+        for broker, configs in answers.pairs:
+            for name, config in configs.items():
+                if not (is_system_group(name) or name in SYSTEM_GROUPS):
+                    found.setdefault(name, {})[broker.name] = from_wire(config)
+        return answers.partial(dict(sorted(found.items())))
+
     async def _table(self, broker: BrokerInfo) -> Mapping[str, SubscriptionGroupConfig]:
         answer = await self._cluster.ask(
             broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orbitmq.message.model import MessageQueue
@@ -104,6 +104,23 @@ class RouteEntry:
     @property
     def writable(self) -> bool:
         return self.perm & PERM_WRITE != 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Settings of a topic on a broker.
+
+    Attributes:
+        queues: read and write queues; where they differ, the larger number.
+        perm: sum of read 4 and write 2.
+        order: whether it is registered as an ordered topic.
+        attributes: for example ``{"message.type": "FIFO"}``.
+    """
+
+    queues: int = 8
+    perm: int = PERM_READ | PERM_WRITE
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING
 from orbitmq.admin.answers import IncompleteError, Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient
-from orbitmq.admin.model import QueueStatus, RouteEntry
+from orbitmq.admin.model import QueueStatus, RouteEntry, TopicSettings
 from orbitmq.durations import instant
 from orbitmq.errors import ValidationError
-from orbitmq.message.reserved import AUTO_CREATE_TOPIC
+from orbitmq.message.reserved import (
+    AUTO_CREATE_TOPIC,
+    DLQ_PREFIX,
+    PERM_READ,
+    PERM_WRITE,
+    REPLY_TOPIC_SUFFIX,
+    RETRY_PREFIX,
+    is_system_topic,
+)
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.stats import TopicStatsTable
-from orbitmq.wire.bodies.topic import TopicFilterType, TopicList
+from orbitmq.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper, TopicFilterType, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wording import counted
@@ -43,6 +51,30 @@ class TopicAdmin:
             command = headers.GetTopicsByClusterRequest(cluster=cluster).command
         found = await self._cluster.name_servers.ask(command, TopicList.decode, self._cluster.timeout_ms)
         return sorted(found.topic_list)
+
+    async def settings(
+        self, *, cluster: str | None = None
+    ) -> Partial[Mapping[str, Mapping[str, TopicSettings]]]:
+        """The settings of every topic by topic and broker, without RocketMQ's own topics, retry topics and
+        dead letters.
+
+        Raises:
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        brokers = await self._cluster.leaders(cluster)
+        own = {name for broker in brokers for name in (broker.name, broker.cluster)}
+        own |= {f"{broker.cluster}{REPLY_TOPIC_SUFFIX}" for broker in brokers}
+        answers = await self._cluster.ask_all(
+            brokers,
+            Command(RequestCode.GET_ALL_TOPIC_CONFIG),
+            lambda _, answer: TopicConfigSerializeWrapper.decode(answer.body).topic_config_table,
+        )
+        found: dict[str, dict[str, TopicSettings]] = {}
+        for broker, table in answers.pairs:
+            for name, config in table.items():
+                if not (name in own or is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))):
+                    found.setdefault(name, {})[broker.name] = _settings(config)
+        return answers.partial(dict(sorted(found.items())))
 
     async def route(self, topic: str) -> Sequence[RouteEntry]:
         """Where the queues of ``topic`` are, by broker name.
@@ -162,6 +194,12 @@ class TopicAdmin:
             for queue, offsets in table.items()
         ]
         return answers.partial(sorted(found, key=lambda status: status.queue))
+
+
+def _settings(config: TopicConfig) -> TopicSettings:
+    queues = max(config.read_queue_nums, config.write_queue_nums)
+    perm = config.perm & (PERM_READ | PERM_WRITE)
+    return TopicSettings(queues, perm, config.order, dict(config.attributes or {}))
 
 
 def _newest(time_ms: int) -> datetime | None:

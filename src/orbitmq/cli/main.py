@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
+    "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),
+    "import": ("orbitmq.cli.importing", "Make the topics and groups of an export at another cluster."),
     "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),
     "spark": ("orbitmq.cli.spark", "Jobs on Spark: archive, replay, audit; dead letters as tables."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),

@@ -36,6 +36,7 @@ class TopicAdmin(_Part[admin.TopicAdmin]):
 
     list = blocking(admin.TopicAdmin.list)
     route = blocking(admin.TopicAdmin.route)
+    settings = blocking(admin.TopicAdmin.settings)
     create = blocking(admin.TopicAdmin.create)
     would_hide = blocking(admin.TopicAdmin.would_hide)
     delete = blocking(admin.TopicAdmin.delete)
@@ -46,6 +47,7 @@ class GroupAdmin(_Part[admin.GroupAdmin]):
     """See :class:`orbitmq.admin.GroupAdmin`."""
 
     list = blocking(admin.GroupAdmin.list)
+    settings = blocking(admin.GroupAdmin.settings)
     show = blocking(admin.GroupAdmin.show)
     lag = blocking(admin.GroupAdmin.lag)
     create = blocking(admin.GroupAdmin.create)
@@ -87,6 +89,14 @@ class TimerAdmin(_Part[admin.TimerAdmin]):
     cancel = blocking(admin.TimerAdmin.cancel)
 
 
+class DefinitionAdmin(_Part[admin.DefinitionAdmin]):
+    """See :class:`orbitmq.admin.DefinitionAdmin`."""
+
+    export = blocking(admin.DefinitionAdmin.export)
+    plan = blocking(admin.DefinitionAdmin.plan)
+    make = blocking(admin.DefinitionAdmin.make)
+
+
 class Admin(BlockingClient[admin.Admin]):
     """Operations on the cluster behind some name servers; see :class:`orbitmq.admin.Admin`.
 
@@ -108,3 +118,4 @@ class Admin(BlockingClient[admin.Admin]):
         self.messages = MessageAdmin(core.messages, self._running)
         self.dead_letters = DeadLetterAdmin(core.dead_letters, self._running)
         self.timers = TimerAdmin(core.timers, self._running)
+        self.definitions = DefinitionAdmin(core.definitions, self._running)
