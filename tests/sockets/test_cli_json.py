@@ -249,6 +249,11 @@ def test_an_export_and_an_import(orbitmq: Command) -> None:
     check("import", orbitmq("import", "cluster.json", "--dry-run", "--json"))
 
 
+def test_a_completion(command: Command) -> None:
+    told = json.loads(command("completion", "bash", "--json"))
+    check("completion", json.dumps({**told, "script": "SCRIPT"}))
+
+
 def test_contexts(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("NAMESRV_ADDR", "ORBITMQ_CONTEXT"):

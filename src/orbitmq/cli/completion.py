@@ -1,0 +1,47 @@
+"""``orbitmq completion``: the script with which a shell completes commands and options."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from orbitmq.cli.app import make_app
+from orbitmq.cli.command import command
+from orbitmq.cli.view import View
+
+app = make_app(
+    "completion",
+    "Print the script with which a shell completes commands and options.",
+    """
+orbitmq completion bash > ~/.local/share/bash-completion/completions/orbitmq
+orbitmq completion zsh > ~/.zsh/completions/_orbitmq
+orbitmq completion fish > ~/.config/fish/completions/orbitmq.fish
+""",
+)
+
+PROGRAM = "orbitmq"
+
+
+@app.default
+@command
+def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter()], /) -> View:
+    """Print the script. It is whole in itself: pressing Tab asks no cluster and does not start orbitmq.
+
+    Args:
+        shell: The shell that reads it.
+    """
+    script = _all_commands().generate_completion(prog_name=PROGRAM, shell=shell)
+    return View({"shell": shell, "script": script}, lines=[script.rstrip("\n")])
+
+
+def _all_commands() -> App:
+    """One App with all families. The flags of servers, those of mqnamesrv and mqbroker, are not in it."""
+    from orbitmq.cli.main import COMMANDS, SERVERS
+
+    whole = App(name=PROGRAM, help_format="plaintext", version_flags=[])
+    for name, (module, text) in COMMANDS.items():
+        family = App(name=name, help=text, version_flags=[]) if name in SERVERS else import_module(module).app
+        whole.command(family, name=name)
+    return whole
