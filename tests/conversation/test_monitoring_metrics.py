@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any, cast
 
 import pytest
@@ -11,8 +12,10 @@ from prometheus_client import Metric
 from tests.conversation.broker_peer import BrokerPeer, broker_config, pull_request
 from tests.conversation.http_peer import HOST, ON, PORT, Raw, ask, get, opened
 from tests.metrics_text import families, value
+from tests.unit.test_monitoring_generated import METRIC, PAGE, used
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.metrics.figures import STATUS
 from orbitmq.broker.role import Role
 from orbitmq.monitoring import http
 from orbitmq.monitoring.exposition import Exposition
@@ -335,3 +338,20 @@ def test_labels_with_quotes_and_line_ends_are_read_back() -> None:
 )  # fmt: skip
 def test_versions_have_the_names_of_releases(version: int, name: str) -> None:
     assert name_of(version) == name
+
+
+@pytest.mark.behaviour("MX-08")
+@pytest.mark.broker(**ON)
+async def test_alerts_board_and_page_name_the_metrics_that_there_are(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    await worked(peer)
+    await peer.create("%DLQ%cg", readQueueNums=1, writeQueueNums=1)
+    await peer.sent(b"x", topic="%DLQ%cg")
+    found = await scrape(cast("SimulatedRuntime", broker.runtime))
+    there = set(found) | {name for name, _, _ in STATUS.values()}
+    assert {name for name in used() if "_nameserver_" not in name} <= there
+    table = PAGE.partition("## Metrics")[2].partition("A name server shows")[0]
+    listed = set(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
+    names = {name for row in listed for name in METRIC.findall(row)}
+    assert names == there

@@ -254,6 +254,13 @@ def test_a_completion(command: Command) -> None:
     check("completion", json.dumps({**told, "script": "SCRIPT"}))
 
 
+def test_alerts_and_a_board(command: Command) -> None:
+    told = json.loads(command("generate", "alerts", "--json"))
+    check("generate-alerts", json.dumps({**told, "rules": "RULES"}))
+    told = json.loads(command("generate", "grafana", "--json"))
+    check("generate-grafana", json.dumps({**told, "board": "BOARD"}))
+
+
 def test_contexts(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("NAMESRV_ADDR", "ORBITMQ_CONTEXT"):

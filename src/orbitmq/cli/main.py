@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),
     "import": ("orbitmq.cli.importing", "Make the topics and groups of an export at another cluster."),
+    "generate": ("orbitmq.cli.generating", "Print alerts for Prometheus and a board for Grafana."),
     "completion": ("orbitmq.cli.completion", "Complete commands and options in bash, zsh or fish."),
     "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),
     "spark": ("orbitmq.cli.spark", "Jobs on Spark: archive, replay, audit; dead letters as tables."),
