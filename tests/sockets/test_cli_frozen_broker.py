@@ -123,7 +123,7 @@ def wait_until_it_answers(command: Command) -> None:
     [
         (["topic", "status", "orders"], "3 messages in 1 queue" + WITHOUT, QUEUES),
         (["group", "list"], "billing", "groups that only it knows are"),
-        (["group", "show", "billing"], "no member is online", "members that only it knows are"),
+        (["group", "show", "billing"], "No member is online.", "members and queues that only it knows are"),
         (["group", "lag", "billing"], "3 messages behind in 1 queue" + WITHOUT, QUEUES),
         (["dlq", "status"], "", "redrives there are"),
         (["timer", "list"], "", "messages that wait there are"),

@@ -53,6 +53,8 @@ def test_a_group_from_creation_to_deletion(orbitmq: Command, orbitmq_cluster: Ru
     assert "--yes" in orbitmq("group", "reset", "billing", "orders", "--to", "first", code=2)
     assert "billing-reset.json" in orbitmq("group", "reset", "billing", "orders", "--to", "first", "--yes")
     assert "10 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
+    told = json.loads(orbitmq("group", "show", "billing", "--json"))
+    assert (told["lag"], told["why"]) == (10, [{"kind": "offline", "text": "no member is online"}])
     orbitmq("group", "reset", "billing", "--undo", "billing-reset.json", "--save", "other.json", "--yes")
     assert "0 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
 

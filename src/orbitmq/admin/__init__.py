@@ -5,8 +5,10 @@ from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
 from orbitmq.admin.dead_letters import DeadLetterAdmin, DeadLetters, RedriveJob, RedriveState
 from orbitmq.admin.definitions import Change, DefinitionAdmin, Definitions
+from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, QueueLag, Subscription
 from orbitmq.admin.group_settings import Backoff, GroupSettings
-from orbitmq.admin.groups import Conflict, GroupAdmin, GroupDetails, Member, Move, QueueLag, Subscription
+from orbitmq.admin.groups import GroupAdmin
+from orbitmq.admin.lag_causes import LagCause, LagKind, LagReport
 from orbitmq.admin.messages import MessageAdmin
 from orbitmq.admin.model import (
     BrokerInfo,
@@ -37,6 +39,9 @@ __all__ = [
     "GroupDetails",
     "GroupSettings",
     "IncompleteError",
+    "LagCause",
+    "LagKind",
+    "LagReport",
     "LateMessage",
     "LeftOut",
     "Member",

@@ -139,6 +139,10 @@ class ClusterClient:
                 raise ValidationError(no_master(broker.name))
         return brokers
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._client.runtime.clock.sleep(seconds)
+
     async def ask(self, address: str, command: Command) -> Command:
         """Send one request; returns the answer, which is a success.
 

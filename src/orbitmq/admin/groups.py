@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient
+from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, QueueLag, Subscription
 from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
+from orbitmq.admin.lag_causes import LagReport
+from orbitmq.admin.lag_reports import explained
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, ValidationError
@@ -41,100 +43,6 @@ Ends = Mapping[MessageQueue, tuple[int, int]]
 Targets = Mapping[MessageQueue, int]
 # One broker's part of a group: its settings, and its connected members.
 _Told = tuple[GroupSettings | None, ConsumerConnection | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One consumer of a group that is online."""
-
-    client_id: str
-    address: str
-    language: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a group reads of a topic: the kind of expression (``TAG``, ``SQL92``) and the expression."""
-
-    kind: str
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two members of a group that want different messages of a topic, so that each loses messages.
-
-    Attributes:
-        wanted, other_wanted: their expressions; ``None``: the member does not subscribe to the topic.
-    """
-
-    topic: str
-    client_id: str
-    wanted: str | None
-    other_client_id: str
-    other_wanted: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDetails:
-    """A group: its settings, members, subscriptions and conflicts.
-
-    Attributes:
-        settings: by broker name.
-        members: by client id; none: the group is offline.
-        subscriptions: by topic.
-        conflicts: members whose subscriptions to a topic contradict each other, as OrbitMQ's brokers report
-            them.
-        conflict_count: number of conflicts since the brokers started.
-        consume_type, message_model: empty when the group is offline.
-    """
-
-    group: str
-    settings: Mapping[str, GroupSettings]
-    members: Sequence[Member]
-    subscriptions: Mapping[str, Subscription]
-    conflicts: Sequence[Conflict]
-    conflict_count: int
-    consume_type: str = ""
-    message_model: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLag:
-    """The lag of a group in one queue.
-
-    Attributes:
-        committed: the committed offset, that of the next message for the group.
-        end: the offset of the next message to be stored.
-        in_flight: messages that members have fetched and not yet committed.
-        age: seconds since the oldest unconsumed message was stored; 0: there is none.
-    """
-
-    queue: MessageQueue
-    committed: int
-    end: int
-    in_flight: int
-    age: float
-
-    @property
-    def lag(self) -> int:
-        """Messages that are not consumed."""
-        return max(0, self.end - self.committed)
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One queue of a reset.
-
-    Attributes:
-        before: the committed offset, ``None``: the group had committed nothing.
-        to: the offset that the group is moved to.
-    """
-
-    queue: MessageQueue
-    before: int | None
-    to: int
 
 
 @checks_arguments
@@ -251,6 +159,24 @@ class GroupAdmin:
             if not any(known):
                 raise unknown_group(group, brokers)
         return answers.partial(found)
+
+    async def why(self, group: str) -> Partial[LagReport]:
+        """How far a group is behind, and why: nobody is online, one queue that stands still, too few members
+        or queues, a conflict, consuming switched off.
+
+        When one queue has most of the lag, its member is looked for and watched for a second.
+
+        Raises:
+            BrokerError: no broker knows the group (code 26).
+            IncompleteError: no broker that answers knows the group, and another one does not answer.
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        lagging = asyncio.ensure_future(self.lag(group))
+        try:
+            return await explained(self._cluster, await self.show(group), await lagging)
+        finally:
+            lagging.cancel()
+            await asyncio.gather(lagging, return_exceptions=True)
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
         """Age of the oldest unconsumed message of each queue, in ms; all topics are asked side by side."""

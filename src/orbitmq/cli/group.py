@@ -61,11 +61,11 @@ async def list_groups(admin: Admin, /, *, all: All = False, cluster: Cluster = N
 @app.command
 @command
 async def show(admin: Admin, group: Group, /) -> View:
-    """Show a group's settings, members, subscriptions and conflicts. The exit code is 1 when there are
-    conflicts, or a broker does not answer.
+    """Show a group's settings, members, subscriptions and conflicts, how far it is behind, and why. The exit
+    code is 1 when there are conflicts, or a broker does not answer.
     """
-    answer = await admin.groups.show(group)
-    details = answer.found
+    answer = await admin.groups.why(group)
+    details = answer.found.details
     subscriptions = [
         {"topic": topic, "kind": one.kind, "expression": one.expression}
         for topic, one in details.subscriptions.items()
@@ -81,16 +81,19 @@ async def show(admin: Admin, group: Group, /) -> View:
             "consume_type": details.consume_type or None,
             "message_model": details.message_model or None,
             "conflict_count": details.conflict_count,
+            "lag": answer.found.lag,
+            "age": answer.found.age,
+            "why": answer.found.causes,
         },
         [
             Table("members", details.members, MEMBERS, optional=True),
             Table("subscriptions", subscriptions, SUBSCRIPTIONS, optional=True),
             Table("conflicts", details.conflicts, CONFLICTS, optional=True),
         ],
-        before=_summary(details),
+        before=[*_summary(details), answer.found.text],
         lines=[conflicts] if details.conflicts else [],
         left_out=answer.left_out,
-        missing="members that only it knows are",
+        missing="members and queues that only it knows are",
         failed=bool(details.conflicts),
     )
 

@@ -50,6 +50,7 @@ class GroupAdmin(_Part[admin.GroupAdmin]):
     settings = blocking(admin.GroupAdmin.settings)
     show = blocking(admin.GroupAdmin.show)
     lag = blocking(admin.GroupAdmin.lag)
+    why = blocking(admin.GroupAdmin.why)
     create = blocking(admin.GroupAdmin.create)
     delete = blocking(admin.GroupAdmin.delete)
     plan_to_time = blocking(admin.GroupAdmin.plan_to_time)

@@ -1,0 +1,66 @@
+"""Asks brokers and members why a group is behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from orbitmq.admin.answers import Partial
+from orbitmq.admin.cluster_client import FAILURES, ClusterClient
+from orbitmq.admin.group_model import GroupDetails, Member, QueueLag
+from orbitmq.admin.lag_causes import BROADCASTING, Holder, LagReport, report, worst_of
+from orbitmq.message.model import MessageQueue
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.client import ConsumerRunningInfo, ProcessQueueInfo
+
+# Most members that are asked what they work on; in a larger group the member of a queue is not looked for.
+MOST_ASKED = 32
+# A member is asked twice, so long apart.
+WATCHED_S = 1.0
+
+_Held = Mapping[MessageQueue, ProcessQueueInfo]
+
+
+async def explained(
+    cluster: ClusterClient, details: Partial[GroupDetails], lags: Partial[Sequence[QueueLag]]
+) -> Partial[LagReport]:
+    """Why the group is behind. The members are asked when one queue has most of the lag."""
+    found, worst = details.found, worst_of(lags.found)
+    holder, unread = None, False
+    counts = lags.found if found.message_model != BROADCASTING else ()
+    if worst is not None and counts and worst.lag * 2 > sum(one.lag for one in counts):
+        holder, unread = await _holder(cluster, found, worst)
+    left_out = {one.address: one for one in (*details.left_out, *lags.left_out)}
+    return Partial(report(found, counts, holder, unread=unread), tuple(left_out.values()))
+
+
+async def _holder(
+    cluster: ClusterClient, details: GroupDetails, worst: QueueLag
+) -> tuple[Holder | None, bool]:
+    """The member that reads a queue, and whether none does, as all of them say."""
+    queue = worst.queue
+    address = next((one.address for one in await cluster.leaders() if one.name == queue.broker_name), None)
+    members = details.members
+    if address is None or not members or len(members) > MOST_ASKED:
+        return None, False
+    tables = await asyncio.gather(*(_held(cluster, address, details.group, one) for one in members))
+    for member, table in zip(members, tables, strict=True):
+        before = None if table is None else table.get(queue)
+        if before is None:
+            continue
+        await cluster.sleep(WATCHED_S)
+        again = await _held(cluster, address, details.group, member)
+        after = before if again is None else again.get(queue, before)
+        moved, done = after.commit_offset > before.commit_offset, after.commit_offset >= worst.end
+        return Holder(member, after.cached_msg_count, done, moved, WATCHED_S), False
+    return None, all(table is not None for table in tables)
+
+
+async def _held(cluster: ClusterClient, address: str, group: str, member: Member) -> _Held | None:
+    """The queues that a member reads; ``None``: it does not say."""
+    request = headers.GetConsumerRunningInfoRequest(consumer_group=group, client_id=member.client_id)
+    try:
+        answer = await cluster.ask(address, request.command())
+        return ConsumerRunningInfo.decode(answer.body).mq_table
+    except FAILURES:
+        return None
