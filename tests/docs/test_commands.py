@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.cli.main import COMMANDS, SERVERS
+from orbitmq.cli.main import BROKERS, COMMANDS, OF_BROKERS, SERVERS
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r"^(?:\$ |  )?orbitmq (?P<words>[a-z]+ .*)$", re.MULTILINE)
@@ -24,10 +24,10 @@ def documented() -> Iterator[tuple[str, str]]:
         name = str(page.relative_to(docs)) if docs in page.parents else page.name
         for block in FENCED.findall(page.read_text(encoding="utf-8")):
             yield from ((name, match["words"]) for match in LINE.finditer(block))
-    for name, (module, _) in COMMANDS.items():
-        if name not in SERVERS:
-            text = import_module(module).app.help_epilogue
-            yield from ((f"{name} --help", match["words"]) for match in LINE.finditer(text))
+    families = {name: module for name, (module, _) in COMMANDS.items() if name not in SERVERS}
+    for name, module in {**families, "broker": BROKERS}.items():
+        text = import_module(module).app.help_epilogue
+        yield from ((f"{name} --help", match["words"]) for match in LINE.finditer(text))
 
 
 def words_of(line: str) -> list[str]:
@@ -39,14 +39,21 @@ def words_of(line: str) -> list[str]:
     return words[:end]
 
 
+def of_brokers(line: str) -> bool:
+    """Whether it is a command about running brokers."""
+    name, *words = words_of(line)
+    return name == "broker" and bool(words) and words[0] in OF_BROKERS
+
+
 @pytest.mark.parametrize(
     "line",
     [
         pytest.param(line, id=f"{page}: {line}")
         for page, line in dict.fromkeys(documented())
-        if line.split()[0] not in SERVERS  # they take RocketMQ's flags
+        if line.split()[0] not in SERVERS or of_brokers(line)  # servers take RocketMQ's flags
     ],
 )
 def test_a_documented_command_can_be_given(line: str) -> None:
     name, *words = words_of(line)
-    import_module(COMMANDS[name][0]).app.parse_args(words, exit_on_error=False, print_error=False)
+    module = BROKERS if of_brokers(line) else COMMANDS[name][0]
+    import_module(module).app.parse_args(words, exit_on_error=False, print_error=False)

@@ -108,6 +108,26 @@ def test_topics_messages_and_brokers(orbitmq: Command) -> None:
     check("topic-delete", orbitmq("topic", "delete", "orders", "--yes", "--json"))
 
 
+@pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 2}], indirect=True)
+def test_running_brokers(orbitmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.cli.broker.QUIET_S", 0.2)
+    orbitmq("topic", "create", "orders", "--queues", "1")
+    check("broker-list", orbitmq("broker", "list", "--json"))
+    status = json.loads(orbitmq("broker", "status", "broker-a", "--json"))
+    assert len(status["status"]) > 30
+    status["status"] = {"brokerActive": status["status"]["brokerActive"]}
+    check("broker-status", json.dumps(status))
+    check("broker-config-get", orbitmq("broker", "config", "get", "broker-a", "brokerName", "--json"))
+    wanted = ["broker", "config", "set", "broker-a", "autoCreateTopicEnable=false", "--yes", "--json"]
+    check("broker-config-set", orbitmq(*wanted))
+    differing = json.loads(orbitmq("broker", "config", "diff", "--json"))
+    of_key = [one for one in differing["settings"] if one["key"] == "autoCreateTopicEnable"]
+    check("broker-config-diff", json.dumps({**differing, "settings": of_key}))
+    drained = json.loads(orbitmq("broker", "drain", "broker-a", "--yes", "--json"))
+    assert drained["topics"] > 0
+    check("broker-drain", json.dumps({**drained, "topics": "NUMBER"}))
+
+
 @with_cluster
 def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
     servers = orbitmq_cluster.name_server

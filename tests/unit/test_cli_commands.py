@@ -11,7 +11,7 @@ import pytest
 from cyclopts import App
 from cyclopts.argument import Argument
 
-from orbitmq.cli.main import COMMANDS, SERVERS
+from orbitmq.cli.main import BROKERS, COMMANDS, SERVERS
 
 TESTS = Path(__file__).resolve().parents[1]
 GOLDEN = TESTS / "sockets" / "golden_cli"
@@ -42,14 +42,19 @@ def commands() -> dict[str, list[Argument]]:
     """The parameters of every command of every family, by its words."""
     found: dict[str, list[Argument]] = {}
     for name, (module, _) in COMMANDS.items():
-        if name in SERVERS:
-            continue
-        app: App = import_module(module).app
-        members = [word for word in app if not word.startswith("-")]
-        if members:
-            found |= {f"{name} {word}": parameters(app, app[word]) for word in members}
-        else:
-            found[name] = parameters(app)
+        if name not in SERVERS:
+            found |= of_family(name, import_module(module).app)
+    return found | of_family("broker", import_module(BROKERS).app)
+
+
+def of_family(name: str, *apps: App) -> dict[str, list[Argument]]:
+    """The parameters of a family's commands; families may have families of their own."""
+    members = [word for word in apps[-1] if not word.startswith("-")]
+    if not members:
+        return {name: parameters(*apps)}
+    found: dict[str, list[Argument]] = {}
+    for word in members:
+        found |= of_family(f"{name} {word}", *apps, apps[-1][word])
     return found
 
 

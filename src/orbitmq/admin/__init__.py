@@ -5,6 +5,7 @@ from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
 from orbitmq.admin.dead_letters import DeadLetterAdmin, DeadLetters, RedriveJob, RedriveState
 from orbitmq.admin.definitions import Change, DefinitionAdmin, Definitions
+from orbitmq.admin.draining import Reader
 from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, QueueLag, Subscription
 from orbitmq.admin.group_settings import Backoff, GroupSettings
 from orbitmq.admin.groups import GroupAdmin
@@ -50,6 +51,7 @@ __all__ = [
     "Partial",
     "QueueLag",
     "QueueStatus",
+    "Reader",
     "RedriveJob",
     "RedriveState",
     "RouteEntry",

@@ -9,11 +9,13 @@ from orbitmq.admin.answers import LeftOut, Partial, left_out
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.brokers import states
 from orbitmq.admin.cluster_client import FAILURES, ClusterClient
+from orbitmq.admin.draining import Reader, readers_of
 from orbitmq.admin.model import BrokerInfo, BrokerState, ServerCertificate
 from orbitmq.durations import instant
 from orbitmq.errors import BrokerError, NameServerError
 from orbitmq.settings import properties_text
 from orbitmq.transport.errors import TlsError, TransportError
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -45,9 +47,7 @@ class BrokerAdmin:
 
         async def status(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
             try:
-                request = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
-                answer = await self._cluster.ask(broker.address, request)
-                return broker, KVTable.decode(answer.body).table
+                return broker, await self.runtime(broker.address)
             except (BrokerError, TransportError, WireError) as error:
                 return broker, str(error)
 
@@ -61,6 +61,55 @@ class BrokerAdmin:
         """
         return [broker.name for broker in await self._cluster.leaders(cluster) if not broker.is_master]
 
+    async def runtime(self, address: str) -> dict[str, str]:
+        """What the broker at ``address`` reports of itself (``brokerStatus``), by RocketMQ's names.
+
+        Raises:
+            BrokerError, TransportError, WireError: it refuses, or cannot be reached, or cannot be understood.
+        """
+        answer = await self._cluster.ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return KVTable.decode(answer.body).table
+
+    async def readers(self, address: str) -> Sequence[Reader]:
+        """The groups with members or unread messages at the broker at ``address``.
+
+        Raises:
+            BrokerError, TransportError, WireError: it refuses, or cannot be reached, or cannot be understood.
+        """
+        return await readers_of(self._cluster, address)
+
+    async def take_writes(self, name: str) -> Partial[int]:
+        """Take the write permission of the brokers ``name`` at every name server: clients send to the others.
+
+        Returns:
+            The number of their topics.
+
+        Raises:
+            NameServerError, BrokerError, TransportError: no name server has done it.
+        """
+        request = headers.WipeWritePermOfBrokerRequest(broker_name=name)
+        read = headers.WipeWritePermOfBrokerResponse.from_ext
+        answers = await self._cluster.ask_name_servers(
+            request.command(), lambda answer: read(answer.ext).wipe_topic_count
+        )
+        return answers.partial(max((count for _, count in answers.pairs), default=0))
+
+    async def give_writes(self, name: str) -> Partial[int]:
+        """Let clients read and write all topics of the brokers ``name`` again, at every name server.
+
+        Returns:
+            The number of their topics.
+
+        Raises:
+            NameServerError, BrokerError, TransportError: no name server has done it.
+        """
+        request = headers.AddWritePermOfBrokerRequest(broker_name=name)
+        read = headers.AddWritePermOfBrokerResponse.from_ext
+        answers = await self._cluster.ask_name_servers(
+            request.command(), lambda answer: read(answer.ext).add_topic_count
+        )
+        return answers.partial(max((count for _, count in answers.pairs), default=0))
+
     async def settings(self, address: str) -> dict[str, str]:
         """Settings of the broker at ``address`` by RocketMQ's keys.
 
@@ -69,6 +118,30 @@ class BrokerAdmin:
         """
         answer = await self._cluster.ask(address, Command(RequestCode.GET_BROKER_CONFIG))
         return dict(properties_text.parse(answer.body.decode()))
+
+    async def settings_of(
+        self, brokers: Sequence[BrokerInfo]
+    ) -> Partial[Mapping[BrokerInfo, Mapping[str, str]]]:
+        """Settings of several brokers.
+
+        Raises:
+            BrokerError, TransportError: no broker answers; the error of the first one.
+        """
+        answers = await self._cluster.at_each(brokers, lambda broker: self.settings(broker.address))
+        return answers.partial(dict(answers.pairs))
+
+    async def change_all(
+        self, brokers: Sequence[BrokerInfo], settings: Mapping[str, str]
+    ) -> Partial[Sequence[str]]:
+        """Change settings of several running brokers; the addresses of those that have changed them.
+
+        Raises:
+            BrokerError, TransportError: no broker has changed them; the error of the first one.
+        """
+        answers = await self._cluster.at_each(
+            brokers, lambda broker: self.change_settings(broker.address, settings)
+        )
+        return answers.partial([broker.address for broker, _ in answers.pairs])
 
     async def change_settings(self, address: str, settings: Mapping[str, str]) -> None:
         """Change settings of the running broker at ``address``.

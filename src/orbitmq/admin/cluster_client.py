@@ -224,15 +224,12 @@ class ClusterClient:
         answers = await self.ask_all(brokers, command, lambda broker, _: broker.name)
         return answers.partial(answers.names, NOT_DONE).whole()
 
-    async def tell_name_servers(self, command: Command) -> list[LeftOut]:
+    async def ask_name_servers(self, command: Command, read: Callable[[Command], T]) -> Answers[T]:
+        """Send the same request to every name server, side by side. ``read`` decodes an answer."""
+        known = await self.name_servers.known(self.timeout_ms)
+        servers = [BrokerInfo("", "name server", 0, address) for address in known]
+        return await self.ask_all(servers, command, lambda _, answer: read(answer))
+
+    async def tell_name_servers(self, command: Command) -> Sequence[LeftOut]:
         """Send a request to every name server; returns those that refused or did not answer."""
-
-        async def one(address: str) -> LeftOut | None:
-            try:
-                await self.ask(address, Command(command.code, dict(command.ext), command.body))
-            except FAILURES as error:
-                return left_out("name server", address, error, self.timeout_ms)
-            return None
-
-        results = await asyncio.gather(*map(one, await self.name_servers.known(self.timeout_ms)))
-        return [result for result in results if result is not None]
+        return (await self.ask_name_servers(command, lambda answer: answer.code)).left_out

@@ -38,10 +38,12 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter()], /)
 
 def _all_commands() -> App:
     """One App with all families. The flags of servers, those of mqnamesrv and mqbroker, are not in it."""
-    from orbitmq.cli.main import COMMANDS, SERVERS
+    from orbitmq.cli.main import BROKERS, COMMANDS
 
     whole = App(name=PROGRAM, help_format="plaintext", version_flags=[])
     for name, (module, text) in COMMANDS.items():
-        family = App(name=name, help=text, version_flags=[]) if name in SERVERS else import_module(module).app
+        own = BROKERS if name == "broker" else module
+        server = name == "nameserver"
+        family = App(name=name, help=text, version_flags=[]) if server else import_module(own).app
         whole.command(family, name=name)
     return whole

@@ -11,12 +11,18 @@ from collections.abc import Sequence
 from orbitmq import _streams
 
 SERVERS = ("nameserver", "broker")
+# The words behind "broker" that look at running brokers; all else runs one.
+OF_BROKERS = ("list", "status", "config", "drain")
+BROKERS = "orbitmq.cli.broker"
 
 # Name, module and what it does. A group's module holds an App of its own.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("orbitmq.cli.up", "Start a local cluster of a name server and some brokers."),
     "nameserver": ("orbitmq.cli.serve", "Run a name server (takes mqnamesrv's flags)."),
-    "broker": ("orbitmq.cli.serve", "Run a broker (takes mqbroker's flags and broker.conf)."),
+    "broker": (
+        "orbitmq.cli.serve",
+        "Run a broker (mqbroker's flags); look at running ones, drain one.",
+    ),
     "send": ("orbitmq.cli.send", "Send messages to a topic."),
     "receive": ("orbitmq.cli.receive", "Print the messages of a topic, without or with a consumer group."),
     "topic": ("orbitmq.cli.topic", "List, create and delete topics; show their routes and offsets."),
@@ -89,6 +95,10 @@ def _run(arguments: Sequence[str]) -> int:
 
         print(f"orbitmq {__version__} ({_speed.of_package()})")
         return 0
+    if name == "broker" and words[1:2] and words[1] in OF_BROKERS:
+        from orbitmq.cli import app
+
+        return app.run(name, BROKERS, words[1:])
     if name in SERVERS:
         from orbitmq.cli import serve
 

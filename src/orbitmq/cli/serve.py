@@ -48,6 +48,8 @@ examples:
   orbitmq broker -c broker.conf -n 'host-a:9876;host-b:9876'
   orbitmq broker -c broker.conf --set flushDiskType=ASYNC_FLUSH
   orbitmq broker -c broker.conf -p         print every setting and exit
+  orbitmq broker list                      running brokers; list --help has more
+  orbitmq broker drain broker-a            empty one before it is stopped
 """
 
 

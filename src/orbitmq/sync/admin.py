@@ -26,8 +26,14 @@ class BrokerAdmin(_Part[admin.BrokerAdmin]):
     list = blocking(admin.BrokerAdmin.list)
     states = blocking(admin.BrokerAdmin.states)
     without_master = blocking(admin.BrokerAdmin.without_master)
+    runtime = blocking(admin.BrokerAdmin.runtime)
+    readers = blocking(admin.BrokerAdmin.readers)
+    take_writes = blocking(admin.BrokerAdmin.take_writes)
+    give_writes = blocking(admin.BrokerAdmin.give_writes)
     settings = blocking(admin.BrokerAdmin.settings)
+    settings_of = blocking(admin.BrokerAdmin.settings_of)
     change_settings = blocking(admin.BrokerAdmin.change_settings)
+    change_all = blocking(admin.BrokerAdmin.change_all)
     certificates = blocking(admin.BrokerAdmin.certificates)
 
 

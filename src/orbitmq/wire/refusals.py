@@ -36,6 +36,8 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
     Args:
         request: as it was sent, with the fields of its signature.
     """
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return BrokerError(answer.code, f"not offered by this broker (code {request.code})", address)
     if answer.code != ResponseCode.NO_PERMISSION and not refuses_user(answer.code, answer.remark):
         return BrokerError(answer.code, answer.remark, address)
     user, what = request.ext.get(ACCESS_KEY, ""), _what(request)
