@@ -77,8 +77,8 @@ class AssignedQueues:
         self._chosen: frozenset[MessageQueue] | None = None
         # Takes back failed messages of chosen queues.
         self._redelivery: RedeliveryPolicy | None = None
-        # Queues that are handed over: until that is done they are not taken again, or they would be followed
-        # twice, and what is still in flight would be pulled again.
+        # Queues under hand-over. They are not taken again before it ends: two pull loops would follow them,
+        # and messages in flight would be pulled again.
         self._leaving: set[MessageQueue] = set()
 
     # -- for the rebalancer ------------------------------------------------------------------------------
@@ -110,13 +110,14 @@ class AssignedQueues:
     async def _take(self, queue: MessageQueue) -> bool:
         begin = leader = None
         try:
-            # Routes change meanwhile: the tables of another broker, a slave's, may be older.
+            # Routes may change meanwhile: another broker, such as a slave, may have older tables.
             if self._locks is not None and (leader := await self._locks.lock(queue)) is None:
                 log.info("another member still holds the lock of %s", queue)
                 return False
             begin = await self._start(queue, leader)
             own = self._offsets.kept(queue)
-            # A queue that ends before it is another one: its broker lost all, or the topic was made anew.
+            # A queue that ends before that offset is a new one: its broker lost all, or the topic was created
+            # again.
             is_ahead = (
                 own.offset > begin.offset
                 and own.made_at == begin.made_at
@@ -125,9 +126,9 @@ class AssignedQueues:
             if is_ahead and self._taking[queue] is None:
                 self._taking[queue] = own.offset
         except OrbitError as error:
-            begin = None  # with less than all of it messages would come again
+            begin = None  # beginning at a guess would repeat messages
             log.info("cannot begin with %s now: %s", queue, error)
-        # All of it may have changed meanwhile.
+        # Lock and subscription may have changed meanwhile.
         locked = self._locks is None or self._locks.holds(queue)
         if begin is not None and locked and self._is_wanted(queue):
             self._offsets.forget([queue])
@@ -139,7 +140,7 @@ class AssignedQueues:
             self._run(process_queue)
             return True
         if self._locks is not None and locked:
-            # Prolonged with the others, it would keep the queue from the member who gets it next.
+            # Renewing this lock with the others would keep the queue from its next member.
             await self._locks.unlock([queue])
         return False
 
@@ -173,7 +174,7 @@ class AssignedQueues:
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets, for the user or an operator (RESET_CONSUMER_CLIENT_OFFSET).
 
-        Nothing is waited for while a queue is without a pull loop: the rebalancer would take it for lost.
+        Awaits nothing while a queue has no pull loop: the rebalancer would count the queue as lost.
         """
         for queue, offset in offsets.items():
             if queue in self._taking:
@@ -182,7 +183,7 @@ class AssignedQueues:
         await self._offsets.commit_unasked(offsets)
 
     def pauses_changed(self) -> None:
-        """The intake wants other topics now."""
+        """Apply a change of the paused topics."""
         for queue, process_queue in self.process_queues().items():
             self._intake.count([process_queue], queue.topic)
 
@@ -199,14 +200,14 @@ class AssignedQueues:
     def choose(
         self, queues: Iterable[MessageQueue], changed: Collection[str], redelivery: RedeliveryPolicy
     ) -> None:
-        """Read these queues and leave all others at once; what fails is taken back by ``redelivery``.
+        """Read these queues and leave all others at once; ``redelivery`` takes back failed messages.
 
         The filters go with the pulls from now on, since other members of the group may have others.
 
         Args:
             changed: topics with another filter than before. Their queues go on behind the last message that
-                the user's code got: what was pulled by the former filter is dropped, and what that one left
-                out is looked at again.
+                the user's code got: messages pulled by the former filter are dropped, and those that it left
+                out are filtered again.
         """
         self._chosen = chosen = frozenset(queues)
         self._redelivery = redelivery
@@ -236,7 +237,7 @@ class AssignedQueues:
         return queue.topic in self._intake and (self._chosen is None or queue in self._chosen)
 
     def _open(self, queue: MessageQueue, offset: int, changes: Waiters | None = None) -> ProcessQueue:
-        """Take the progress of the queue from a new process queue."""
+        """Make the queue's process queue, whose progress counts from now on."""
         total = self._intake.total_for(queue.topic)
         process_queue = ProcessQueue(queue, offset, total, self._delivery.settled, changes)
         process_queue.redelivery = self._redelivery
@@ -245,7 +246,7 @@ class AssignedQueues:
 
     def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
         """Go on at another offset: held messages and those in flight do not count any more."""
-        # What is in flight of before the move counts as in flight of the new one.
+        # Messages in flight from before the move count as in flight of the new process queue.
         new = self._open(old.queue, offset, old.changes)
         new.made_at = old.made_at
         self._offsets.update(old.queue, offset, increase_only=False)

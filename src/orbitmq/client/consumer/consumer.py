@@ -128,7 +128,7 @@ class Consumer(GroupConsumer):
         super().__init__(settings.group, settings, mode)
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         self._handlers = TopicHandlers(self._user_code.as_async)
-        # What `run` calls now.
+        # The handler that `run` calls now.
         self._call: Call | None = None
         self._batch: int | None = None
 
@@ -270,7 +270,7 @@ class Consumer(GroupConsumer):
     # -- small things ------------------------------------------------------------------------------------
 
     async def _consume_now(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult | None:
-        """Give this message to the handler, beside the queues; None when there is no handler."""
+        """Give this message to the handler at once, outside its queue; None when there is no handler."""
         if self._call is None:
             return None
         restore_topic(message, self.group, self._namespace)

@@ -213,7 +213,7 @@ class Delivery(ABC):
         except RuntimeError:  # the consumer is closed, or very much is under way
             await self._carry_out_all(again)
         else:
-            # Not its result: a consumer that closes gives it up, which is no cancellation of who waits here.
+            # Waits without taking its result: a closing consumer cancels that task, but not this caller.
             await asyncio.wait((carrying,))
 
     async def _carry_out_all(self, held: HandedOut) -> None:
@@ -223,15 +223,15 @@ class Delivery(ABC):
 
     async def carry_out(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         """Carry out a verdict, once; an acknowledgement has been counted already."""
-        # Taken, since two ways lead here: a polled message is sent back when its user says so, and while that
-        # is under way the next poll is done with what the one before gave.
+        # Only the first of two calls goes on: the user may retry a polled message while the next poll marks
+        # all messages of the previous one as done.
         verdict, message.verdict = message.verdict, None
         if verdict is None or verdict.ending is Ending.ACK:
             return
         if self._hooks is not None:
             self._hooks.end(message, verdict)
         if process_queue.released or message.queue_offset not in process_queue:
-            return  # someone else's now, or sent back already because it took too long (CR-06)
+            return  # another member's now, or sent back already because it took too long (CR-06)
         await self._not_done(process_queue, message, verdict)
 
     def _next_round(self) -> None:
@@ -330,8 +330,9 @@ class ConcurrentDelivery(Delivery):
 class OrderedDelivery(Delivery):
     """The messages of a queue one after the other, in the order of their offsets; a failure pauses the queue.
 
-    A queue is with one handler at a time (CR-18). What is ready are queues: a handler takes the first message
-    of one, or the first few, and the queue is ready again when it lets go of them.
+    A queue is with one handler at a time (CR-18). The line of what is ready holds queues: a handler takes the
+    first message of one, or the first few, and the queue is ready again when the handler has finished with
+    them.
 
     Args:
         max_reconsume_times: after so many failures a message is given up so that the queue goes on (CR-14).

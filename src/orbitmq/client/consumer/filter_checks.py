@@ -37,8 +37,8 @@ class Checked:
 class FilterChecks:
     """The checks of one consumer (MQClientInstance.checkClientInBroker).
 
-    A broker that cannot be asked is not waited for: it may be gone, and answers a pull with the same words
-    later.
+    A broker that cannot be asked delays nothing: it may be gone, and later refuses a pull with the same
+    error.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -78,7 +78,7 @@ class FilterChecks:
             await self.check(topic, wanted)
 
     def begin(self, topic: str, wanted: Filter) -> Checked:
-        """Check in the background; :meth:`ended` or the caller hears of a refusal."""
+        """Check in the background; a refusal reaches the caller of :meth:`ended`."""
         self.forget(topic)
         if wanted.kind == TAG:
             return Checked()
@@ -91,7 +91,7 @@ class FilterChecks:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # a caller that awaits it gets the error; without one that is fine
+            task.exception()  # only a caller that awaits it gets the error
 
     def forget(self, topic: str) -> None:
         """Drop the check of a topic whose subscription was changed or removed."""

@@ -43,8 +43,8 @@ COMMIT_EVERY_S = 5.0
 
 @refuses_unknown
 class GroupConsumer(AsyncContext):
-    """A member of a group: it gets its share of the queues and pulls them. How messages reach the user's code
-    is what the classes below it add.
+    """A member of a group: it gets its share of the queues and pulls them. Its subclasses bring messages to
+    the user's code.
 
     Args:
         settings: of the consumer.
@@ -69,7 +69,7 @@ class GroupConsumer(AsyncContext):
             membership, self._filters.keys(), lambda topic, tags, sql: self.subscribe(topic, tags, sql=sql)
         )
         self._background = Background(f"consumer {group}")
-        # Apart, since what was settled at the last moment goes to the brokers after all else has ended.
+        # A group of its own: messages settled at the last moment go to the brokers after all other tasks.
         self._settling = Background(f"settling of {group}")
         self._paused: set[str] | None = set()
         self._life = ClientState(f"consumer {group!r}")
@@ -131,7 +131,7 @@ class GroupConsumer(AsyncContext):
     def _may_pop(self, limits: FlowLimits) -> PoppedQueues | None:
         """The queues that this consumer pops, when the broker says so; None when it never pops."""
         settings, mode = self._settings, self._mode
-        by_hand = mode.pulls and not mode.auto_commit  # what it commits are offsets
+        by_hand = mode.pulls and not mode.auto_commit  # it commits offsets, and popped messages have none
         if by_hand or mode.broadcast or not isinstance(settings.allocate, ByBroker):
             return None
         return PoppedQueues(
@@ -152,7 +152,7 @@ class GroupConsumer(AsyncContext):
             return await self._membership.start_offset(queue, leader)
         known = self._offsets.get(queue)
         if known >= 0:
-            # The file does not say of which topic it is.
+            # The file does not have the creation stamp of the topic.
             return QueueOffset(known, (await self._membership.calls.min_offset(queue)).made_at)
         return await self._membership.first_offset(queue)
 
@@ -188,7 +188,7 @@ class GroupConsumer(AsyncContext):
                 await self._offsets.load()
             self._life.check_here()  # it may have been closed meanwhile
         except BaseException:
-            # Cancelled, too: a member that reads nothing would keep its share of the queues.
+            # Also after a cancellation: a member that reads nothing would keep its share of the queues.
             await self.close()
             raise
         await self._begin()
@@ -215,7 +215,7 @@ class GroupConsumer(AsyncContext):
     async def close(self) -> None:
         """Stop pulling, let running handler calls end, commit the offsets and leave the group.
 
-        It goes on to its end when it is cancelled meanwhile; a further call waits for that.
+        A cancelled call closes the consumer all the same; a further call waits for that.
         """
         await self._life.end(self._leave, self._workers)
 
@@ -241,10 +241,10 @@ class GroupConsumer(AsyncContext):
         await self._client.close()
 
     async def _user_code_ended(self) -> None:
-        """Wait for what still works on messages; the consumer is about to close."""
+        """Wait for handlers that still work on messages; the consumer is about to close."""
 
     async def _consume_now(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult | None:
-        """Handle this message beside the queues, as an operator asks; None when there is no handler."""
+        """Handle this message at once, outside its queue, as an operator asks; None when there is no handler."""
         return None
 
     async def _expire(self) -> None:
@@ -309,8 +309,8 @@ class GroupConsumer(AsyncContext):
     def pause(self, *topics: str) -> None:
         """Pull and hand out nothing of these topics, or of none at all; the member stays in its group.
 
-        Handlers that run go on. What is held of a paused topic stays here and comes first afterwards; it
-        does not count in the limit of all queues.
+        Handlers that run go on. Messages of a paused topic that were pulled before stay in memory and come
+        first afterwards; they do not count in the limit of all queues.
         """
         for topic in topics:
             check_topic(topic)
@@ -320,7 +320,7 @@ class GroupConsumer(AsyncContext):
         """End the pause of these topics, or every pause.
 
         Raises:
-            ClientStateError: one topic shall go on, but all are paused: resume them all.
+            ClientStateError: a topic is named, but all are paused: only a call without a topic ends that.
         """
         for topic in topics:
             check_topic(topic)

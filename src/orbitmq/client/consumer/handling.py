@@ -237,7 +237,7 @@ async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
 
 
 async def handle_leased(lease: Lease, call: Call, free: Line) -> None:
-    """Give one received message to the handler, and leave ``free`` when that has ended."""
+    """Give one received message to the handler, and free its place in ``free`` afterwards."""
     message = lease.message
     try:
         result = await call(message)
@@ -320,7 +320,7 @@ def _let_go(delivery: Delivery, held: HandedOut) -> None:
 
 
 def check_result(result: object) -> None:
-    """Refuse a coroutine that a handler made and nobody awaited: what it was to do is not done.
+    """Refuse a coroutine that a handler made and nobody awaited: its work would not be done.
 
     Raises:
         ClientStateError: it is one.

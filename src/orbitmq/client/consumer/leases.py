@@ -197,7 +197,7 @@ class Leases:
             self._loop = None
 
     async def _done(self, broker_name: str, leases: Sequence[Lease]) -> None:
-        """Acknowledge, again and again until the broker answers or the time of all is over."""
+        """Acknowledge, and repeat that until the broker answers or every invisible time is over."""
         backoff = Backoff(0.1, 2.0, self._client.runtime.random)
         failures = 0
         last = max(lease.expires for lease in leases)
@@ -280,7 +280,7 @@ class Leases:
         """Let a message stay invisible for so long from now on.
 
         Raises:
-            BrokerError, TransportError: it is not known whether it does.
+            BrokerError, TransportError: the broker may or may not have changed the time.
         """
         async with lease.changing:
             if lease not in self._open:

@@ -190,7 +190,8 @@ async def first_offset(
         try:
             return await calls.min_offset(queue)
         except NotPermittedError:
-            # The right to consume does not include the right to ask. RocketMQ's clients begin at 0, too; a
+            # A client may have the right to consume without the right to ask for offsets. RocketMQ's clients
+            # begin at 0, too; a
             # pull from there tells where the queue begins.
             return QueueOffset(0)
     if consume_from is ConsumeFrom.TIMESTAMP:

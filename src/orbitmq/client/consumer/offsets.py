@@ -155,13 +155,14 @@ class OffsetStore(_Known):
         self._changed.discard(queue)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """What was kept of these is taken up, or others have them: a smaller offset is a reset then."""
+        """Drop the kept offsets of these queues: this member has used them, or others have the queues."""
         if self._uncommitted:
             for queue in queues:
                 self._uncommitted.pop(queue, None)
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
-        """The offset at the time when the queue's broker went away; -1: it was committed, or others went on.
+        """The offset at the time when the queue's broker went away; -1: it was committed, or another member
+        went on.
 
         A broker that died and came back has lost the commits of its last seconds, and missed those made while
         it was away; without this the messages of that time would come again.
@@ -255,7 +256,7 @@ class LocalOffsets(_Known):
         super().__init__()
         self._runtime = runtime
         self._path = path
-        # Of the file; gives what releases it, if anything.
+        # The lock on the file; its result is the function that releases the lock, None when there is none.
         self._lock: asyncio.Future[Callable[[], None] | None] | None = None
         # A write whose caller was cancelled may end after a later one.
         self._writing = runtime.threads.mutex()
@@ -271,12 +272,13 @@ class LocalOffsets(_Known):
         if self._lock is None:
             self._lock = asyncio.ensure_future(self._locked())
         try:
-            # Cancelled here, it is taken all the same, and released by close().
+            # A cancellation does not stop the locking; close() releases the lock.
             await asyncio.shield(self._lock)
         except ClientStateError:
             self._lock = None
             raise
-        # Java's client keeps the last version beside the file, and has a moment with only that one.
+        # Java's client keeps the previous version beside the file; while it writes there may be only that
+        # one.
         for path in (self._path, self._path + ".bak"):
             try:
                 data = await self._runtime.threads.run(self._runtime.files.read_bytes, path)
@@ -301,11 +303,11 @@ class LocalOffsets(_Known):
         return None
 
     def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
-        """Kept: the queue may come back, and only this file knows how far this member is."""
+        """Keep the offset: the queue may come back, and only this file knows how far this member is."""
         self.follow(queue, None)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Nothing: queues are not shared."""
+        """Do nothing: queues are not shared."""
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
         """-1: only the file counts."""
@@ -343,11 +345,11 @@ class LocalOffsets(_Known):
                 "free or correct that place, or name another one by offsets_folder"
             ) from error
         except asyncio.CancelledError:
-            self._changed |= changed  # as consumers close: the write may not have begun
+            self._changed |= changed  # when the consumer closes: the write may not have begun
             raise
 
     async def close(self) -> None:
-        """The file may be another member's now."""
+        """Release the file: another member may use it now."""
         lock, self._lock = self._lock, None
         if lock is None:
             return

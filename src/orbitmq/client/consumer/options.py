@@ -28,7 +28,7 @@ from orbitmq.wire.signing import CredentialsSource
 
 
 def checked_start(consume_from: object) -> None:
-    """Refuse what looks like a place to begin at and is none: a consumer would wait for ever.
+    """Refuse a place to begin at that is none, such as its name as text: a consumer would wait for ever.
 
     Raises:
         ValidationError: it is not a :class:`ConsumeFrom`.
@@ -103,10 +103,10 @@ class PullConsumerOptions(SharingOptions):
 
     def __post_init__(self) -> None:
         check_options(self)
-        self.as_consumer()  # which is checked as well
+        self.as_consumer()  # a Consumer's options are checked, too
 
     def as_consumer(self) -> ConsumerOptions:
-        """The options of a consumer of the group that are meant by these."""
+        """The same options as those of a push consumer of the group."""
         shared = {each.name: getattr(self, each.name) for each in fields(SharingOptions)}
         return ConsumerOptions(self.group, **shared)
 

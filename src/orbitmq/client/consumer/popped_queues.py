@@ -104,7 +104,7 @@ class PoppedQueues:
             return
         popper.ended = True
         for waiters in (popper.changes, self._intake.pauses, self._intake.total.fell):
-            waiters.changed()  # it waits for one of them, unless it pops
+            waiters.changed()  # the loop waits for one of them, unless it pops
         self._leaving.append(popper)
         # A pop that waits at the broker is not cancelled: its messages would be invisible to all members.
         await asyncio.wait({popper.task}, timeout=DRAIN_S)
@@ -127,7 +127,7 @@ class PoppedQueues:
             await self.drop(place)
 
     def pauses_changed(self) -> None:
-        """The intake wants other topics now."""
+        """Apply a change of the paused topics."""
         for popper in (*self._poppers.values(), *self._leaving):
             self._intake.count(popper.queues.values(), popper.place.topic)
 
@@ -277,7 +277,7 @@ class Popper:
                 await self._failures.recover(error)
                 continue
             except Exception as error:
-                log.exception("pop of %s failed in an unforeseen way", self.place)
+                log.exception("pop of %s failed unexpectedly", self.place)
                 await self._failures.recover(error)
                 continue
             self._failures.over()
@@ -288,6 +288,6 @@ class Popper:
                 await self._clock.sleep(IDLE_PAUSE_S)
 
     def give_back(self) -> None:
-        """Let other members have what no handler has begun with."""
+        """Give back messages that no handler has begun, so that other members get them."""
         for queue in self.queues.values():
             queue.give_back()

@@ -233,7 +233,9 @@ class ProcessQueue:
         return self._on_settled(self, message, verdict)
 
     def overdue(self, before: int, at_most: int = 16) -> list[ReceivedMessage]:
-        """The first messages, by offset, that the user's code has had since before a round (CR-15)."""
+        """Messages that the user's code has had since before round ``before``, the smallest offsets first
+        (CR-15).
+        """
         held = sorted(offset for offset, (_, since) in self.begun.items() if since < before)
         return [self._pending[offset] for offset in held if offset in self._pending][:at_most]
 

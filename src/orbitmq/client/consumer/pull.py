@@ -211,7 +211,7 @@ class PullConsumer(GroupConsumer):
         self._subscriptions_changed()
 
     def _set_filter(self, topics: set[str], wanted: Filter) -> set[str]:
-        """Read these topics by this filter, and no others; those that had another filter until now."""
+        """Read these topics by this filter, and no others; returns the topics whose filter is a new one."""
         for topic in self._filters.keys() - topics:
             del self._filters[topic]
             self._filter_checks.forget(topic)
@@ -261,7 +261,7 @@ class PullConsumer(GroupConsumer):
             self._given = popped
 
     async def _user_code_ended(self) -> None:
-        # Nobody works on what the last poll gave: what was popped of it may come again at once.
+        # Nobody works on the messages of the last poll: popped ones may come again at once.
         for process_queue, message in self._given:
             process_queue.put_aside(message.queue_offset)
 
@@ -278,8 +278,8 @@ class PullConsumer(GroupConsumer):
         """Mark the messages of :meth:`poll` as done and commit that now; or commit these offsets instead.
 
         Args:
-            offsets: by queue. They change nothing here: what this member has read stays read, and it commits
-                that the next time.
+            offsets: by queue. This member reads on where it was; its next commit without offsets commits its
+                own progress again.
 
         Raises:
             ClientStateError: not running: nothing can be committed yet, or any more.
@@ -294,14 +294,15 @@ class PullConsumer(GroupConsumer):
             await asyncio.gather(*(calls.commit(self.group, *each, wait=True) for each in wanted))
             return
         await self._finish_given()
-        # Their offsets count once a broker has back what is to come again.
+        # Offsets are committed only after brokers have taken back the messages that are to come again.
         await self._settling.quiet()
         await self._offsets.commit()
 
     # -- positions -------------------------------------------------------------------------------------
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """The next :meth:`poll` reads ``queue`` from ``offset`` on; settling what it gave before is too late.
+        """The next :meth:`poll` reads ``queue`` from ``offset`` on; settling a message of an earlier poll is
+        too late.
 
         An offset outside the queue becomes the nearest one inside it, with a warning in the log.
 

@@ -55,7 +55,7 @@ class QueuePuller:
 
     Args:
         process_queue: where pulled messages wait until they are finished.
-        intake: what is wanted of the queue's topic now, and what all queues of the consumer hold.
+        intake: the filter and pause of the queue's topic, and the bytes that all queues of the consumer hold.
         deliver: called with the process queue and the new messages of a pull.
         offsets: the group's offsets, which pulls may commit.
         anew: replaces a process queue by an empty one that goes on at another offset.
@@ -109,7 +109,7 @@ class QueuePuller:
                 await self._recover(error)
                 continue
             except Exception as error:
-                log.exception("pull of %s failed in an unforeseen way", self.process_queue.queue)
+                log.exception("pull of %s failed unexpectedly", self.process_queue.queue)
                 await self._recover(error)
                 continue
             if not self.process_queue.dropped:
@@ -160,7 +160,8 @@ class QueuePuller:
                 pulled.next_offset,
             )
             if not process_queue.next_offset < pulled.next_offset == pulled.min_offset:
-                # Messages in flight have offsets of before: finished later, they would undo the move, and new
+                # Messages in flight have offsets from before the move: finished later, they would undo it,
+                # and new
                 # messages with the same offsets would count as known.
                 self.process_queue = self._anew(process_queue, self._moved_to(pulled))
                 return
@@ -176,7 +177,7 @@ class QueuePuller:
     def _moved_to(self, pulled: Pulled) -> int:
         """Where the queue goes on: where the broker says, as a rule.
 
-        A queue that has lost its end may still have what is held here: it begins with that again.
+        A queue that has lost its end may still have the messages held here: it begins with them again.
         """
         first = self.process_queue.committable()
         lost_its_end = self.process_queue.next_offset > pulled.max_offset
@@ -214,8 +215,8 @@ class QueuePuller:
     async def _is_another(self, begins: QueueOffset) -> bool:
         """Whether the queue has none of its old messages any more, by its present begin.
 
-        OrbitMQ's broker says of which topic it is. Else by the times of its own broker, and only if that is
-        certain: to read a topic again is worse.
+        OrbitMQ's brokers send the creation stamp of the topic. With others the broker's times of storing
+        decide, and only when they leave no doubt: reading all of a topic again would be worse.
         """
         process_queue = self.process_queue
         queue, stored_ms, made_at = process_queue.queue, process_queue.last_stored_ms, process_queue.made_at

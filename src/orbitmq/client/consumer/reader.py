@@ -41,10 +41,10 @@ SUSPEND_MS = 15_000
 # Lists of messages that wait for the loop that reads them; the pulls wait when there are more.
 WAITING_PULLS = 16
 RETRY_S = 1.0
-# So many pulls in a row may bring nothing where the broker has said that there are messages.
+# Most pulls in a row without messages before the end that the broker has named.
 EMPTY_PULLS = 15
 FAILURES = (TransportError, NameServerError, TopicNotFoundError, BrokerError)
-# A broker that starts, stops or is a slave that does not serve yet: another answer comes by itself.
+# Answers of a broker that starts, stops, or is a slave not serving yet: a later try may succeed.
 NOT_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
@@ -269,7 +269,7 @@ class Reader(AsyncContext):
                 await room.enter()
                 pieces.put(found)
             if pulled.status is PullStatus.NO_NEW and not follow:
-                return  # fewer than promised: what was left has been deleted meanwhile
+                return  # fewer than announced: the rest has been deleted meanwhile
             if pulled.next_offset != offset:
                 offset, empty = pulled.next_offset, 0
                 continue
@@ -281,7 +281,7 @@ class Reader(AsyncContext):
             await self._clock.sleep(max(0.0, RETRY_S - (self._clock.monotonic() - asked_at)))
 
     async def _asked(self, broker: str, call: Callable[[], Awaitable[T]]) -> T:
-        """What ``call`` gives; with ``follow`` it is repeated until it gives something."""
+        """The result of ``call``; with ``follow`` a failed call is repeated until it succeeds."""
         while True:
             asked_at = self._clock.monotonic()
             try:
@@ -298,9 +298,10 @@ class Reader(AsyncContext):
                 return answer
 
     def _say(self, broker: str, asked_at: float, error: Exception | None = None) -> None:
-        """One call when a broker is lost or back, however many queues it has and tries it takes.
+        """Call ``on_broker`` once when a broker is lost or back, for all its queues and tries.
 
-        What was asked before the last such call says nothing new: of its queues some answer while it stops.
+        Results of requests sent before the last such call do not count: a stopping broker still answers some
+            of them.
         """
         known = (broker in self._silent) == (error is not None)
         if known or asked_at < self._said_at.get(broker, -inf):

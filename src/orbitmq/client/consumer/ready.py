@@ -69,14 +69,14 @@ class ReadyLine(Generic[T]):
             if future in self._waiting:
                 self._waiting.remove(future)
             elif not future.cancelled():
-                # It was meant for someone who will not look.
+                # The cancelled waiter had been woken and takes nothing: wake another one.
                 self._waking = False
                 self.wake()
             raise
         self._waking = False
 
     def close(self) -> None:
-        """Give out nothing more, and let everybody who waits know."""
+        """Give out nothing more, and wake everybody who waits."""
         self.closed = True
         while self._waiting:
             future = self._waiting.popleft()

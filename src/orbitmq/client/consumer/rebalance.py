@@ -42,7 +42,7 @@ class QueueOwner(Protocol):
 
 
 class PulledOwner(QueueOwner, Protocol):
-    """The same, for the queues that are pulled."""
+    """The owner of the queues that are pulled."""
 
     def topics(self) -> Iterable[str]: ...
 
@@ -126,7 +126,7 @@ class Rebalancer:
                 return await self._take_from_broker(topic, route, self._allocate.strategy)
             members = await self._members(route) if self._allocate is not None else []
         except TopicNotFoundError:
-            # Looked for twice a second by the shared core, which tells when it appears.
+            # The shared core looks for its route twice a second, and calls back when there is one.
             return True
         except OrbitError as error:
             log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)

@@ -83,7 +83,7 @@ class Receiving:
         self._attempts = 0
 
     def forget(self, topic: str) -> None:
-        """Take a changed filter of a topic, or its end."""
+        """Forget the requests of a topic whose subscription was changed or removed."""
         self._notices.forget(topic)
 
     async def close(self) -> None:
@@ -150,10 +150,10 @@ class Receiving:
             left_s = max(0.0, deadline - self._clock.monotonic())
             wait_s = left_s if len(places) == 1 else 0.0
             if wait_s < left_s >= LEAST_WAIT_S and (topic, broker_name) in self._notices:
-                continue  # it says when there is something
+                continue  # its request ends when there is a message
             wanted = self._filters.get(topic)
             if wanted is None or any(pop.place == (topic, broker_name) for pop in self._late):
-                continue  # unsubscribed meanwhile, or silent
+                continue  # unsubscribed meanwhile, or its broker has not answered yet
             answer = self._pops.pop(
                 self._options,
                 topic,

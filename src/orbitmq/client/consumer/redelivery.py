@@ -54,7 +54,7 @@ class TakesBack(Protocol):
 
 
 class RedeliveryPolicy(TakesBack, Protocol):
-    """As :class:`Redelivery`, and gives up messages of an ordered queue."""
+    """Takes back messages, and moves failed ones out of an ordered queue."""
 
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
         """Move a message out of its queue; False when it has to be kept. ``dead``: as a dead letter."""

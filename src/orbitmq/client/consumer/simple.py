@@ -124,7 +124,7 @@ class SimpleConsumer(AsyncContext):
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         # Whether `run` is under way.
         self._serving = False
-        # Of `run` and of loops: what waits for messages, and what works on them.
+        # Tasks of `run` and of loops: those that wait for messages, and those that handle them.
         self._receiving: dict[asyncio.Task[list[Lease]], None] = {}
         self._handling: dict[asyncio.Task[None], None] = {}
 
@@ -154,7 +154,7 @@ class SimpleConsumer(AsyncContext):
     async def close(self) -> None:
         """Let running handler calls end and acknowledgements reach their brokers, then leave.
 
-        What is not settled comes again. It goes on to its end when it is cancelled meanwhile; a further call
+        What is not settled comes again. A cancelled call closes the consumer all the same; a further call
         waits for that.
         """
         await self._life.end(self._leave, self._handling)
@@ -335,11 +335,11 @@ class SimpleConsumer(AsyncContext):
                         yield lease.message
                     except GeneratorExit:
                         if auto_ack:
-                            lease.renew_until = 0.0  # nobody works on it any more
+                            lease.renew_until = 0.0  # the user's loop was left
                         raise
                     if auto_ack and is_open(lease.message):
                         settle(lease.message, ACK)
-                    # The loop of the user may never wait: acknowledgements and renewals must go out.
+                    # The user's loop may contain no await: here acknowledgements and renewals are sent.
                     await asyncio.sleep(0)
             finally:
                 give_back(leases)
@@ -417,7 +417,7 @@ class SimpleConsumer(AsyncContext):
                 await self._clock.sleep(PAUSE_S)
             except asyncio.CancelledError as error:
                 if not failed_itself(error):
-                    give_back(outcome(receiving) or ())  # came in the same moment
+                    give_back(outcome(receiving) or ())  # they came in the moment of the cancellation
                     raise
                 break  # by close()
             else:
