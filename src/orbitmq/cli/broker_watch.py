@@ -71,7 +71,7 @@ class BrokerWatch(SendHook):
 
     async def refresh(self, producer: Producer, topic: str) -> None:
         """Bring :attr:`rows` up to date."""
-        with suppress(OrbitError):  # the sends meet and report the same error
+        with suppress(OrbitError):  # sends meet the same error, and report it
             self._brokers.update(queue.broker_name for queue in await producer.queues(topic))
         self.update(producer.fault_table())
 

@@ -55,8 +55,8 @@ async def reset(
 
     Args:
         topic: Topic in which the group is moved; not with --file and --undo, which name topics.
-        to: What comes next: first, last, or what was stored at a time (2026-11-21T14:00, UTC, or
-            milliseconds, 13 digits) or so long ago (10m; s, m, h, d).
+        to: Where the group goes on: first, last, or at the first message stored at a time (2026-11-21T14:00,
+            UTC, or milliseconds, 13 digits) or so long ago (10m; s, m, h, d).
         offset: New offset of one queue, see --queue.
         queue: The queue of --offset, as BROKER:ID.
         file: A JSON file with the new offsets, as --dry-run --json prints them: {"moves": [{"topic",
@@ -99,7 +99,7 @@ async def skip(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> View:
-    """Skip what has piled up in a topic: the same as reset --to last."""
+    """Skip the messages that wait in a topic: the same as reset --to last."""
     planned = admin.groups.plan_to_last(group, topic)
     return await _moved(admin, group, planned, save, dry_run=dry_run, yes=yes)
 

@@ -54,7 +54,7 @@ examples:
 
 
 class Server(Protocol):
-    """What both servers offer."""
+    """The methods that both servers have."""
 
     async def start(self) -> None: ...
 

@@ -44,7 +44,7 @@ def span(between: Between) -> Span:
 
 @contextmanager
 def silenced() -> Iterator[TextIO]:
-    """Standard error to nowhere: what Spark's JVM and its workers print is no concern of the user's.
+    """Standard error to nowhere: the user does not need what Spark's JVM and its workers print.
 
     Gives the standard error that was. With ``ORBITMQ_DEBUG=1`` nothing is silenced.
     """

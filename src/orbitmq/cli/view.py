@@ -39,7 +39,7 @@ class Table:
     Attributes:
         name: their key in the JSON object; empty: they are drawn for people only.
         rows: JSON objects; dataclasses are taken as they are, see :func:`plain`.
-        columns: by heading, the key of a row or what makes the cell of it.
+        columns: by heading, the key of a row or a function that makes the cell of the row.
         optional: not drawn when it has no rows.
         spared: headings that a narrow terminal goes without, the first one first.
         red: whether a row is drawn in red.
@@ -73,7 +73,7 @@ class View:
         before, lines: text for people before and behind the tables.
         notes: text for standard error, also beside JSON.
         left_out: the servers that did not answer, or refused.
-        missing: what is not shown of them ("its queues are"); ``None``: a change was not made there.
+        missing: what those servers' part would be ("its queues are"); ``None``: a change was not made there.
         finish: how a change is finished there.
         failed: the exit code is 1 though all answered.
         code: the exit code, of commands that have some of their own.
@@ -123,7 +123,7 @@ class View:
         console = _console(to_errors=to_errors) if out.isatty() else None
         for part in self.drawn(None if console is None else console.width):
             if console is None or isinstance(part, str):
-                print(part, file=out)  # a long line is left to the terminal to break
+                print(part, file=out)  # the terminal breaks a long line
             else:
                 console.print(part)
         out.flush()
@@ -154,7 +154,7 @@ class Line:
 
 
 class Screen:
-    """Where a command shows what it gives piece by piece. A context manager.
+    """Shows the results of a command one by one. A context manager.
 
     Args:
         to_errors: on standard error, where it is gone at the end.

@@ -137,7 +137,9 @@ class Hooks:
 
 
 class ConsumeReturnType(IntEnum):
-    """How a delivery ended, by RocketMQ's numbers (CR-19). RETURNNULL does not occur: nothing means done."""
+    """How a delivery ended, by RocketMQ's numbers (CR-19). RETURNNULL does not occur: a handler that returns
+    nothing is done.
+    """
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -236,7 +238,7 @@ class ConsumeHooks:
 
 
 def around_sends(middleware: Sequence[SendMiddleware], send: SendOne) -> SendOne:
-    """``send`` inside all of these, the first one outermost."""
+    """``send`` wrapped in this middleware, the first one outermost."""
     for layer in reversed(middleware):
         send = partial(_sent_through, layer, send)
     return send
@@ -247,7 +249,7 @@ async def _sent_through(layer: SendMiddleware, send: SendOne, message: Any) -> A
 
 
 def around_listener(middleware: Sequence[ConsumeMiddleware], listener: HandleOne) -> HandleOne:
-    """``listener`` inside all of these, the first one outermost."""
+    """``listener`` wrapped in this middleware, the first one outermost."""
     for layer in reversed(middleware):
         listener = partial(_handled_through, layer, listener)
     return listener

@@ -41,7 +41,7 @@ def takes(
         signature = inspect.signature(body)
         own = next(iter(signature.parameters.values()))
         named = inspect.signature(options).parameters.values()
-        # What has no default comes first.
+        # Parameters without a default come first.
         taken = sorted(named, key=lambda each: each.default is not inspect.Parameter.empty)
         init.__signature__ = signature.replace(parameters=[own, *taken])  # type: ignore[attr-defined]
         return init

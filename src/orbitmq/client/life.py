@@ -1,4 +1,4 @@
-"""The life of a client: new, running, closed. Which moves there are stands in one table."""
+"""The life of a client: new, running, closed. One table has the moves that are allowed."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class ClientState:
         self._closing: asyncio.Task[None] | None = None
 
     def move(self, to: State) -> State:
-        """Enter a state; the one that was left.
+        """Enter a state; returns the one that was left.
 
         Raises:
-            ClientStateError: there is no such move.
+            ClientStateError: the present state does not lead there.
         """
         before = self.state
         if to not in MOVES[before]:
@@ -76,7 +76,7 @@ class ClientState:
         """Start within the block; a client whose shared client cannot be used is closed.
 
         Raises:
-            ClientStateError: there is no such move, or the block raises it.
+            ClientStateError: the client was started before or is closed, or the block raises it.
         """
         self.move(State.RUNNING)
         try:
@@ -112,7 +112,7 @@ class ClientState:
             await asyncio.shield(self._closing)
 
     def _closed(self, closing: asyncio.Task[None]) -> None:
-        # Those who wait are told as well, but nobody may be left who does.
+        # Waiting callers get the error, too, but there may be none.
         if not closing.cancelled() and (error := closing.exception()) is not None:
             log.error("%s did not close as it should", self._name, exc_info=error)
 

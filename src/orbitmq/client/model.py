@@ -1,4 +1,4 @@
-"""What the clients give back and take as options."""
+"""Results of sends, and where a group begins."""
 
 from __future__ import annotations
 

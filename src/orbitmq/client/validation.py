@@ -100,7 +100,7 @@ def check_received(message: object) -> None:
     """Refuse an object that no consumer gave.
 
     Raises:
-        ValidationError: it says what came.
+        ValidationError: the text shows the object.
     """
     if not isinstance(message, ReceivedMessage):
         raise ValidationError(f"a received message is needed, got {type(message).__name__}")

@@ -36,7 +36,7 @@ AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader needs to know. Times are milliseconds, sizes bytes.
+    """The options of a reader. Times are milliseconds, sizes bytes.
 
     Attributes:
         topics: the topics by name; with ``assigned`` those of its queues, empty with ``topic_pattern``.
@@ -108,7 +108,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer needs to know. Times are milliseconds.
+    """The options of a writer. Times are milliseconds.
 
     Attributes:
         delivery: ``at-least-once`` or ``exactly-once``; ``None``: exactly once, but without a folder for the

@@ -37,7 +37,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
 
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing: it is not known yet whether the query reads topics."""
+        """Do nothing: it is not known yet whether the query reads topics."""
 
     @override
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
@@ -57,11 +57,11 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
 
     @override
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing: there was no batch."""
+        """Do nothing: there was no batch to log."""
 
     @override
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Nothing: Spark says so itself."""
+        """Do nothing: Spark logs the end of a query itself."""
 
 
 def watch(spark: SparkSession) -> ProgressListener:

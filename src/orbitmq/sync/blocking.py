@@ -58,7 +58,7 @@ def on_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[Any, P], Iterator[R]]:
-    """The method of a blocking client that gives what this async generator does."""
+    """The method of a blocking client that iterates over this async generator."""
 
     @wraps(method)
     def each(self: BlockingClient[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[R]:
@@ -74,7 +74,7 @@ def iterating(
 def parameters_of(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """The method below has the parameters of this async one, and a body and a result of its own."""
+    """Gives the method below the parameters of this async one; body and result stay its own."""
 
     def decorate(body: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         back = inspect.signature(body).return_annotation
@@ -89,7 +89,7 @@ def parameters_of(
 def made_as(
     kind: Callable[P, object],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """The constructor below takes what this class does."""
+    """Gives the constructor below the parameters of this class."""
 
     def decorate(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         own = next(iter(inspect.signature(init).parameters.values()))
@@ -107,7 +107,7 @@ def _nothing() -> None:
 
 
 class Core(Protocol):
-    """What each async client has."""
+    """The methods that each async client has."""
 
     async def close(self) -> None: ...
 

@@ -27,7 +27,7 @@ M = TypeVar("M", bound=consumer.Consumer | pull.PullConsumer)
 
 
 class _Subscriber(GroupClient[S]):
-    """A consumer that names topics."""
+    """A consumer that subscribes to topics."""
 
     @parameters_of(consumer.Consumer.subscribe)
     def subscribe(self, *args: Any, **options: Any) -> None:

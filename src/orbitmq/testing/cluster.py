@@ -33,7 +33,7 @@ class RunningCluster:
 
     @property
     def grpc(self) -> str:
-        """Where the clients of RocketMQ 5 find the cluster, "host:port": a broker that runs.
+        """Address for gRPC, the clients of RocketMQ 5, "host:port": that of a broker that runs.
 
         Raises:
             ClusterError: none runs.

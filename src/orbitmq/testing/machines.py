@@ -1,4 +1,4 @@
-"""Machines in memory that can lose power: what ran on one of them acts no more, what was synced is left."""
+"""Machines in memory that can lose power: its programs act no more, its synced bytes stay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PowerMachine:
     another, on the same disk and address, for the server that is started next.
 
     What is started with :meth:`begin` belongs to a process, which :meth:`kill` ends at once and
-    :meth:`freeze` stops for a while. What is started otherwise only finds that nothing works any more.
+    :meth:`freeze` stops for a while. Other code only finds that clock, disk and network work no more.
 
     Args:
         machine: of ``SimulatedRuntime.machine``.
@@ -50,7 +50,7 @@ class PowerMachine:
 
     @property
     def host(self) -> str:
-        """Its address."""
+        """The machine's address."""
         return self._machine.network.host
 
     @property
@@ -72,7 +72,7 @@ class PowerMachine:
         return asyncio.get_running_loop().create_task(work, context=self.process.context())
 
     def crash(self, keep: Keep = Keep.NOTHING) -> None:
-        """Lose power: connections are reset, of the writes that were not synced ``keep`` is left."""
+        """Lose power: connections are reset, ``keep`` says what is left of writes that were not synced."""
         self._end()
         self._machine.files.crash(keep=keep)
         self.runtime = self._boot()
@@ -154,7 +154,7 @@ class _PoweredThreads(SimulatedThreads):
         self.max_delay_s = self._machine.disk_delay_s
         if self._power.on:
             return super().run(function, *args)
-        # A task, so that whoever waits for it ends with the loop, also who does not let itself be cancelled.
+        # A task, so that its waiters end with the loop, also those that ignore a cancellation.
         return asyncio.ensure_future(_never())
 
     def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:

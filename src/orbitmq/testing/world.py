@@ -55,7 +55,7 @@ class World:
         replicas: int = 1,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Nothing starts yet.
+        """Make the cluster; nothing starts yet.
 
         Args:
             brokers: how many masters; they are called broker-a, broker-b and so on.
@@ -198,7 +198,7 @@ class World:
         await self._cluster.stop_name_server()
 
     async def start_name_server(self) -> None:
-        """Start the name server again, without what it knew, and wait for the brokers."""
+        """Start the name server again, without the routes that it knew, and wait for the brokers."""
         await self._cluster.start_name_server()
 
     def crash(self, name: str, keep: Keep = Keep.NOTHING) -> None:

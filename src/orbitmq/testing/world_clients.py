@@ -1,4 +1,4 @@
-"""Methods of a world that make its clients: they take what the client's class takes."""
+"""Methods of a world that make its clients: they take the options of the client's class."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class GroupConsumer(AsyncContext):
         """Wait for handlers that still work on messages; the consumer is about to close."""
 
     async def _consume_now(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult | None:
-        """Handle this message at once, outside its queue, as an operator asks; None when there is no handler."""
+        """Handle this message at once, outside its queue, for an operator; None when there is no handler."""
         return None
 
     async def _expire(self) -> None:

@@ -345,7 +345,7 @@ class BrokerCalls:
             leader: its address, see :meth:`leader_of`.
 
         Raises:
-            BrokerError, TransportError, BodyError: it is not known.
+            BrokerError, TransportError, BodyError: unknown whether the broker locked them.
         """
         body = LockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
         command = LockBatchMqRequest().command(body.encode())

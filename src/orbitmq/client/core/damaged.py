@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 def whole_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
     """The messages of an answer whose checksums are right.
 
-    With the others a handler would get a message that was never sent, or every pull would fail.
+    With a damaged one a handler would get a message that was never sent, or every pull would fail.
     Another copy of the log may have the message whole.
 
     Raises:

@@ -66,7 +66,7 @@ class NameServers:
 
     Args:
         client: sends the requests.
-        source: the list, or the place of it.
+        source: the list, or where it is fetched from.
         spread: begin with a random server, so that many clients spread; without it, with the first in the
             list.
     """

@@ -67,7 +67,7 @@ class Tracer:
         await self.flush()
 
     def append(self, record: str, record_keys: str) -> None:
-        """Add one record; the message with it gets the words of ``record_keys`` as keys."""
+        """Add one record; the words of ``record_keys`` become keys of the message that carries it."""
         if len(self._waiting) >= MAX_WAITING:
             self._dropped += 1
             return
@@ -156,7 +156,7 @@ class ConsumeTrace(ConsumeHook):
     def __init__(self, tracer: Tracer, namespace: Namespace) -> None:
         self._tracer = tracer
         self._namespace = namespace
-        # As many as messages are in flight.
+        # Not more than messages are in flight.
         self._requests: dict[int, str] = {}
 
     def before(self, context: ConsumeContext) -> None:

@@ -42,7 +42,7 @@ class Submitted:
         return len(self._sends) + self._calling >= MAX_SUBMITTED
 
     def start(self, send: Coroutine[Any, Any, SendResult], done: SendDone | None) -> asyncio.Task[SendResult]:
-        """Begin a send; ``done`` is called with its end, unless it is cancelled."""
+        """Begin a send; ``done`` is called with its result or error, unless it is cancelled."""
         task = asyncio.get_running_loop().create_task(send)
         self._sends.add(task)
         task.add_done_callback(self._sends.discard)
@@ -50,7 +50,7 @@ class Submitted:
         return task
 
     def follow(self, send: asyncio.Future[SendResult], done: SendDone | None) -> None:
-        """Call ``done`` with the end of a send, unless it is cancelled."""
+        """Call ``done`` with the result or error of a send, unless it is cancelled."""
         if done is not None:
             send.add_done_callback(partial(self._ended, done))
 

@@ -31,7 +31,7 @@ class Detector:
     async def _probe(self, broker_name: str) -> None:
         found = self._client.any_queue_of(broker_name)
         if found is None:
-            # It is in no route any more.
+            # No route has this broker any more.
             self._faults.remove(broker_name)
             return
         address, queue = found

@@ -142,7 +142,7 @@ class FaultTable:
             item.start_ms = now_ms + duration
 
     def is_available(self, broker_name: str, now_ms: float) -> bool:
-        """No item, or its time has come (FT-09)."""
+        """Whether there is no item of the broker, or its isolation is over (FT-09)."""
         item = self._items.get(broker_name)
         return item is None or now_ms >= item.start_ms
 

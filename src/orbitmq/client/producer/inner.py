@@ -1,4 +1,4 @@
-"""Sends the client's own messages: trace records, and what goes to a retry topic."""
+"""Sends the client's own messages: trace records, and messages for a retry topic."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class InternalProducer:
 
 
 def make_tracer(client: ClientInstance, trace: bool | str) -> tuple[InternalProducer | None, Tracer | None]:
-    """What records a message trace, and what sends its records; None and None without a trace.
+    """The tracer, and the producer that sends its records; both None without a trace.
 
     Args:
         trace: True for RMQ_SYS_TRACE_TOPIC, or the topic of the records.

@@ -85,7 +85,7 @@ class ProducerOptions:
 
 
 class SendOptions(msgspec.Struct, frozen=True):
-    """What one send asks for; see :meth:`~orbitmq.client.producer.producer.Producer.send`.
+    """Options of one send; see :meth:`~orbitmq.client.producer.producer.Producer.send`.
 
     Attributes:
         timeout_ms: for this send, None for the producer's timeout.
@@ -116,6 +116,6 @@ def in_ms(timeout: Duration | None) -> int | None:
     return milliseconds(timeout)
 
 
-# What nearly every send asks for. Sends are compared with them by identity.
+# The options of nearly every send, which are recognised by identity.
 PLAIN = SendOptions()
 PLAIN_SUBMITTED = SendOptions(submitted=True)

@@ -238,7 +238,7 @@ class Producer(AsyncContext):
             ClientStateError: the producer is not running, or was started in another event loop.
         """
         self._life.check_loop()
-        # Not a function: with auto_batch a send is a few microseconds.
+        # No function of its own: with auto_batch a send takes a few microseconds.
         options = PLAIN
         if queue is not None or ordering_key is not None or selector is not None or timeout is not None:
             options = SendOptions(queue, ordering_key, selector, in_ms(timeout))
@@ -322,7 +322,7 @@ class Producer(AsyncContext):
             queue, ordering_key, selector, timeout: as for :meth:`send`.
 
         Returns:
-            The result to come. To cancel it is to stop caring, the message may be sent all the same.
+            The result to come. Cancelling it only drops the result: the message may be sent all the same.
 
         Raises:
             SendError: 50,000 submitted sends are under way already (kind TOO_MANY_REQUESTS).
@@ -350,8 +350,8 @@ class Producer(AsyncContext):
     async def flush(self) -> None:
         """Send what ``auto_batch`` has collected, and wait until nothing is under way that was sent before.
 
-        Each result, or error, is where it always is: with its awaited send, its future, its callback. It
-        takes no longer than the timeouts of those sends.
+        Results and errors go to the awaited sends, futures and callbacks as always. It takes no longer than
+        the timeouts of those sends.
 
         Raises:
             ClientStateError: the producer is not running, or was started in another event loop.
@@ -486,7 +486,7 @@ class Producer(AsyncContext):
         """Answer a request. The reply goes through the broker that the request came from.
 
         Raises:
-            MessageFormatError: ``request`` is not one that somebody waits for.
+            MessageFormatError: ``request`` asks for no reply.
             SendError: the client that asked could not be reached.
             ValidationError, ClientStateError: as :meth:`send`.
         """
@@ -516,7 +516,7 @@ class Producer(AsyncContext):
     def _check(self, message: Message, *, submitted: bool = False) -> QueueChooser:
         if not self._life.running and not (submitted and self._finishing):
             self._life.check_running()
-        # A message that has only a topic and a body can only be too large.
+        # The one possible fault of a message with just a topic and a body is its size.
         body = plain_body(message)
         if body is None or len(body) > self._max_message_bytes:
             check_message(message, self._max_message_bytes)

@@ -226,7 +226,7 @@ class OutgoingFactory:
         return Item(message.body, message.flag, text.encode(), properties.get(property_names.UNIQ_KEY))
 
     def joined(self, topic: str, batch: OpenBatch) -> tuple[Outgoing, list[str]]:
-        """The request for what a batch has collected, and the unique id of each message (BA-04)."""
+        """The request for the messages of a collected batch, and the unique id of each (BA-04)."""
         count = len(batch.items)
         if batch.plain:
             body, ids = encode_plain(cast("list[bytes]", batch.items), batch.size, *self._ids.series(count))

@@ -65,7 +65,7 @@ class Replies:
     async def wait(
         self, future: asyncio.Future[ReceivedMessage], topic: str, timeout_ms: float, total_ms: int
     ) -> ReceivedMessage:
-        """The reply.
+        """Wait for the reply and return it.
 
         Raises:
             ReplyTimeoutError: none came in time.

@@ -34,7 +34,7 @@ ACCESS_TIMED_OUT = 10002
 BROKER_NOT_EXIST = 10003
 NO_QUEUE = 10005
 
-# A try on the broker that has just failed waits this long, doubled each time: the new route may come.
+# Pause before another try on the broker that has just failed, doubled each time: a new route may come.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 _STATUSES = {int(status): status for status in SendStatus}
@@ -246,7 +246,7 @@ class SendKernel:
         try:
             outcome = await self._exchange(out, queue, address, limit_ms, begun)
         except BaseException as error:
-            # Cancelled, or failed in an unforeseen way: the after-hooks run all the same (SK-16).
+            # Cancelled, or failed unexpectedly: the after-hooks run all the same (SK-16).
             context.took = (self._client.now_ms() - begun) / 1000
             self._hooks.end(context, error)
             raise
@@ -321,7 +321,7 @@ class SendKernel:
         return await self._fresh_route(route)
 
     async def _fresh_route(self, route: TopicRoute) -> TopicRoute:
-        """Ask now, unless someone just did; keep what is known when the name servers are silent."""
+        """Ask for the route, unless that was just done; keep the known one when no name server answers."""
         self._client.suspect(route.topic)
         try:
             await self._client.settled(route.topic)

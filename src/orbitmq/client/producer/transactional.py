@@ -279,7 +279,7 @@ class TransactionProducer(Producer):
     async def _answer_check(
         self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
     ) -> None:
-        """A broker asks how a transaction ended."""
+        """Tell a broker that asks how a transaction ended."""
         remark, own_topic = None, message.topic
         message.topic = self._namespace.short(message.topic)
         try:
@@ -315,11 +315,11 @@ class TransactionChecks:
         client.on_server_request(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
 
     def add(self, group: str, answer: AnswerCheck) -> None:
-        """A producer of this group answers from now on."""
+        """Let this producer answer checks of its group from now on."""
         self._answers.setdefault(group, []).append(answer)
 
     def remove(self, group: str, answer: AnswerCheck) -> None:
-        """That producer answers no more, if it did: its start may have failed."""
+        """Let this producer answer no more checks. Its start may have failed before it was added."""
         answers = self._answers.get(group, [])
         if answer in answers:
             answers.remove(answer)

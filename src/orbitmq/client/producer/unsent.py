@@ -17,7 +17,7 @@ log = logging.getLogger("orbitmq.client")
 
 
 class _Watch:
-    """The watch for the end of the program. It ends once: when it was told of, or the producer closed."""
+    """The watch for the end of the program. It ends once: with the log line, or when the producer closes."""
 
     def __init__(self, unsent: Unsent) -> None:
         self._open = True
@@ -25,7 +25,7 @@ class _Watch:
         weakref.finalize(unsent, self._forget).atexit = False
 
     def end(self) -> bool:
-        """Whether it was open until now."""
+        """End the watch; returns whether it was open until now."""
         was_open, self._open = self._open, False
         self._forget()
         return was_open
@@ -92,7 +92,7 @@ class Unsent:
         errors = [each.exception() for each in under_way if each.done() and not each.cancelled()]
         failed = [error for error in errors if error is not None]
         if failed and program_end.begun():
-            # Nobody looks at their results any more.
+            # No code is left that could take their results.
             log.warning(
                 "the program ends, and %d submitted messages of producer %r were not stored: %s",
                 len(failed), self._group, failed[-1],

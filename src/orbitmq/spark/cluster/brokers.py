@@ -80,7 +80,7 @@ class RetryWindow:
         return 0.0 if self._end is None else self._clock.monotonic() - (self._end - self._limit_s)
 
     def succeeded(self) -> None:
-        """A request succeeded: the next failure begins a new limit."""
+        """Note a success: the next failure begins a new limit."""
         self._end = None
         self._failures = 0
 
@@ -108,7 +108,7 @@ class Brokers:
         name_servers: addresses, asked in order until one answers.
         timeout_ms: for one answer.
         routes: routes of topics from another process of the query, so that name servers need not be asked.
-        identity: who asks; by default what the environment says.
+        identity: keys and TLS of the requests; those of the environment by default.
     """
 
     def __init__(

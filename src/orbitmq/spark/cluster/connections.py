@@ -20,7 +20,7 @@ MAX_PIPELINE = 256
 # Worker processes live long and a topic's brokers are few; more than this is a leak.
 MAX_CONNECTIONS = 64
 
-# Idle ones, the longest idle first. By process, since Spark forks: a child must not use its parent's.
+# Idle connections, the longest idle first. By process, since Spark forks: a child must not use its parent's.
 _idle: dict[tuple[int, str, Identity], BlockingConnection] = {}
 
 
@@ -39,7 +39,7 @@ def ask(
 
     Args:
         timeout_ms: for the connect, and for the answers to each group of requests.
-        identity: who asks; a connection is kept for one identity.
+        identity: keys and TLS; a connection is kept for one identity.
         repeatable: the server may get the requests twice. Without it a broken connection is an error.
 
     Raises:
@@ -85,7 +85,7 @@ class Conversation:
     Args:
         timeout_ms: for the connect, and for each answer.
         allocate: memory for a long answer, of any content.
-        identity: who asks.
+        identity: keys and TLS of the requests.
 
     Raises:
         UnreachableError: no connection. Also by the methods, after which only :meth:`close` is of use.

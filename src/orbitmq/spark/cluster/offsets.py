@@ -145,7 +145,7 @@ def _entries(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def backlog(start: Offsets, end: Offsets) -> dict[MessageQueue, int]:
-    """Rows between two places, for the queues that have any. A queue of unknown begin begins at 0."""
+    """Rows between two places, for the queues that have any. A queue whose begin is unknown begins at 0."""
     rows = {queue: offset - begin_of(start, end, queue) for queue, offset in end.items()}
     return {queue: count for queue, count in rows.items() if count > 0}
 

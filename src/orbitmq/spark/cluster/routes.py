@@ -115,7 +115,7 @@ class Routes:
         addresses: of name servers, asked in order until one answers.
         timeout_ms: for an answer.
         known: routes of topics from another process of the query.
-        identity: who asks.
+        identity: keys and TLS of the requests.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Routes:
         return route
 
     def of(self, queues: Iterable[MessageQueue]) -> dict[str, QueueAddresses]:
-        """What is known of the topics of ``queues``, for a process that reads those queues."""
+        """The known routes of the topics of ``queues``, for a process that reads those queues."""
         owned: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             owned.setdefault(queue.topic, []).append(queue)

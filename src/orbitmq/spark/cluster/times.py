@@ -61,7 +61,7 @@ class TimeSearch:
         """The offset of that message in each queue of ``times_ms``; the queue's end when all are older.
 
         Args:
-            queues: whom to ask about which queue.
+            queues: the address of the broker that is asked about each queue.
             first, last: where each queue begins and ends.
 
         Raises:

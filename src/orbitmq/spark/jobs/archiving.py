@@ -144,7 +144,7 @@ def archive(
     progress: Progress = silent,
     archived: Callable[[int], None] = lambda messages: None,
 ) -> Report:
-    """Archive what is there, or go on until interrupted.
+    """Archive all messages that the topics have now, or go on until interrupted.
 
     A program ends it by stopping its query, which is among ``spark.streams.active``.
 

@@ -82,7 +82,7 @@ def claim(folder: Folder, table_format: str) -> None:
 
 
 class Files:
-    """No table: readers list the files."""
+    """An archive without a table: readers list the files."""
 
     def commit(self, query_id: str, batch_id: int, files: Sequence[WrittenFile]) -> None:
         """Do nothing."""

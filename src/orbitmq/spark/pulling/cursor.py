@@ -16,7 +16,7 @@ PULL_BYTES = 512 << 10
 # Offsets that one pull covers at first when the broker filters: it returns fewer messages than it looks at.
 FILTERED_STEP = 2048
 LONGEST_FILTERED_STEP = 64 << 10
-# Asked for beyond what a filter is expected to leave, so that a part is seldom cut short.
+# Messages requested beyond the number that a filter should leave, so that a part is seldom cut short.
 SPARE_MESSAGES = 8
 
 
@@ -101,11 +101,11 @@ class Cursor:
         self._early: dict[int, tuple[Buffer, int, int]] = {}
         self._emitted = wanted.low
         self.settled = 0  # offsets that came or were given up; grows with every progress
-        self.held_bytes = 0  # came, but not handed out yet
+        self.held_bytes = 0  # records that came and were not handed out yet
 
     @property
     def is_done(self) -> bool:
-        """Everything was handed out."""
+        """Whether everything was handed out."""
         return self._emitted >= self.wanted.high
 
     def next_part(self) -> Part | None:

@@ -95,7 +95,7 @@ class _Flight:
         return self._asked.pop(number), answer, body
 
     def give_up(self) -> None:
-        """The connection is given up: the requested parts are requested again."""
+        """Give up the connection; its requested parts are requested again."""
         for cursor, part in self._asked.values():
             cursor.retry(part)
         self._asked.clear()
@@ -164,7 +164,7 @@ class RangeReader:
     # -- one answer after the other --------------------------------------------------------------------
 
     def _advance(self, waiting: deque[Cursor]) -> None:
-        """Take one answer from the broker of the first cursor, and have the next ones on their way."""
+        """Send the next requests, and take one answer from the broker of the first cursor."""
         queue = waiting[0].wanted.queue
         if self._flight is not None and self._flight.broker_name != queue.broker_name:
             self._land()

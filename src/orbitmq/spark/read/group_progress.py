@@ -39,7 +39,7 @@ class GroupProgress:
         self._warned = -WARNING_SECONDS
 
     def publish(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Everything below ``offsets`` is processed."""
+        """Publish that everything below ``offsets`` is processed."""
         if self._group is None:
             return
         news = {queue: offset for queue, offset in offsets.items() if self._published.get(queue) != offset}

@@ -66,7 +66,7 @@ class OlderStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
     @override
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: see :meth:`Stream.latest`."""
+        """Do nothing: see :meth:`Stream.latest`."""
 
     @override
     def stop(self) -> None:

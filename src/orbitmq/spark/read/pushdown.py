@@ -18,7 +18,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.pulling.ranges import QueueRange
 from orbitmq.spark.schema import BROKER
 
-# Every message has them.
+# Columns that have a value in every message.
 _NEVER_NULL = (names.TOPIC, BROKER, names.QUEUE_ID, names.QUEUE_OFFSET, names.STORE_TIMESTAMP)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -30,7 +30,7 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
 
     @override
     def latestOffset(self, *_: Any) -> dict[str, Any]:
-        """As each version calls it."""
+        """Raise the error, whatever this version of Spark passes."""
         self._refuse()
 
     @override

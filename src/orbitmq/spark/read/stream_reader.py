@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @override
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: Spark does not call this for the last batch of a run; see :meth:`Stream.latest`."""
+        """Do nothing: Spark does not call this for the last batch of a run; see :meth:`Stream.latest`."""
 
     @override
     def stop(self) -> None:

@@ -28,7 +28,7 @@ class SendMetrics:
     times: Counter[int] = field(default_factory=Counter)
 
     def took(self, milliseconds: float) -> None:
-        """One request was answered."""
+        """Count a request that was answered."""
         self.times[round(math.log(milliseconds + 1, 1.2))] += 1
 
     def p99_ms(self) -> float:

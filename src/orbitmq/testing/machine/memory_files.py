@@ -41,7 +41,7 @@ class _Fault:
 
 
 def _zeros(size_bytes: int) -> bytearray | mmap.mmap:
-    """Memory of zeros; of a big and sparse file only what is touched takes any."""
+    """Memory of zeros; of a big and sparse file only the touched parts take any."""
     return bytearray(size_bytes) if size_bytes < SPARSE_FROM_BYTES else mmap.mmap(-1, size_bytes)
 
 
@@ -54,10 +54,10 @@ class _File:
         self.durable = _zeros(size_bytes)
         self.dirty: list[tuple[int, bytes]] = []
         self.dirty_bytes = 0
-        # What has blocks, and what was ever written.
+        # Bytes that have blocks, and the end of what was ever written.
         self.allocated = 0
         self.written = 0
-        # What a crash brings back when this file replaced another without a sync.
+        # The file that a crash brings back, when this one replaced it without a sync.
         self.replaced: _File | None = None
         self.unsynced_replacement = False
 
@@ -280,7 +280,7 @@ class MemoryFiles:
         self._faults.append(_Fault(operation, path_part, error, skip, times))
 
     def heal(self) -> None:
-        """No failures any more."""
+        """End all failures that :meth:`fail` ordered."""
         self._faults.clear()
 
     def check_fault(self, operation: str, path: str) -> None:
@@ -432,7 +432,7 @@ class MemoryFiles:
                 file.sync()
 
     def closed(self, segment: MemorySegment) -> None:
-        """A segment tells that it is closed."""
+        """Note that a segment is closed."""
         self._segments.pop(segment, None)
 
     def lock(self, path: str) -> Callable[[], None]:

@@ -27,7 +27,7 @@ CONNECT_GIVE_UP_S = 127.0  # Linux: tcp_syn_retries 6
 
 
 class _World:
-    """What all hosts of one simulated network share."""
+    """The state that all hosts of one simulated network share."""
 
     def __init__(self, source: random.Random) -> None:
         self.random = source
@@ -37,11 +37,11 @@ class _World:
         self.lookups: dict[str, list[str]] = {}
         # Dicts keep an order; the order of a set would differ from run to run.
         self.transports: dict[_MemoryTransport, None] = {}
-        # From whom to whom nothing passes.
+        # Pairs of hosts: nothing passes from the first one to the second.
         self.partitions: list[tuple[frozenset[str], frozenset[str]]] = []
         self.healed: list[asyncio.Future[None]] = []
         self.delay_s = (0.0, 0.0)
-        # More than that, by host: all that leaves or reaches it.
+        # Additional delays, by host, of all that leaves or reaches it.
         self.host_delay_s: dict[str, tuple[float, float]] = {}
         self.next_port = FIRST_EPHEMERAL_PORT
 
@@ -202,7 +202,7 @@ class _MemoryTransport(asyncio.Transport):
 
     def received(self, data: memoryview) -> int:
         if self.lost or self._closing:
-            return len(data)  # as a kernel: taken, and nobody looks at it
+            return len(data)  # a kernel takes it, too, and no program reads it
         protocol: Any = self._protocol
         if self._buffered:
             buffer = memoryview(protocol.get_buffer(-1)).cast("B")
@@ -222,7 +222,7 @@ class _MemoryTransport(asyncio.Transport):
             self.close()
 
     def delivered(self) -> None:
-        """The peer took something that this end wrote."""
+        """Note that the peer took something that this end wrote."""
         size = self.get_write_buffer_size()
         if self._protocol_paused and not self.lost and size <= self._low_water:
             self._protocol_paused = False

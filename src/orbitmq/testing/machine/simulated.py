@@ -37,7 +37,7 @@ class SimulatedThreads:
         try:
             result = function(*args)
         except KeyboardInterrupt:
-            raise  # of whoever watches the run: this is the main thread
+            raise  # the user's Ctrl-C: this is the main thread
         except BaseException as error:
             loop.call_later(delay, _fail, future, as_exception(error, function))
         else:
@@ -57,15 +57,15 @@ class SimulatedThreads:
         asyncio.get_running_loop().call_later(delay, done, outcome)
 
     def pool(self, max_threads: int) -> SimulatedThreads:
-        """See the seam."""
+        """These threads: all work runs in the same way."""
         return SimulatedThreads(self._random, self.max_delay_s)
 
     def mutex(self) -> AbstractContextManager[object]:
-        """Nothing to take: work runs to its end where it is started."""
+        """A lock that does nothing: work runs to its end where it is started."""
         return nullcontext()
 
     def close(self, *, wait: bool = True) -> None:
-        """Nothing to release."""
+        """Do nothing: there are no threads to end."""
 
 
 def _give(future: asyncio.Future[T], result: T) -> None:
@@ -80,7 +80,7 @@ def _fail(future: asyncio.Future[T], error: Exception) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHost:
-    """A machine that is told its name; it runs one process."""
+    """A machine with a given name; it runs one process."""
 
     name: str
     pid: int = 1
@@ -89,7 +89,7 @@ class SimulatedHost:
     memory_bytes: int = 8 << 30
 
     def variable(self, name: str) -> str:
-        """None is set: what the user of the simulation has in the environment is not the machine's."""
+        """None is set: the environment of the process that simulates is not the machine's."""
         return ""
 
 
@@ -118,7 +118,7 @@ class SimulatedRuntime(Runtime):
 
 
 def seeded(seed: int) -> random.Random:
-    """Chance of its own, that nothing else draws from."""
+    """A source of chance of its own, from which nothing else draws."""
     return random.Random(seed)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 # A simulated day starts at the same moment in every run.
 EPOCH_MS = 1_700_000_000_000
-# Simulated machines stand in Greenwich.
+# The time zone of simulated machines is UTC.
 _EPOCH = datetime(1970, 1, 1)
 MAX_ITERATIONS = 50_000_000
 # Beyond so many timers those that were cancelled are dropped once they are the most.
@@ -85,17 +85,17 @@ class SimulatedProcess:
         return context
 
     def freeze(self) -> None:
-        """Nothing of it runs until :meth:`thaw` (SIGSTOP); timers that become due meanwhile wait."""
+        """Stop the process until :meth:`thaw` (SIGSTOP); timers that become due meanwhile wait."""
         self.running = False
 
     def thaw(self) -> None:
-        """Go on (SIGCONT)."""
+        """Let the process go on (SIGCONT)."""
         if not self.killed:
             self.running = True
             self._replay()
 
     def kill(self) -> None:
-        """End it here (SIGKILL): no line of it runs any more, also no ``finally``."""
+        """End the process here (SIGKILL): no line of it runs any more, also no ``finally``."""
         self.running, self.killed = False, True
         # Tasks that nobody holds would be closed by the garbage collector, which runs their `finally`.
         self._tasks = list(asyncio.all_tasks())
@@ -143,7 +143,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Handle(asyncio.TimerHandle):
-    """What asyncio makes for each callback and timer, without what only its debugging needs."""
+    """A callback or a timer, without the parts of asyncio's that only debugging needs."""
 
     # asyncio's own.
     _callback: Any
@@ -170,7 +170,7 @@ class _Handle(asyncio.TimerHandle):
             self._cancelled = True
             if self._scheduled:
                 self._loop.timer_cancelled()
-            # What it would have called may hold much.
+            # The callback may keep much memory alive.
             self._callback = self._args = None
 
 
@@ -216,11 +216,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         await asyncio.sleep(0 if due is None else max(0.0, due - self.time()))
 
     def run_again(self, handles: list[_Handle]) -> None:
-        """Callbacks that were held back are due now."""
+        """Run callbacks that were held back in the next turn."""
         self._ready.extend(handles)
 
     def timer_cancelled(self) -> None:
-        """A timer that was set is not wanted any more; it is dropped later."""
+        """Count a timer that was cancelled; it is dropped later."""
         self._cancelled_timers += 1
 
     # -- asyncio's loop, without sockets, other threads and debugging: a run spends much of its time here ----
@@ -272,7 +272,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     self._cancelled_timers -= 1
                 else:
                     ready.append(handle)
-            # What these make ready has its turn after them.
+            # Callbacks that these make ready run in the next turn.
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if handle._cancelled:
@@ -314,7 +314,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heappop(scheduled)[2]._scheduled = False
 
     def _write_to_self(self) -> None:
-        """No other thread, nothing to wake."""
+        """Do nothing: no other thread waits for the loop."""
 
     def run_in_executor(self, *args: Any) -> NoReturn:  # type: ignore[override]
         raise RuntimeError("a simulated loop has no threads: use Runtime.threads")
