@@ -54,7 +54,7 @@ def _coroutine_function(item: pytest.Function) -> Callable[..., Coroutine[Any, A
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The options of the marks, the nearest mark's last; the fixture's own parameter wins over all."""
+    """The options: those of the fixture's own parameter, else of the nearest mark that has one."""
     found: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers("orbitmq"))):
         if mark.args:

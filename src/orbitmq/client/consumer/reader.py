@@ -118,7 +118,7 @@ class Reader(AsyncContext):
         self._clock = self._client.runtime.clock
         self._life = ClientState(f"reader of {topic!r}")
         self._background = Background(f"reader of {topic}")
-        # One for each iteration under way.
+        # The messages that wait for each iteration under way.
         self._iterations: set[ReadyLine[Sequence[ReceivedMessage] | _Ended]] = set()
         self._silent: set[str] = set()
         # When a broker was last said to be lost, or back: monotonic seconds.

@@ -313,7 +313,8 @@ class BrokerCalls:
             command = _lite(header)
             answer = await self._client.remoting.request(address, command, timeout_ms)
             if answer.code in _NO_LITE and not refuses_user(answer.code, answer.remark):
-                # Too old for it, or litePullMessageEnable is off there: a plain pull gives the same.
+                # The broker is too old for lite pulls, or does not allow them: a plain pull has the same
+                # answer.
                 self._without_lite.add(address)
                 command = header.command()
                 answer = await self._client.remoting.request(address, command, timeout_ms)

@@ -152,7 +152,7 @@ class Cursor:
         scan = scan_range(body, low, high, self.strict)
         reached = scan.next_offset
         if not self.strict and scan.found < 0:
-            # Records behind the part mean that all of it was looked at.
+            # The broker sent records behind the part, so it has looked at all of it.
             reached = high if scan.end_position < len(body) else max(reached, min(progress, high))
         if reached > low:
             self._keep(low, reached, body[: scan.end_position], scan.records)
