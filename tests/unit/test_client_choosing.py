@@ -235,7 +235,6 @@ def test_5x_pick_one_at_least_takes_a_reachable_one() -> None:
     assert faults.pick_one_at_least(0) is None
     faults.update("b", 1, 0, isolation=True, reachable=True)
     assert faults.pick_one_at_least(0) == "b"
-    assert faults.pick_one_at_least(0, among=["a"]) is None
 
 
 @pytest.mark.behaviour("FT-28")

@@ -14,6 +14,8 @@ from orbitmq.runtime.waiters import Waiters
 
 # Called with each message that the user settled; the consumer's delivery decides what follows.
 OnSettled = Callable[["ProcessQueue", ReceivedMessage, Verdict], Settled]
+# Most messages of one queue that a check for overdue handlers sends back (CR-15).
+MOST_OVERDUE = 16
 
 
 class DeliveryState(Enum):
@@ -232,12 +234,12 @@ class ProcessQueue:
             return Settled.GONE
         return self._on_settled(self, message, verdict)
 
-    def overdue(self, before: int, at_most: int = 16) -> list[ReceivedMessage]:
+    def overdue(self, before: int) -> list[ReceivedMessage]:
         """Messages that the user's code has had since before round ``before``, the smallest offsets first
         (CR-15).
         """
         held = sorted(offset for offset, (_, since) in self.begun.items() if since < before)
-        return [self._pending[offset] for offset in held if offset in self._pending][:at_most]
+        return [self._pending[offset] for offset in held if offset in self._pending][:MOST_OVERDUE]
 
     def committable(self) -> int:
         """The offset that may be committed now, -1 when nothing was ever held.

@@ -7,7 +7,6 @@ shortens, and keeps a reachable flag that a detector may restore.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -68,6 +67,8 @@ PROFILE_5X = FaultProfile(
     uses_reachable=True,
     missing_master_isolates=False,
 )
+# How often the detector probes a broker (FT-28).
+PROBE_INTERVAL_MS = 2000
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4X, PROFILE_5X)}
 
 
@@ -153,17 +154,13 @@ class FaultTable:
     def remove(self, broker_name: str) -> None:
         self._items.pop(broker_name, None)
 
-    def pick_one_at_least(self, now_ms: float, among: Iterable[str] | None = None) -> str | None:
+    def pick_one_at_least(self, now_ms: float) -> str | None:
         """A broker to use although every one is to be avoided; None when no item is known.
 
         ``4.x``: in turn from the better half, ordered by available, latency, start (FT-18 to FT-20).
         ``5.x``: any reachable one (FT-21).
-
-        Args:
-            among: consider only these brokers.
         """
-        wanted = None if among is None else set(among)
-        items = [item for name, item in self._items.items() if wanted is None or name in wanted]
+        items = list(self._items.values())
         self._random.shuffle(items)
         if self.profile.uses_reachable:
             return next((item.broker_name for item in items if item.reachable), None)
@@ -176,11 +173,11 @@ class FaultTable:
         self._picks += 1
         return items[self._picks % half].broker_name
 
-    def due_probes(self, now_ms: float, interval_ms: float = 2000) -> list[str]:
-        """Brokers that the detector should probe now; each is due again after ``interval_ms`` (FT-28)."""
+    def due_probes(self, now_ms: float) -> list[str]:
+        """Brokers that the detector should probe now; each is due again after two seconds (FT-28)."""
         due = [item for item in self._items.values() if now_ms >= item.check_ms]
         for item in due:
-            item.check_ms = now_ms + interval_ms
+            item.check_ms = now_ms + PROBE_INTERVAL_MS
         return [item.broker_name for item in due]
 
     def probed(self, broker_name: str, *, reachable: bool) -> None:
