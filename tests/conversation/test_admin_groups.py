@@ -159,6 +159,21 @@ async def test_time_skip_and_clone(orbitmq_world: World) -> None:
         assert sum(one.lag for one in (await admin.groups.lag("copy", topic="t")).whole()) == 8
 
 
+async def test_a_group_without_offsets_is_not_cloned(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await filled(world)
+    await consumed(world, "copy", 40)
+    async with world.admin() as admin:
+        with pytest.raises(BrokerError, match="no broker has the group nosuch"):
+            await admin.groups.clone("nosuch", "copy")
+        await admin.groups.create("new")
+        with pytest.raises(ValidationError, match=r"group new has committed no offset$"):
+            await admin.groups.clone("new", "copy")
+        with pytest.raises(ValidationError, match=r"group copy has committed no offset in topic other$"):
+            await admin.groups.clone("copy", "new", topic="other")
+        assert sum(one.lag for one in (await admin.groups.lag("copy", topic="t")).whole()) == 0
+
+
 @pytest.mark.behaviour("MO-23")
 async def test_a_group_that_gets_anothers_offsets_goes_on_there(orbitmq_world: World) -> None:
     """Its members that were online committed their own again, a reset of before took it elsewhere, and it was

@@ -97,10 +97,13 @@ def test_every_command_has_help_with_examples(name: str) -> None:
         ),
         (["up", "--brokers", "0"], "expected 1 to 26"),
         (["up", "--set", "x"], "KEY=VALUE"),
+        (["up", "--port", "65536"], "--port 65536: expected 0 to 65535"),
         (["broker", "-c", "/no/such/file"], "/no/such/file: No such file"),
         (["broker", "--set", "flushDiskType=NEVER"], "flushDiskType=NEVER: expected one of"),
         (["broker", "-p", "x"], "-p x"),
-        (["nameserver", "--port", "99999"], "listenPort=99999"),
+        (["broker", "--bogus"], "unrecognized arguments: --bogus (see 'orbitmq broker --help')"),
+        (["nameserver", "--port", "99999"], "settings: listenPort=99999"),
+        (["nameserver", "-c", os.devnull, "--port", "x"], "settings: listenPort=x: expected a whole number"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], names: str) -> None:

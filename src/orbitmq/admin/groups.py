@@ -378,9 +378,15 @@ class GroupAdmin:
         brokers.
 
         Raises:
+            ValidationError: ``source`` has committed no offset there; nothing is done.
             IncompleteError: some brokers did, another one refuses or does not answer.
-            BrokerError, TransportError, NameServerError: no broker did, or no name server answers.
+            BrokerError: no broker knows ``source`` (code 26), or none did.
+            TransportError, NameServerError: no broker or no name server answers.
         """
+        lags = await self.lag(source, topic=topic)
+        if not (lags.found or lags.left_out):
+            where = f" in topic {topic}" if topic else ""
+            raise ValidationError(f"group {source} has committed no offset{where}")
         request = headers.CloneGroupOffsetRequest(
             src_group=source, dest_group=target, topic=topic, offline=True
         )

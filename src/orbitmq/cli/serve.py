@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from orbitmq import _streams
 from orbitmq.cli import java_options
@@ -75,9 +75,16 @@ def main(command: str, arguments: Sequence[str]) -> int:
         return report(command, error)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line in one line, as all commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see '{self.prog} --help')")
+
+
 def _parser(command: str) -> argparse.ArgumentParser:
     broker = command == "broker"
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"orbitmq {command}",
         description="Run a broker." if broker else "Run a name server.",
         epilog=BROKER_EXAMPLES if broker else NAME_SERVER_EXAMPLES,
@@ -99,7 +106,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         important = "Print all settings and exit."
         add("-m", "--printImportantConfig", dest="print_config", action="store_true", help=important)
     port = "Listen on PORT (listenPort); 0 takes a free one."
-    add("--port", dest="port", type=int, metavar="PORT", help=port)
+    add("--port", dest="port", metavar="PORT", help=port)
     setting = "Override one setting. May be given more than once."
     add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help=setting)
     return parser
@@ -110,10 +117,11 @@ def _name_server(options: argparse.Namespace) -> int:
     from orbitmq.wire.addresses import joined
 
     text, path = _read(options.config)
+    overrides = _overrides(options)
     try:
-        config, warnings = NameServerConfig.load(text, _overrides(options), path=path)
+        config, warnings = NameServerConfig.load(text, overrides, path=path)
     except ValueError as error:
-        raise UsageError(f"{path or 'settings'}: {error}") from error
+        raise _wrong(error, path, overrides) from error
     if options.print_config is True:
         return _print_settings(config.to_properties())
     java_options.refuse_tls_of_server(is_open=config.allow_open)
@@ -147,7 +155,7 @@ def _broker(options: argparse.Namespace) -> int:
     try:
         config, warnings = BrokerConfig.load(text, overrides, path=path)
     except ValueError as error:
-        raise UsageError(f"{path or 'settings'}: {error}") from error
+        raise _wrong(error, path, overrides) from error
     if "brokerIP1" not in given and "brokerIP1" not in overrides:
         config.broker_ip1 = own_address(config.name_servers)
     if options.print_config is True:
@@ -219,14 +227,21 @@ def own_address(name_servers: Sequence[str]) -> str:
 
 def _overrides(options: argparse.Namespace) -> dict[str, str]:
     found = pairs("--set", options.settings, "KEY=VALUE")
-    port = options.port
-    if port is None and isinstance(options.print_config, str):
-        port = whole_number(options.print_config, 65535)
-        if port is None:
+    if options.port is not None:
+        found["listenPort"] = options.port
+    elif isinstance(options.print_config, str):
+        if whole_number(options.print_config, 65535) is None:
             raise UsageError(f"-p {options.print_config}: expected a port number, or nothing")
-    if port is not None:
-        found["listenPort"] = str(port)
+        found["listenPort"] = options.print_config
     return found
+
+
+def _wrong(error: ValueError, path: str, overrides: Mapping[str, str]) -> UsageError:
+    """The error for a wrong setting: of the configuration file at ``path``, or of the command line."""
+    from orbitmq.settings.typed import ConfigError
+
+    of_file = path and not (isinstance(error, ConfigError) and error.key in overrides)
+    return UsageError(f"{path if of_file else 'settings'}: {error}")
 
 
 def _read(path: str | None) -> tuple[str, str]:

@@ -23,6 +23,8 @@ from orbitmq.wording import counted
 if TYPE_CHECKING:
     from orbitmq.cluster.processes import ProcessCluster
 
+MAX_PORT = 65_535
+
 app = make_app(
     "up",
     "Start a local cluster: one name server and some broker groups, each a process of its own.\n\n"
@@ -60,6 +62,8 @@ async def up(
     from orbitmq.runtime.system import require_linux
 
     require_linux()
+    if not 0 <= port <= MAX_PORT:
+        raise UsageError(f"--port {port}: expected 0 to {MAX_PORT}")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
