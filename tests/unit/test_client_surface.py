@@ -168,6 +168,7 @@ INTERNAL_ERRORS = {
     "CallError",
     "Http2Error",
     "NotGrpcError",
+    "UnusableError",
 }
 
 

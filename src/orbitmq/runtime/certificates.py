@@ -34,7 +34,7 @@ def self_signed(names: Iterable[str], now_ms: int) -> bytes:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=_DAYS_BEFORE))
         .not_valid_after(now + timedelta(days=_DAYS))
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in every]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([general_name(name) for name in every]), critical=False)
         # Clients that verify take it as their authority.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
@@ -45,8 +45,18 @@ def self_signed(names: Iterable[str], now_ms: int) -> bytes:
     return private + certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _general(name: str) -> x509.GeneralName:
+def general_name(name: str) -> x509.GeneralName:
+    """A host name or an IP address, as certificates have it."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+def ends_at_ms(pem: bytes) -> int:
+    """When the first certificate of a PEM text ends, in milliseconds since the epoch.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return int(x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp() * 1000)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from orbitmq.runtime.client_tls import Tls, client_context, handshake_failure
+from orbitmq.runtime.feeding import feed
 
 HANDSHAKE_SECONDS: Final = 10.0
 _READ_BYTES = 64 * 1024
@@ -23,12 +24,31 @@ _READ_BYTES = 64 * 1024
 OnFailure = Callable[[str, str], None]
 
 
-def server_context(certificate: bytes, key: bytes, protocols: Sequence[str]) -> ssl.SSLContext:
+class UnusableError(ssl.SSLError):
+    """A file is not what it should be; ``reason`` is a sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def server_context(
+    certificate: bytes,
+    key: bytes,
+    protocols: Sequence[str],
+    *,
+    password: str = "",
+    authorities: bytes = b"",
+    required: bool = False,
+) -> ssl.SSLContext:
     """The TLS context of a server.
 
     Args:
         certificate, key: PEM; the certificate may be a chain.
         protocols: for ALPN, the preferred one first.
+        password: of the key.
+        authorities: PEM; clients are asked for a certificate of one of them.
+        required: whether a client without one is refused.
 
     Raises:
         ssl.SSLError: they cannot be read, or are not of one pair.
@@ -36,15 +56,33 @@ def server_context(certificate: bytes, key: bytes, protocols: Sequence[str]) -> 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(list(protocols))
+    # With keys that are made for one connection: who steals the server's key reads nothing of before.
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    if authorities:
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        if b"BEGIN CERTIFICATE" not in authorities:
+            raise UnusableError("there is no certificate of an authority in PEM form")
+        context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
+    asked = []
+
+    def asked_for() -> str:
+        # Given even when there is none: it would be asked for on the terminal.
+        asked.append(True)
+        return password
+
     # OpenSSL takes names of files only; these two are in memory, and gone when they are closed.
     files = [os.memfd_create("orbitmq-tls") for _ in range(2)]
     try:
         for file, content in zip(files, (certificate, key), strict=True):
             os.write(file, content)
         names = [f"/proc/self/fd/{file}" for file in files]
-        # Without a password: it would be asked for on the terminal.
-        context.load_cert_chain(names[0], names[1], password=lambda: b"")
+        context.load_cert_chain(names[0], names[1], password=asked_for)
+    except ssl.SSLError as error:
+        if not asked:
+            raise
+        raise UnusableError("the key has another password than the one given, or needs one") from error
     finally:
         for file in files:
             os.close(file)
@@ -57,6 +95,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     Args:
         on_failure: called with a kind of failure and its text; the connection is gone then.
         server_host: for the client's side, the host that was connected to.
+        on_end: called when the handshake ends, in whatever way.
 
     Attributes:
         error: what ended the connection, if TLS did.
@@ -65,10 +104,11 @@ class TlsLayer(asyncio.BufferedProtocol):
     def __init__(
         self,
         context: ssl.SSLContext,
-        inner: asyncio.BufferedProtocol,
+        inner: asyncio.BufferedProtocol | asyncio.Protocol,
         on_failure: OnFailure,
         *,
         server_host: str | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._encrypted = ssl.MemoryBIO()
@@ -79,6 +119,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self.error: ssl.SSLError | None = None
         self._inner = inner
         self._on_failure = on_failure
+        self._on_end = on_end
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._open = False
@@ -166,11 +207,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def _hand(self, data: memoryview) -> None:
         while data and self._open:
-            room: Any = self._inner.get_buffer(len(data))
-            count = min(len(room), len(data))
-            room[:count] = data[:count]
-            self._inner.buffer_updated(count)
-            data = data[count:]
+            data = feed(self._inner, data)
 
     def _too_slow(self) -> None:
         self._timer = None
@@ -187,6 +224,9 @@ class TlsLayer(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end()
 
     # -- for the inner protocol's transport --------------------------------------------------------------
 
@@ -219,7 +259,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._flush()
         self._transport.close()
 
-    def set_inner(self, inner: asyncio.BufferedProtocol) -> None:
+    def set_inner(self, inner: asyncio.BufferedProtocol | asyncio.Protocol) -> None:
         """Give later data to another protocol."""
         self._inner = inner
 
@@ -229,7 +269,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         return self._session
 
     @property
-    def inner(self) -> asyncio.BufferedProtocol:
+    def inner(self) -> asyncio.BufferedProtocol | asyncio.Protocol:
         """The protocol that gets the decrypted data."""
         return self._inner
 
@@ -245,7 +285,9 @@ class ClientTlsLayer(TlsLayer):
         opened: done with the handshake; its failure is a ConnectionError with one sentence.
     """
 
-    def __init__(self, tls: Tls, inner: asyncio.BufferedProtocol, address: str, host: str) -> None:
+    def __init__(
+        self, tls: Tls, inner: asyncio.BufferedProtocol | asyncio.Protocol, address: str, host: str
+    ) -> None:
         super().__init__(client_context(tls), inner, lambda kind, text: None, server_host=host)
         self._shows_certificate = tls.cert is not None
         self._address = address
@@ -307,8 +349,8 @@ class TlsTransport(asyncio.Transport):
         return self._layer.transport is None or self._layer.transport.is_closing()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        if not isinstance(protocol, asyncio.BufferedProtocol):
-            raise TypeError(f"{type(protocol).__name__} is no BufferedProtocol")
+        if not isinstance(protocol, (asyncio.BufferedProtocol, asyncio.Protocol)):
+            raise TypeError(f"{type(protocol).__name__} takes no bytes of a stream")
         self._layer.set_inner(protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:

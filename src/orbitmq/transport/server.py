@@ -7,9 +7,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
+from orbitmq.transport.entrance import Entrance
 from orbitmq.transport.peer_clock import PeerClock
-from orbitmq.wire.connection import ChunkHook
+from orbitmq.wire.connection import TLS, ChunkHook
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ log = logging.getLogger("orbitmq.transport")
 
 IDLE_SECONDS = 120.0  # NettyServerConfig.serverChannelMaxIdleTimeSeconds
 IDLE_CHECKS = 4
+# A connection's first frame must be whole within this time of its first byte; looked at in steps.
+FIRST_FRAME_SECONDS = 10.0
+FIRST_FRAME_LOOKS = 2
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 # Given a transport and what has come on it, it takes both: another protocol on the same port.
@@ -34,9 +39,10 @@ class ServerConnection(Connection):
         clock: how far the client's clock is from ours, for requests that say when they were made.
         idle_checks: how often in a row it was found idle.
         number: how many the server had accepted when this one was opened.
+        secured: it speaks TLS.
     """
 
-    __slots__ = ("_server", "born", "clock", "idle_checks", "number")
+    __slots__ = ("_server", "born", "clock", "idle_checks", "number", "secured")
 
     pauses_reading = True
 
@@ -47,9 +53,11 @@ class ServerConnection(Connection):
         self.clock = PeerClock()
         self.idle_checks = 0
         self.number = 0
+        self.secured = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.secured = transport.get_extra_info("ssl_object") is not None
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -57,7 +65,7 @@ class ServerConnection(Connection):
         self._server.lost(self)
 
     def hand_over(self, first: bytes, received: bytes) -> bool:
-        taker, transport = self._server.takers.get(first), self._transport
+        taker, transport = self._server.taker(self, first), self._transport
         if taker is None or transport is None:
             return False
         # For the server this connection is gone; the transport is open, and its end is not told here again.
@@ -65,6 +73,20 @@ class ServerConnection(Connection):
         transport.set_protocol(asyncio.Protocol())
         taker(transport, received)
         return True
+
+    @property
+    def framed(self) -> bool:
+        """Whether a whole frame has come."""
+        return self._protocol.framed
+
+    @property
+    def half_framed(self) -> bool:
+        """Whether a frame has begun that is not whole yet."""
+        return self._protocol.half_framed
+
+    def end_half_frame(self) -> None:
+        """Close: its first frame takes too long."""
+        self._refuse("its first frame does not end", f"not whole within {FIRST_FRAME_SECONDS:g} s")
 
 
 class RemotingServer:
@@ -83,6 +105,8 @@ class RemotingServer:
         takers: of connections that begin with these bytes instead of a frame (:data:`OTHER_PROTOCOLS`); may
             change at any time.
         idle_seconds: a connection without any traffic for so long is closed (within a quarter more).
+        tls: who is served with TLS and without. Its frames come through the same handlers, and other
+            protocols inside TLS to the same takers; without a certificate a taker may have one.
     """
 
     def __init__(
@@ -98,6 +122,7 @@ class RemotingServer:
         max_connections: int = 0,
         idle_seconds: float = IDLE_SECONDS,
         takers: Mapping[bytes, Taker] | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._runtime = runtime
         self._endpoint = Endpoint(
@@ -113,6 +138,13 @@ class RemotingServer:
         self._accepting = False
         self._accepted = 0
         self._idle_task: asyncio.Task[None] | None = None
+        # Those whose first frame has not come, and at how many looks it had begun.
+        self._young: dict[ServerConnection, int] = {}
+        self._young_timer: asyncio.TimerHandle | None = None
+        self.tls = tls or ServerTls(runtime)
+        self._entrance = Entrance(
+            self.tls, lambda: ServerConnection(self, self._endpoint), self._endpoint.peers_log, self._admits
+        )
 
     @property
     def connections(self) -> frozenset[ServerConnection]:
@@ -140,37 +172,78 @@ class RemotingServer:
             self._idle_task.cancel()
             await asyncio.gather(self._idle_task, return_exceptions=True)
             self._idle_task = None
+        if self._young_timer is not None:
+            self._young_timer.cancel()
+            self._young_timer = None
+        self._entrance.close()
         await close_all(self._connections)
 
-    def _connection(self) -> ServerConnection:
+    def _connection(self) -> asyncio.BufferedProtocol:
+        if self._entrance.enforces:
+            return self._entrance.protocol()
         return ServerConnection(self, self._endpoint)
+
+    def taker(self, connection: ServerConnection, first: bytes) -> Taker | None:
+        """Who takes a connection that begins with these bytes; None: nobody."""
+        if first != TLS:
+            return self.takers.get(first)
+        if connection.secured or self.tls.mode is TlsMode.DISABLED:
+            return None
+        return self._entrance.secure if self.tls.serves else self.takers.get(first)
+
+    def _admits(self, client: str) -> bool:
+        """Whether there is room for a connection of this client; says so when there is none."""
+        if not self._accepting:
+            return False  # accepted in the iteration of the loop in which the server stopped
+        used = len(self._connections) + len(self._entrance.waiting)
+        if not self._max_connections or used < self._max_connections:
+            return True
+        self._endpoint.peers_log.write(
+            logging.WARNING,
+            "connection refused",
+            "refusing %s: all %d connections are in use",
+            client,
+            self._max_connections,
+        )
+        return False
 
     def opened(self, connection: ServerConnection) -> None:
         """A connection tells that it is open."""
-        if not self._accepting:
-            # Accepted in the iteration of the loop in which the server stopped.
-            connection.abort()
-            return
-        if self._max_connections and len(self._connections) >= self._max_connections:
-            self._endpoint.peers_log.write(
-                logging.WARNING,
-                "connection refused",
-                "refusing %s: all %d connections are in use",
-                connection.remote_address,
-                self._max_connections,
-            )
+        if not self._admits(connection.remote_address):
             connection.abort()
             return
         self._accepted += 1
         connection.number = self._accepted
         self._connections[connection] = None
+        self._young[connection] = 0
+        if self._young_timer is None:
+            self._plan_look()
         self._notify(self._on_open, connection)
+
+    def _plan_look(self) -> None:
+        pause_s = FIRST_FRAME_SECONDS / FIRST_FRAME_LOOKS
+        self._young_timer = asyncio.get_running_loop().call_later(pause_s, self._look_at_young)
+
+    def _look_at_young(self) -> None:
+        """Close connections whose first frame has been on its way for too long. Silent ones become idle."""
+        self._young_timer = None
+        for connection, looks in list(self._young.items()):
+            if connection.framed:
+                del self._young[connection]
+            elif connection.half_framed:
+                if looks >= FIRST_FRAME_LOOKS:
+                    connection.end_half_frame()
+                else:
+                    self._young[connection] = looks + 1
+        if self._young:
+            self._plan_look()
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection tells that it is gone."""
         if connection not in self._connections:
             return
         del self._connections[connection]
+        self._young.pop(connection, None)
         self._notify(self._on_close, connection)
 
     def _notify(self, callback: ConnectionCallback | None, connection: ServerConnection) -> None:

@@ -226,6 +226,11 @@ class RemotingConnection(Generic[W]):
         """Whether a whole frame has come."""
         return self._framed
 
+    @property
+    def half_framed(self) -> bool:
+        """Whether a frame has begun that is not whole yet."""
+        return bool(self._tail) or self._own is not None
+
     # -- requests of this side -------------------------------------------------------------------------
 
     def number(self, command: Command) -> int:

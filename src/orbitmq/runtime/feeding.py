@@ -1,0 +1,18 @@
+"""Bytes that were received by one protocol and are for another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+def feed(protocol: asyncio.BufferedProtocol | asyncio.Protocol, data: memoryview) -> memoryview:
+    """Give a protocol what it has room for; what is left, for the next call."""
+    if isinstance(protocol, asyncio.Protocol):
+        protocol.data_received(bytes(data))
+        return data[len(data) :]
+    room: Any = protocol.get_buffer(len(data))
+    count = min(len(room), len(data))
+    room[:count] = data[:count]
+    protocol.buffer_updated(count)
+    return data[count:]

@@ -1,0 +1,161 @@
+"""New connections of a port that serves clients with TLS: their first byte tells who takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias, cast
+
+from orbitmq.runtime.feeding import feed
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.server_tls import ServerTls, TlsMode
+from orbitmq.wire.addresses import joined
+from orbitmq.wire.connection import TLS
+
+# So long a connection may take to its first byte where TLS is a must; clients with TLS speak first.
+FIRST_SECONDS: Final = 10.0
+_FIRST_BYTES = 16 * 1024
+
+MakeProtocol: TypeAlias = Callable[[], asyncio.BufferedProtocol | asyncio.Protocol]
+
+
+class Entrance:
+    """Takes connections until it is known whether they speak TLS, and those that do through the handshake.
+
+    Args:
+        make: the protocol of one connection; its ``connection_made`` is called when the handshake is done, or
+            when the first byte of a connection without TLS has come.
+        log: of what is refused.
+        admits: whether there is room for a new connection of that client, host:port; it says why not.
+        first_s: how long the first byte may take; else as long as where clients speak first.
+
+    Attributes:
+        waiting: those that are not with their protocol yet.
+    """
+
+    def __init__(
+        self,
+        tls: ServerTls,
+        make: MakeProtocol,
+        log: LogLimiter,
+        admits: Callable[[str], bool],
+        first_s: float = 0.0,
+    ) -> None:
+        self.tls = tls
+        self.admits = admits
+        self.first_s = first_s or FIRST_SECONDS
+        self._make = make
+        self._log = log
+        self.waiting: dict[asyncio.BaseTransport, None] = {}
+
+    @property
+    def enforces(self) -> bool:
+        """Whether a connection without TLS is refused."""
+        return self.tls.mode is TlsMode.ENFORCING
+
+    def protocol(self) -> asyncio.BufferedProtocol:
+        """The protocol of a new connection whose first byte has not come."""
+        return _FirstByte(self)
+
+    def first(self, transport: asyncio.Transport, received: bytes) -> None:
+        """The first bytes of a connection have come."""
+        if received[:1] == TLS:
+            self.secure(transport, received)
+        elif self.enforces:
+            self.refuse(transport, "it does not speak TLS", "tls.server.mode is enforcing")
+        else:
+            protocol = self._make()
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
+            data = memoryview(received)
+            while data and not transport.is_closing():
+                data = feed(protocol, data)
+
+    def secure(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Shake hands on a connection whose first bytes begin with TLS's."""
+        # Loaded with the first such connection: most servers never need it.
+        from orbitmq.runtime.tls import TlsLayer
+
+        inner = self._make()
+        self.waiting[transport] = None
+
+        def failed(kind: str, text: str) -> None:
+            self._note(transport, kind, text)
+
+        def ended() -> None:
+            self.waiting.pop(transport, None)
+
+        TlsLayer(self.tls.context(), inner, failed, on_end=ended).begin(transport, received)
+
+    def refuse(self, transport: asyncio.Transport, kind: str, text: str) -> None:
+        """Close a connection that is not for this port."""
+        self._note(transport, kind, text)
+        transport.abort()
+
+    def close(self) -> None:
+        """Close those that wait."""
+        for transport in list(self.waiting):
+            cast("asyncio.Transport", transport).abort()
+        self.waiting.clear()
+
+    def _note(self, transport: asyncio.Transport, kind: str, text: str) -> None:
+        self._log.write(logging.WARNING, kind, "disconnecting %s: %s: %s", client_of(transport), kind, text)
+
+
+def client_of(transport: asyncio.BaseTransport) -> str:
+    """The other end of a connection, host:port."""
+    peer = transport.get_extra_info("peername") or ("", 0)
+    return joined(str(peer[0]), int(peer[1]))
+
+
+class _FirstByte(asyncio.BufferedProtocol):
+    """A connection of which nothing has come yet."""
+
+    def __init__(self, entrance: Entrance) -> None:
+        self._entrance = entrance
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        # Until the first byte a connection is to cost little; the buffer comes with it.
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio.Transport by shape only.
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._entrance.admits(client_of(transport)):
+            self._transport.abort()
+            return
+        self._entrance.waiting[transport] = None
+        self._timer = asyncio.get_running_loop().call_later(self._entrance.first_s, self._silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        self._buffer = bytearray(_FIRST_BYTES)
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        transport = self._transport
+        if transport is not None:
+            self._end()
+            self._entrance.first(transport, bytes(self._buffer[:nbytes]))
+
+    def _silent(self) -> None:
+        transport = self._transport
+        if transport is not None:
+            self._end()
+            self._entrance.refuse(
+                transport, "it says nothing", f"no byte came within {self._entrance.first_s:g} s"
+            )
+
+    def _end(self) -> None:
+        if self._transport is not None:
+            self._entrance.waiting.pop(self._transport, None)
+            self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
