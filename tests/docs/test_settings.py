@@ -10,16 +10,18 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.settings.typed import Settings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
-NAME_SERVER_PART, BROKER_PART = PAGE.partition("## namesrv.conf")[2].split("## broker.conf")
+NAME_SERVER_PART, _REST = PAGE.partition("## namesrv.conf")[2].split("## broker.conf")
+BROKER_PART, _, TLS_PART = _REST.partition("\n## TLS")
 
 
 def rows(part: str) -> list[tuple[str, str, str]]:
     """Key, star and default of each row."""
-    return re.findall(r"^\| `(\w+)`( \*)? \|([^|]*)\|", part, re.MULTILINE)
+    return re.findall(r"^\| `([\w.]+)`( \*)? \|([^|]*)\|", part, re.MULTILINE)
 
 
 both = pytest.mark.parametrize(
-    ("config", "part"), [(BrokerConfig(), BROKER_PART), (NameServerConfig(), NAME_SERVER_PART)]
+    ("config", "part"),
+    [(BrokerConfig(), BROKER_PART + TLS_PART), (NameServerConfig(), NAME_SERVER_PART + TLS_PART)],
 )
 
 

@@ -7,6 +7,7 @@ import pytest
 from orbitmq.broker.config import BrokerConfig, ConfigError
 from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.storage import store_config
+from orbitmq.settings.tls import KEYS
 
 # conf/broker.conf as RocketMQ ships it.
 SHIPPED = """
@@ -134,6 +135,9 @@ def test_a_key_of_another_release_has_no_effect(key: str) -> None:
 def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
     ours = {
         "allowOpen",
+        "maxConnections",
+        # Java options of RocketMQ, or lines of its tls.config.file.
+        *KEYS,
         # Of RocketMQ's proxy.
         "grpcServerPort",
         "tlsCertPath",

@@ -1,4 +1,4 @@
-"""Settings that ask for TLS or access control are refused, as there is neither yet."""
+"""Settings that ask for access control, or for TLS that is not there, are refused."""
 
 from __future__ import annotations
 
@@ -20,16 +20,8 @@ ASKS = [
     "authorizationEnabled=true",
     "useTLS=true",
     "tlsEnable=true",
-    "tls.enable=true",
-    "tls.server.mode=enforcing",
-    "tls.server.mode=ENFORCING",
-    "tls.server.mode=enforcign",
-    "tls.server.keyPath=/etc/rocketmq/server.key",
-    "tls.server.certPath=/etc/rocketmq/server.pem",
-    "tls.server.need.client.auth=require",
-    "tls.server.authClient=true",
-    "tls.client.trustCertPath=/etc/rocketmq/ca.pem",
-    "tls.config.file=/etc/rocketmq/tls.properties",
+    "TLS.enable=true",
+    "tls.server.protocols=TLSv1.3",
     "tls.protocols=TLSv1.3",
 ]
 DOES_NOT = [
@@ -37,14 +29,8 @@ DOES_NOT = [
     "authenticationEnabled=false",
     "authorizationEnabled=False",
     "useTLS=false",
-    "tls.enable=false",
-    "tls.server.mode=disabled",
-    "tls.server.mode=permissive",
-    "tls.server.need.client.auth=none",
-    "tls.server.need.client.auth=optional",
-    "tls.server.authClient=false",
-    "tls.server.keyPath=",
-    "tls.test.mode.enable=true",
+    "tlsEnable=false",
+    "tls.protocols=",
 ]
 Kind = type[BrokerConfig] | type[NameServerConfig]
 
@@ -57,7 +43,7 @@ def test_a_file_that_asks_for_protection_is_refused(kind: Kind, line: str) -> No
     with pytest.raises(ConfigError) as failure:
         kind.load(f"listenPort=1\n{line}\n")
     assert str(failure.value).startswith(
-        f"line 2: {key}={value}: expected no such setting: there is neither TLS nor access control here yet"
+        f"line 2: {key}={value}: expected no such setting: this server cannot do that yet"
     )
     assert "allowOpen=true" in str(failure.value)
     with pytest.raises(ConfigError, match=key):
@@ -70,7 +56,7 @@ def test_a_file_that_asks_for_protection_is_refused(kind: Kind, line: str) -> No
 def test_allow_open_starts_it_and_says_so(kind: Kind, line: str) -> None:
     _, said = kind.load(f"{line}\nallowOpen=true")
     assert len(said) == 1
-    assert "everybody is served in clear" in said[0]
+    assert "this server cannot do that" in said[0]
     assert kind.load(line, {"allowOpen": "true"})[1] == said
 
 
@@ -84,22 +70,13 @@ def test_what_asks_for_none_starts(kind: Kind, line: str) -> None:
 
 
 @pytest.mark.behaviour("ST-17")
-def test_a_permissive_server_is_told_that_there_is_no_tls() -> None:
-    _, said = BrokerConfig.load("tls.server.mode=permissive")
-    assert said == [
-        "tls.server.mode=permissive: there is no TLS yet, clients are served in clear and those with TLS are "
-        "refused"
-    ]
-
-
-@pytest.mark.behaviour("ST-17")
 def test_all_keys_are_named_and_an_override_switches_one_off() -> None:
-    text = "aclEnable=true\ntls.server.mode=enforcing"
+    text = "aclEnable=true\ntls.protocols=TLSv1.3"
     with pytest.raises(
-        ConfigError, match=r"line 1: aclEnable=true: expected no such setting, nor tls.server.mode:"
+        ConfigError, match=r"line 1: aclEnable=true: expected no such setting, nor tls.protocols:"
     ):
         BrokerConfig.load(text)
-    with pytest.raises(ConfigError, match=r"^line 2: tls.server.mode=enforcing"):
+    with pytest.raises(ConfigError, match=r"^line 2: tls.protocols=TLSv1.3"):
         BrokerConfig.load(text, {"aclEnable": "false"})
 
 
@@ -115,9 +92,9 @@ def test_a_setting_that_an_override_switches_off_is_not_spoken_of(kind: Kind) ->
 @pytest.mark.parametrize("place", ["file", "--set", "JAVA_OPT"])
 def test_the_commands_end_with_a_line(server: str, place: str, tmp_path: Path) -> None:
     conf = tmp_path / "its.conf"
-    conf.write_text("tls.server.mode=enforcing\n" if place == "file" else "")
-    more = ["--set", "tls.server.mode=enforcing"] if place == "--set" else []
-    options = "-Xmx1g -Dtls.server.mode=enforcing" if place == "JAVA_OPT" else ""
+    conf.write_text("tls.protocols=TLSv1.3\n" if place == "file" else "")
+    more = ["--set", "tls.protocols=TLSv1.3"] if place == "--set" else []
+    options = "-Xmx1g -Dtls.protocols=TLSv1.3" if place == "JAVA_OPT" else ""
     done = subprocess.run(
         [sys.executable, "-m", "orbitmq", server, "-c", str(conf), "--port", "0", *more],
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JAVA_OPT": options},
@@ -128,7 +105,7 @@ def test_the_commands_end_with_a_line(server: str, place: str, tmp_path: Path) -
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "tls.server.mode=enforcing" in done.stderr
+    assert "tls.protocols=TLSv1.3" in done.stderr
     assert "Traceback" not in done.stderr
     assert ("$JAVA_OPT" in done.stderr) is (place == "JAVA_OPT")
 

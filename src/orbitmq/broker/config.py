@@ -11,12 +11,14 @@ from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
 from orbitmq.runtime.paths import expanded
 from orbitmq.settings import properties_text, protection
+from orbitmq.settings.tls import KEYS, TlsSettings
 from orbitmq.settings.typed import (
     ConfigError,
     Settings,
     addresses,
     bind_host,
     flag,
+    group,
     line_of,
     name_servers,
     number,
@@ -123,6 +125,8 @@ class BrokerConfig(Settings):
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
     bind_address: str = setting("0.0.0.0", "bindAddress", bind_host)  # noqa: S104 - RocketMQ's default
     grpc_server_port: int = setting(8081, "grpcServerPort", number(0, 65535))
+    max_connections: int = setting(10_000, "maxConnections", number(1, 1_000_000))
+    tls: TlsSettings = field(default_factory=TlsSettings, metadata=group(TlsSettings))
     tls_cert_path: str = setting("", "tlsCertPath", path)
     tls_key_path: str = setting("", "tlsKeyPath", path)
     tls_test_mode: bool = setting(True, "tlsTestModeEnable", flag)
@@ -336,14 +340,15 @@ class BrokerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, or a setting that asks for TLS or access control; it names
-                the line of the text.
+            ConfigError: a value of the wrong kind, settings of TLS that do not go together, or a setting that
+                asks for access control; it names the line of the text.
         """
         config, warnings = cls(broker_config_path=path).loaded(conf, overrides or {})
-        protection.check(conf, overrides or {}, is_open=config.allow_open)
+        protection.check(conf, overrides or {}, is_open=config.allow_open, built=KEYS)
         _check_name_servers(config)
         _check_certificate(config)
         _refuse_not_built(conf, overrides or {})
+        warnings += config.tls.check()
         warnings += advice(config)
         if config.broker_role == "SLAVE":
             if config.broker_id == 0:

@@ -1,7 +1,6 @@
-"""TLS settings in the places where RocketMQ's servers and tools read them: Java options, a file below /etc.
+"""TLS settings where RocketMQ's servers and tools read them: Java options, a file below /etc.
 
-``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey them; a user who set them believes that connections are
-encrypted.
+``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey them. So do our servers; our tools have their own settings.
 """
 
 from __future__ import annotations
@@ -24,20 +23,38 @@ def _given() -> Mapping[str, str]:
     return found
 
 
-def refuse_tls_of_server(*, is_open: bool) -> None:
-    """Refuse to start a server when these settings ask for TLS.
+def with_tls(conf: str, overrides: Mapping[str, str]) -> dict[str, str]:
+    """The overrides of a server, with the settings of TLS in Java options and in the file of tls.config.file.
+
+    Args:
+        conf: the text of the server's own file.
 
     Raises:
-        UsageError: it names the variable or the file.
+        UsageError: a setting has another value elsewhere, or asks for what is not there; it names the
+            variable or the file.
     """
-    from orbitmq.settings import protection
+    from orbitmq.settings import properties_text, protection, tls
 
-    found = {**_given(), **({TLS_FILE: text_of(TLS_FILE)} if os.path.exists(TLS_FILE) else {})}
-    for place, text in found.items():
+    found = dict(overrides)
+    own = {**properties_text.parse(conf), **found}
+    is_open = own.get(protection.OPEN_KEY, "").lower() == "true"
+    places = {place: text for place, text in _given().items() if text}
+    named = [properties_text.parse(text).get(tls.FILE_KEY, "") for text in (*places.values(), conf)]
+    file = found.get(tls.FILE_KEY) or next(filter(None, named), "")
+    if not file and os.path.exists(TLS_FILE):
+        file = TLS_FILE
+    if file:
+        file = os.path.expanduser(file)
+        places[file] = text_of(file)
+        # Its settings are taken over; who is told to read it again would find it unread.
+        found[tls.FILE_KEY] = ""
+    for place, text in places.items():
         try:
-            protection.check(text, {}, is_open=is_open)
+            protection.check(text, {}, is_open=is_open, built=tls.KEYS)
+            found = tls.merged(conf, found, properties_text.parse(text), place)
         except ValueError as error:
             raise UsageError(f"{place}: {error}") from error
+    return found
 
 
 def refuse_tls_of_tool(*, spoken: bool) -> None:

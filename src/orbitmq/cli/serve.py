@@ -34,6 +34,7 @@ EVENTS = (
     "orbitmq.broker.handlers.operation",
     "orbitmq.replication.link",
     "orbitmq.store.writable",
+    "orbitmq.tls",
 )
 
 NAME_SERVER_EXAMPLES = """\
@@ -117,14 +118,13 @@ def _name_server(options: argparse.Namespace) -> int:
     from orbitmq.wire.addresses import joined
 
     text, path = _read(options.config)
-    overrides = _overrides(options)
+    overrides = java_options.with_tls(text, _overrides(options))
     try:
         config, warnings = NameServerConfig.load(text, overrides, path=path)
     except ValueError as error:
         raise _wrong(error, path, overrides) from error
     if options.print_config is True:
         return _print_settings(config.to_properties())
-    java_options.refuse_tls_of_server(is_open=config.allow_open)
     _warn(warnings)
 
     def make() -> Server:
@@ -146,7 +146,7 @@ def _broker(options: argparse.Namespace) -> int:
     from orbitmq.wire.addresses import joined, shown
 
     text, path = _read(options.config)
-    overrides = _overrides(options)
+    overrides = java_options.with_tls(text, _overrides(options))
     given = properties_text.parse(text)
     if options.name_servers:
         overrides["namesrvAddr"] = options.name_servers
@@ -160,7 +160,6 @@ def _broker(options: argparse.Namespace) -> int:
         config.broker_ip1 = own_address(config.name_servers)
     if options.print_config is True:
         return _print_settings(config.to_properties())
-    java_options.refuse_tls_of_server(is_open=config.allow_open)
     if not config.name_server_source:
         warnings.append(
             f"no name server is known (-n, namesrvAddr or ${NAME_SERVERS}): clients cannot find it"

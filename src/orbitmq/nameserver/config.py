@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from orbitmq.nameserver.config_keys import KNOWN_KEYS
 from orbitmq.runtime.paths import expanded, joined
 from orbitmq.settings import protection
-from orbitmq.settings.typed import ConfigError, Settings, bind_host, flag, number, one_of, path, setting, text
+from orbitmq.settings.tls import KEYS, TlsSettings
+from orbitmq.settings.typed import (
+    ConfigError,
+    Settings,
+    bind_host,
+    flag,
+    group,
+    number,
+    one_of,
+    path,
+    setting,
+    text,
+)
 
 __all__ = ["ConfigError", "NameServerConfig"]
 
@@ -54,6 +66,8 @@ class NameServerConfig(Settings):
     delete_topic_with_broker_registration: bool = setting(
         False, "deleteTopicWithBrokerRegistration", flag, live=True
     )
+    max_connections: int = setting(10_000, "maxConnections", number(1, 1_000_000))
+    tls: TlsSettings = field(default_factory=TlsSettings, metadata=group(TlsSettings))
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList", text)
 
@@ -71,12 +85,13 @@ class NameServerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, or a setting that asks for TLS; the text names the line.
+            ConfigError: a value of the wrong kind, or settings of TLS that do not go together.
         """
         config, warnings = cls.default_files().loaded(conf, overrides or {})
         if path and _STORE_PATH not in (overrides or {}):
             config = replace(config, config_store_path=path)
-        protection.check(conf, overrides or {}, is_open=config.allow_open)
+        protection.check(conf, overrides or {}, is_open=config.allow_open, built=KEYS)
+        warnings += config.tls.check()
         return config, warnings
 
     @classmethod

@@ -25,6 +25,7 @@ from orbitmq.wire.addresses import (
 )
 
 Parser = Callable[[str, str], Any]
+HIDDEN = "***"
 
 
 class ConfigError(OrbitError, ValueError):
@@ -39,9 +40,19 @@ class ConfigError(OrbitError, ValueError):
         self.line = line
 
 
-def setting(default: Any, key: str, parse: Parser, *, live: bool = False) -> Any:
-    """A field of the settings: its RocketMQ key, its parser, and whether a running server may change it."""
-    return field(default=default, metadata={"key": key, "parse": parse, "live": live})
+def setting(default: Any, key: str, parse: Parser, *, live: bool = False, secret: bool = False) -> Any:
+    """A field of the settings: its RocketMQ key and its parser.
+
+    Args:
+        live: whether a running server may change it.
+        secret: whether it is shown as ``***`` only.
+    """
+    return field(default=default, metadata={"key": key, "parse": parse, "live": live, "secret": secret})
+
+
+def group(kind: type[Settings]) -> Mapping[str, Any]:
+    """The metadata of a field that holds settings of its own; their keys stand in the same file."""
+    return {"group": kind}
 
 
 class Settings:
@@ -66,7 +77,15 @@ class Settings:
         known = _by_key(type(self))
         changes: dict[str, Any] = {}
         warnings: list[str] = []
+        inner: set[str] = set()
+        for name, keys in _groups(type(self)).items():
+            of_group = {key: value for key, value in settings.items() if key in keys}
+            if of_group:
+                changes[name], _ = getattr(self, name).updated(of_group)
+                inner.update(of_group)
         for key, value in settings.items():
+            if key in inner:
+                continue
             entry = known.get(key)
             if entry is None:
                 warnings.append(self.without_effect(key, value))
@@ -101,15 +120,29 @@ class Settings:
         return changes
 
     def to_properties(self) -> dict[str, str]:
-        """Every setting by its RocketMQ key."""
-        return {key: _shown(getattr(self, entry.name)) for key, entry in _by_key(type(self)).items()}
+        """Every setting by its RocketMQ key, secrets as ``***``."""
+        found = {key: _shown(getattr(self, entry.name), entry) for key, entry in _by_key(type(self)).items()}
+        for name in _groups(type(self)):
+            found.update(getattr(self, name).to_properties())
+        return found
 
 
 def _by_key(kind: type[Any]) -> dict[str, Field[Any]]:
-    return {entry.metadata["key"]: entry for entry in fields(kind) if entry.metadata}
+    return {entry.metadata["key"]: entry for entry in fields(kind) if "key" in entry.metadata}
 
 
-def _shown(value: object) -> str:
+def _groups(kind: type[Any]) -> dict[str, frozenset[str]]:
+    """The keys of each field that holds settings of its own."""
+    return {
+        entry.name: frozenset(_by_key(entry.metadata["group"]))
+        for entry in fields(kind)
+        if "group" in entry.metadata
+    }
+
+
+def _shown(value: object, entry: Field[Any]) -> str:
+    if entry.metadata["secret"] and value:
+        return HIDDEN
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
