@@ -481,3 +481,21 @@ async def test_where_the_library_is_not_installed_clients_are_told(
         async with BrokerPeer(runtime) as peer:
             await peer.create()
             await peer.sent()
+
+
+@pytest.mark.behaviour("LM-01")
+async def test_connections_above_the_limit_are_refused(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(runtime, Script(), max_connections=2) as broker:
+        async with client(broker) as first, client(broker, 8081):
+            for port in (broker.port, 8081):
+                third = client(broker, port)
+                await third.connect()
+                third.raw(PREFACE)
+                await asyncio.wait_for(third.gone.wait(), 30)
+            assert (await first.call("Echo", b"x")).status == 0
+        await asyncio.sleep(1)
+        async with client(broker) as asker:
+            assert (await asker.call("Echo", b"x")).status == 0
+    assert "all 2 gRPC connections are in use" in lines(caplog)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import ssl
 import stat
 import subprocess
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.certificates import Authority
 from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.grpc_client import GrpcClient
 from tests.conversation.test_gateway_door import Script, trusting
@@ -26,6 +28,7 @@ from orbitmq.runtime import Runtime
 from orbitmq.runtime.certificates import self_signed
 from orbitmq.runtime.ports import free_ports
 from orbitmq.runtime.system import system_runtime
+from orbitmq.settings.tls import TlsSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = 1 << 20
@@ -106,6 +109,7 @@ import asyncio, sys
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.cluster.brokers import make_broker
 from orbitmq.runtime.system import system_runtime
+from orbitmq.settings.tls import TlsSettings
 
 async def main():
     config = BrokerConfig(store_path_root_dir=sys.argv[1], listen_port=0, ha_listen_port=0,
@@ -144,3 +148,63 @@ def test_the_same_certificate_after_a_restart(tmp_path: Path) -> None:
         assert kept[0] == kept[1]
 
     asyncio.run(test(system_runtime()))
+
+
+async def refused(runtime: Runtime, port: int, tls: ssl.SSLContext | None) -> None:
+    """A client is not served on this port."""
+    asker = GrpcClient(runtime, "127.0.0.1", port, tls=tls)
+
+    async def connect() -> None:
+        await asker.connect()
+        asker.h2.initiate_connection()
+        asker.flush()
+
+    connecting = asyncio.ensure_future(connect())
+    await asyncio.wait_for(asker.gone.wait(), 30)
+    connecting.cancel()
+    await asyncio.gather(connecting, return_exceptions=True)
+    assert not asker.answers
+
+
+@pytest.mark.behaviour("TL-09")
+@pytest.mark.behaviour("TL-11")
+@pytest.mark.parametrize("world", [on_asyncio, on_uvloop])
+def test_the_tls_of_the_broker_holds_for_both_ports(world: World, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    made, mine = authority.issue("server"), authority.issue("app")
+    trusted = ssl.create_default_context(cafile=authority.ca)
+    trusted.set_alpn_protocols(["h2"])
+    known = ssl.create_default_context(cafile=authority.ca)
+    known.load_cert_chain(mine.cert, mine.key)
+    cases: dict[str, tuple[set[ssl.SSLContext | None], set[ssl.SSLContext | None]]] = {
+        "disabled": ({None}, {trusted}),
+        "permissive": ({None, trusted}, set()),
+        "enforcing": ({trusted}, {None}),
+        "require": ({known}, {None}),
+    }
+
+    async def test(runtime: Runtime) -> None:
+        for name, (takes, refuses) in cases.items():
+            mutual = name == "require"
+            tls = TlsSettings(
+                mode="enforcing" if mutual else name,
+                cert=made.cert,
+                key=made.key,
+                client_auth="require" if mutual else "none",
+                checks_clients=mutual,
+                authorities=authority.ca if mutual else "",
+            )
+            async with broker(runtime, tmp_path / name, tls=tls) as served:
+                for port in (served.port, served.part(GrpcDoor).port):
+                    for context in takes:
+                        async with GrpcClient(runtime, "127.0.0.1", port, tls=context) as asker:
+                            assert (await asker.call("Echo", b"x")).status == 0
+                    for context in refuses:
+                        await refused(runtime, port, context)
+                    if mutual:
+                        # Behind the handshake of TLS 1.3 the client reads that it is refused.
+                        await refused(runtime, port, trusted)
+            assert not (tmp_path / name / "tls").exists()
+            shutil.rmtree(tmp_path / name)
+
+    world(test)

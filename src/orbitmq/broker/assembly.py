@@ -87,6 +87,7 @@ from orbitmq.broker.writers.attach import attach as writers
 from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.store import MessageStore, StoreClosedError
 from orbitmq.wire.addresses import joined
 
@@ -126,7 +127,7 @@ def assemble(
     """Put a broker together; nothing is started or read yet. Its records name ``address``, an IP and a
     port."""
     port = address[1]
-    services = _services(runtime, config, address)
+    services = _services(runtime, config, address, doors.tls)
     services_of_doors = ports(services)
     files = TableFiles(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
@@ -199,7 +200,7 @@ def _components(s: Services, doors: Doors, files: TableFiles, figures: Figures) 
     ]
 
 
-def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int]) -> Services:
+def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls: ServerTls) -> Services:
     clock = runtime.clock
     address = joined(config.broker_ip1, host[1])
     events = Events()
@@ -251,6 +252,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int]) -> 
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
         registration=Registration(runtime, config, topics, address, events),
         to_master=ToMaster(),
+        tls=tls,
     )
 
 

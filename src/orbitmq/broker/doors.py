@@ -33,6 +33,7 @@ class Doors:
     Attributes:
         server: the broker's port, once it listens.
         takers: of connections that begin with these bytes instead of a frame: doors of extensions.
+        tls: of all ports of the broker.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
     """
@@ -43,6 +44,9 @@ class Doors:
         self._on_closed: Callable[[ServerConnection], None] | None = None
         self._vip_server: RemotingServer | None = None
         self.takers: dict[bytes, Taker] = {}
+        self.tls = config.tls.server(
+            runtime, (config.broker_ip1, runtime.host.name, "localhost", "127.0.0.1")
+        )
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
@@ -53,8 +57,9 @@ class Doors:
         """Take the port; returns its number.
 
         Raises:
-            StartError: the port is in use.
+            StartError: the port is in use, or the certificate cannot be used.
         """
+        self.tls.check()
         host, port = self._config.bind_address, self._config.listen_port
         self.server = self._make_server()
         try:
@@ -69,6 +74,8 @@ class Doors:
             on_close=self._closed,
             on_chunk=self._on_chunk,
             takers=self.takers,
+            max_connections=self._config.max_connections,
+            tls=self.tls,
         )
 
     async def listen_vip(self, port: int) -> None:

@@ -35,6 +35,7 @@ from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.to_master import ToMaster
 from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.store import MessageStore
 
 
@@ -72,6 +73,7 @@ class Services:
     stats: Stats
     registration: Registration
     to_master: ToMaster
+    tls: ServerTls
 
 
 @dataclass(frozen=True, slots=True)

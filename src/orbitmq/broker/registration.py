@@ -12,6 +12,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, MasterNamed
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -198,7 +199,7 @@ class Registration(Component):
 
     def _connect(self) -> RemotingClient:
         # A restarted name server has forgotten this broker; RocketMQ's brokers wait up to 30 s to come back.
-        return RemotingClient(self._runtime, on_lost=self._lost)
+        return client_of(self._runtime, self._config, on_lost=self._lost)
 
     async def start(self) -> None:
         for server in self._servers:

@@ -1,4 +1,4 @@
-"""The certificate that clients with TLS are shown: the user's, or one that the broker makes for itself."""
+"""The certificate that gRPC clients are shown: the user's, or one that the broker makes for itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
 from orbitmq.runtime.paths import joined
 from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.server_tls import ServerTls, TlsMode
 
 if TYPE_CHECKING:
     import ssl
@@ -19,14 +20,27 @@ ALPN = ("h2",)
 class Certificate:
     """The certificate of the gRPC ports: read or made for the first TLS client, then kept.
 
-    ``tlsCertPath`` and ``tlsKeyPath``; without them a self-signed one, made once and kept beside the data,
-    readable by this user only. ``tlsTestModeEnable=false`` forbids that.
+    ``tlsCertPath`` and ``tlsKeyPath``, else that of the broker's own TLS (``tls.server.certPath``); without
+    them a self-signed one, made once and kept beside the data, readable by this user only.
+    ``tlsTestModeEnable=false`` forbids that. Who is served, and whose certificates are asked for, is said by
+    the broker's own TLS.
     """
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+    def __init__(self, runtime: Runtime, config: BrokerConfig, tls: ServerTls) -> None:
         self._runtime = runtime
         self._config = config
+        self._tls = tls
         self._context: ssl.SSLContext | None = None
+
+    @property
+    def enforced(self) -> bool:
+        """Whether clients without TLS are refused."""
+        return self._tls.mode is TlsMode.ENFORCING
+
+    @property
+    def disabled(self) -> bool:
+        """Whether clients with TLS are refused."""
+        return self._tls.mode is TlsMode.DISABLED
 
     @property
     def _own_path(self) -> str:
@@ -38,7 +52,7 @@ class Certificate:
         Raises:
             StartError: it cannot be used.
         """
-        if self._config.tls_cert_path:
+        if self._config.tls_cert_path and not self.disabled:
             self.context()
 
     def context(self) -> ssl.SSLContext:
@@ -49,6 +63,8 @@ class Certificate:
             ImportError: one is to be made, and ``cryptography`` is not installed.
             OSError: the one that was made cannot be kept.
         """
+        if self._tls.serves and not self._config.tls_cert_path:
+            return self._tls.context()
         if self._context is None:
             self._context = self._made()
         return self._context
@@ -56,15 +72,13 @@ class Certificate:
     def _made(self) -> ssl.SSLContext:
         import ssl
 
-        from orbitmq.runtime.tls import server_context
-
         certificate, key = self._config.tls_cert_path, self._config.tls_key_path
         files = self._runtime.files
         if not certificate:
             pem = self._self_signed()
-            return server_context(pem, pem, ALPN)
+            return self._context_of(pem, pem)
         try:
-            return server_context(files.read_bytes(certificate), files.read_bytes(key), ALPN)
+            return self._context_of(files.read_bytes(certificate), files.read_bytes(key))
         except OSError as error:
             # ssl.SSLError is one too.
             why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
@@ -72,6 +86,13 @@ class Certificate:
                 f"tlsCertPath={certificate}, tlsKeyPath={key}: {why or error}; give a certificate and its "
                 "key without a password, both in PEM"
             ) from error
+
+    def _context_of(self, certificate: bytes, key: bytes) -> ssl.SSLContext:
+        from orbitmq.runtime.tls import server_context
+
+        asked = self._tls.files
+        authorities = self._runtime.files.read_bytes(asked.authorities) if asked.authorities else b""
+        return server_context(certificate, key, ALPN, authorities=authorities, required=asked.required)
 
     def _self_signed(self) -> bytes:
         files, path = self._runtime.files, self._own_path

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.own_requests import client_of
 from orbitmq.gateway.clients import log
 from orbitmq.gateway.probe import Found, probe
 from orbitmq.gateway.remembered import Answer, Remembered
@@ -137,7 +138,7 @@ class OtherBrokers:
             TransportError: there is none in time.
         """
         if self._client is None:
-            self._client = RemotingClient(self._runtime)
+            self._client = client_of(self._runtime, self._config)
         return await self._client.request(address, command, timeout_ms)
 
     async def stop(self) -> None:
@@ -221,7 +222,8 @@ class OtherBrokers:
         return await self._found.get(member.address, partial(self._probed, member))
 
     async def _probed(self, member: Member) -> Answer[Found]:
-        found = await probe(self._runtime.network, member.host, member.port)
+        tls = self._config.tls.client()
+        found = await probe(self._runtime.network, member.host, member.port, tls)
         if found is Found.OTHER and self._found.last(member.address) is not found:
             log.warning("%s: gRPC clients of this broker are not led to it", _missing(member, found))
         return Answer(found, OTHER_SECONDS if found is Found.OTHER else FOUND_SECONDS)

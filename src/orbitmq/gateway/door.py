@@ -47,7 +47,7 @@ class GrpcDoor(Component):
         self._make_service = make_service
         self._runtime = host.services.runtime
         self._config = host.services.config
-        self._certificate = Certificate(self._runtime, self._config)
+        self._certificate = Certificate(self._runtime, self._config, host.services.tls)
         self._log = LogLimiter(log)
         self._shared: Shared | None = None
         self._listener: Listener | None = None
@@ -112,6 +112,18 @@ class GrpcDoor(Component):
 
     # -- connections -------------------------------------------------------------------------------------
 
+    def take_first(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Serve a connection to the gRPC port: its first byte tells whether it speaks TLS."""
+        if received[:1] != TLS:
+            if self._certificate.enforced:
+                self._refuse(transport, "it does not speak TLS", "tls.server.mode is enforcing")
+            else:
+                self.take_plain(transport, received)
+        elif self._certificate.disabled:
+            self._refuse(transport, "it starts a TLS handshake", "tls.server.mode is disabled")
+        else:
+            self.take_tls(transport, received)
+
     def take_plain(self, transport: asyncio.Transport, received: bytes) -> None:
         """Serve a connection whose first bytes are an HTTP/2 preface."""
         connection = self._connection(transport)
@@ -146,6 +158,10 @@ class GrpcDoor(Component):
         if not self._open:
             transport.abort()
             return None
+        most = self._config.max_connections
+        if self._shared is not None and len(self._shared.connections) >= most:
+            self._refuse(transport, "connection refused", f"all {most} gRPC connections are in use")
+            return None
         try:
             from orbitmq.gateway.connection import GrpcConnection
 
@@ -167,6 +183,10 @@ class GrpcDoor(Component):
             connection.close_idle()
 
     # -- refusals ----------------------------------------------------------------------------------------
+
+    def _refuse(self, transport: asyncio.Transport, kind: str, text: str) -> None:
+        self._note(kind, transport, f"{kind}: {text}")
+        transport.abort()
 
     def _note(self, kind: str, transport: asyncio.Transport, text: str) -> None:
         peer = transport.get_extra_info("peername") or ("", 0)
@@ -214,5 +234,4 @@ class _FirstBytes(asyncio.BufferedProtocol):
         if transport is not None:
             self._end()
             received = bytes(self._buffer[:nbytes])
-            take = self._door.take_tls if received[:1] == TLS else self._door.take_plain
-            take(transport, received)
+            self._door.take_first(transport, received)

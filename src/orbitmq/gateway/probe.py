@@ -7,8 +7,11 @@ import struct
 from enum import Enum
 from typing import Final, cast
 
+from orbitmq.errors import ValidationError
 from orbitmq.gateway.frames import PREFACE
+from orbitmq.runtime.client_tls import Tls
 from orbitmq.runtime.seam import Network
+from orbitmq.wire.addresses import joined
 
 PROBE_SECONDS: Final = 1.0
 # The most bytes kept of an answer; HTTP/2's is a few dozen bytes long.
@@ -75,15 +78,27 @@ class _Asking(asyncio.Protocol):
             self.found.set_result(found)
 
 
-async def probe(network: Network, host: str, port: int) -> Found:
-    """Probe the server at this address; a server that does not answer in time counts as absent."""
+async def probe(network: Network, host: str, port: int, tls: Tls | None = None) -> Found:
+    """Probe the server at this address; a server that does not answer in time counts as absent.
+
+    Args:
+        tls: how brokers speak TLS to each other; None: they do not.
+    """
     transport: asyncio.Transport | None = None
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             asking = _Asking()
-            transport, _ = await network.connect(lambda: asking, host, port)
+            if tls is None:
+                transport, _ = await network.connect(lambda: asking, host, port)
+                return await asking.found
+            # Loaded by brokers that speak TLS only.
+            from orbitmq.runtime.tls import ClientTlsLayer
+
+            layer = ClientTlsLayer(tls, asking, joined(host, port), host)
+            transport, _ = await network.connect(lambda: layer, host, port)
+            await layer.opened
             return await asking.found
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValidationError):
         return Found.NOTHING
     finally:
         if transport is not None:

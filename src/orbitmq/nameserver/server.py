@@ -18,6 +18,7 @@ from orbitmq.runtime import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
+from orbitmq.transport.identity import Identity
 from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire.connection import HTTP2, TLS
 from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest
@@ -51,14 +52,17 @@ class NameServer:
         )
         self._sweeping = False
         misled = MisledClients(runtime, self.routes)
+        self._tls = self._config.tls.server(runtime, (runtime.host.name, "localhost", "127.0.0.1"))
         self._server = RemotingServer(
             runtime,
             self.handlers.handle,
             on_close=self._closed,
             takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
+            max_connections=self._config.max_connections,
+            tls=self._tls,
         )
         self.monitoring = Monitoring(runtime.network, self._config, self.handlers, self.routes)
-        self._client = RemotingClient(runtime)
+        self._client = RemotingClient(runtime, identity=Identity(tls=self._config.tls.client()))
         self._background = Background("nameserver")
         self._port = 0
         self._stopping = False
@@ -79,8 +83,9 @@ class NameServer:
         """Load the key-value table and serve.
 
         Raises:
-            StartError: a port is taken, or the key-value file is broken.
+            StartError: a port is taken, the key-value file is broken, or the certificate cannot be used.
         """
+        self._tls.check()
         host, port = self._config.bind_address, self._config.listen_port
         try:
             self._kv.load()

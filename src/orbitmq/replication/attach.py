@@ -9,6 +9,7 @@ from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TI
 from orbitmq.broker.delay.delivered import deliveries_between
 from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut, MasterNamed
 from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import LEADING
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.escape.escape import Escape
@@ -77,7 +78,7 @@ def attach(host: Host) -> Attachment:
 
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
     lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
-    port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens, lines.begin)
+    port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens, lines.begin, s.tls)
     cutting = TailTruncation(s.runtime, s.store, about_to_cut, cut)
     ours = Ours(peers, identity, cutting, RecordBoundaries(s.runtime, s.store))
 
@@ -105,7 +106,7 @@ def attach(host: Host) -> Attachment:
         s.persistence.note_version,
         following.broken,
     )
-    client = RemotingClient(s.runtime)
+    client = client_of(s.runtime, s.config)
     codes = TableCodes(
         client,
         s.feed,

@@ -7,10 +7,10 @@ import logging
 from orbitmq.broker.clients.route_question import NoRouteError, route_of
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.own_requests import client_of
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_READ
 from orbitmq.runtime.seam import Runtime
-from orbitmq.transport.client import RemotingClient
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class TopicQueues:
         self._clock = runtime.clock
         self._config = config
         self._topics = topics
-        self._client = RemotingClient(runtime)
+        self._client = client_of(runtime, config)
         self._kept: dict[str, tuple[int, list[MessageQueue]]] = {}
 
     async def close(self) -> None:

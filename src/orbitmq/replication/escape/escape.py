@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.own_requests import client_of
 from orbitmq.message import property_names, reserved
 from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.replication.escape import forms
@@ -18,7 +19,6 @@ from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.store import NewMessage, PutStatus
-from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
@@ -98,7 +98,7 @@ class Escape(Component):
         self._clock = runtime.clock
         self._config = config
         self._groups = groups
-        self._client = RemotingClient(runtime)
+        self._client = client_of(runtime, config)
         self._routes = Routes(runtime.clock, config, self._client)
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, runtime.random)
         self._tasks = self._background_of_messages()

@@ -11,7 +11,9 @@ from typing import TypeAlias
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import EVERY_ROLE, TAKES_MESSAGES
+from orbitmq.errors import ValidationError
 from orbitmq.replication.link.comparing import Comparing
 from orbitmq.replication.link.errors import LinkError, OwnEndCountsError
 from orbitmq.replication.link.follower_link import ClassicFollowerLink, FollowerLink
@@ -22,7 +24,6 @@ from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Clock, Runtime
 from orbitmq.store import MessageStore, StoreError
 from orbitmq.transport.address import parse_address
-from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Following(Component):
         self._store = store
         self._own_address = address
         self.ours = ours
-        self._client = RemotingClient(runtime)
+        self._client = client_of(runtime, config)
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._changed = asyncio.Event()
         self._link: FollowerLink | None = None
@@ -134,7 +135,7 @@ class Following(Component):
     async def stop(self) -> None:
         await self.end_work()
         await self._client.close()
-        self._client = RemotingClient(self._runtime)
+        self._client = client_of(self._runtime, self._config)
 
     async def _run(self) -> None:
         while True:
@@ -241,14 +242,38 @@ class Following(Component):
 
     async def _connect(self, link: FollowerLink, host: str, port: int) -> None:
         """From brokerIP1: a master of RocketMQ that comes back finds its slave by that address."""
-        network = self._runtime.network
         try:
-            await network.connect(lambda: link, host, port, local_host=self._store.config.store_host[0])
-        except ConnectionRefusedError:
+            await self._connect_from(link, host, port, self._store.config.store_host[0])
+        except (ConnectionRefusedError, ConnectionAbortedError):
             raise
         except OSError:
             # Not an address of this machine, as behind a NAT, or none that leads there.
-            await network.connect(lambda: link, host, port)
+            await self._connect_from(link, host, port, "")
+
+    async def _connect_from(self, link: FollowerLink, host: str, port: int, own_host: str) -> None:
+        """Connect, with a handshake if brokers speak TLS; RocketMQ's HA port has none.
+
+        Raises:
+            OSError: it is not there, or TLS failed.
+        """
+        network, tls = self._runtime.network, self._config.tls.client()
+        if tls is None or isinstance(link, ClassicFollowerLink):
+            await network.connect(lambda: link, host, port, local_host=own_host)
+            return
+        # Loaded by brokers that speak TLS only.
+        from orbitmq.runtime.tls import ClientTlsLayer
+
+        try:
+            layer = ClientTlsLayer(tls, link, link.address, host)
+        except ValidationError as error:
+            # A file was changed by half, or is gone.
+            raise LinkError(f"no TLS: {error}") from error
+        transport, _ = await network.connect(lambda: layer, host, port, local_host=own_host)
+        try:
+            await layer.opened
+        except asyncio.CancelledError:
+            transport.abort()
+            raise
 
     async def _ask(self) -> tuple[_MakeLink, str]:
         """How to follow: the kind of link, and the master's HA port.

@@ -22,7 +22,9 @@ from orbitmq.replication.link.stream import MAGIC
 from orbitmq.replication.replicas import Replicas, ReplicaState, ReportError
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Listener, Runtime
+from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.store import MessageStore
+from orbitmq.transport.entrance import Entrance
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class HaPort(Component):
     Args:
         listens: called with the port, when it is listened on.
         on_follower: called when a connection begins to be sent the log.
+        tls: of the broker: followers of OrbitMQ come with TLS or without, those of RocketMQ without.
 
     Attributes:
         connections: those open now.
@@ -56,6 +59,7 @@ class HaPort(Component):
         identity: Identity,
         listens: Callable[[int], object],
         on_follower: Callable[[], object],
+        tls: ServerTls,
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -71,6 +75,9 @@ class HaPort(Component):
         self._come_again = ComeAgain()
         self._refusals: dict[str, float] = {}
         self._on_follower = on_follower
+        # A slave of RocketMQ says nothing before its first heartbeat.
+        first_s = config.ha_housekeeping_interval_ms / 1000
+        self._entrance = Entrance(tls, lambda: HaConnection(self), self._peers_log, self._admits, first_s)
 
     async def start(self) -> None:
         """Listen.
@@ -93,12 +100,17 @@ class HaPort(Component):
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
+        self._entrance.close()
         self._store.off_written(self._written)
         for connection in list(self.connections):
             connection.close()
 
-    def _accept(self) -> HaConnection:
-        return HaConnection(self)
+    def _accept(self) -> asyncio.BaseProtocol:
+        return self._entrance.protocol() if self._entrance.tls.serves else HaConnection(self)
+
+    def _admits(self, client: str) -> bool:
+        """Whether there is room for another connection."""
+        return len(self.connections) + len(self._entrance.waiting) < MAX_CONNECTIONS
 
     def _written(self) -> None:
         for connection in self._followers:
