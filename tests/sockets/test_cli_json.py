@@ -311,3 +311,12 @@ def test_an_archive(command: Command, tmp_path: Path) -> None:
         "archive-compact",
         command("archive", "compact", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"),
     )
+
+
+def test_certificates(command: Command, tmp_path: Path) -> None:
+    def told(*words: str) -> str:
+        return command("tls", *words, "--json").replace(str(tmp_path), "FOLDER")
+
+    ca = str(tmp_path / "ca")
+    check("tls-make-ca", told("make-ca", ca))
+    check("tls-make-cert", told("make-cert", ca, str(tmp_path / "mq-1"), "--host", "10.0.0.5"))

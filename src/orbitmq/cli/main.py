@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dlq": ("orbitmq.cli.dlq", "Dead letters: list, show and export them; send them again."),
     "message": ("orbitmq.cli.message", "Show a message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
+    "tls": ("orbitmq.cli.tls", "Make an authority and certificates for TLS."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
