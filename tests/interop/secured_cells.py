@@ -1,4 +1,4 @@
-"""Our clients at Apache's brokers that ask for keys (ACL 2.0 of 5.5.0, ACL 1.0 of 4.9.7) and for TLS."""
+"""Clients of ours at Apache's brokers that ask for keys and for TLS; Java clients at ours with TLS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.certificates import Authority
-from tests.interop.world import Place, World, check, equal, wait_registered
+from tests.interop import java_cells
+from tests.interop.world import CellError, Place, World, check, equal, wait_registered
 
 from orbitmq import (
     ConsumeFrom,
@@ -347,8 +348,43 @@ def tls(world: World) -> None:
         asyncio.run(run(place))
 
 
+def tls_of_ours(world: World) -> None:
+    """Apache's Java client of 5.5.0 and ours, at our servers with mutual TLS; the broker enforces it."""
+    authority = Authority(world.folder / "tls-ours")
+    server, mine = authority.issue("server"), authority.issue("app")
+    servers = {
+        "tls_server_certPath": server.cert,
+        "tls_server_keyPath": server.key,
+        "tls_server_need_client_auth": "require",
+        "tls_server_authClient": "true",
+        "tls_server_trustCertPath": authority.ca,
+    }
+    clients = {
+        "tls_enable": "true",
+        "tls_test_mode_enable": "false",
+        "tls_client_authServer": "true",
+        "tls_client_trustCertPath": authority.ca,
+        "tls_client_certPath": mine.cert,
+        "tls_client_keyPath": mine.key,
+    }
+    with secured(world, "ours", {}, servers) as place:
+        with java_options(**clients):
+            for cell in (java_cells.sync, java_cells.asynchronous, java_cells.batch, java_cells.compressed):
+                cell(world, place)
+        try:
+            java_cells.sync(world, place)
+        except CellError:
+            pass
+        else:
+            check(False, "a Java client without TLS was served")
+        good = Tls(ca=authority.ca, cert=mine.cert, key=mine.key)
+        asyncio.run(_topics(place, good))
+        asyncio.run(_clients(world, place, pops=True, tls=good))
+
+
 CELLS: dict[str, Callable[[World], None]] = {
     "our clients, 5.5.0 with ACL 2.0": acl_2,
     "our clients, 4.9.7 with ACL 1.0": acl_1,
     "our clients, 5.5.0 with TLS": tls,
+    "Java clients, ours with TLS": tls_of_ours,
 }
