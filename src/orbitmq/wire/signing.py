@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -16,6 +16,10 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the name of the field
 SIGNATURE: Final = "Signature"
 _OURS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
+# RocketMQ 5 adds these behind the signing in clients, and before it in brokers.
+_ZONE: Final = frozenset({"__ZONE_NAME", "__ZONE_MODE"})
+# Clients up to 4.9.3 leave this one out of what they sign.
+_LEFT_OUT: Final = frozenset({"_UNIQUE_KEY_QUERY"})
 _HIDDEN: Final = "***"
 MAX_KEY_CHARACTERS: Final = 4096
 
@@ -110,6 +114,44 @@ def signed_content(ext: Mapping[str, str]) -> bytes:
         raise FrameError(f"a header field has text without a UTF-8 form: {error}") from error
 
 
+class SigningKey:
+    """A secret with which requests are signed: the hash has taken it in, and is copied for each request."""
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, secret: Secret) -> None:
+        self._keyed = hmac.new(secret.reveal().encode(), digestmod="sha1")
+
+    def signature(self, ext: Mapping[str, str], body: bytes | bytearray | memoryview) -> str:
+        """The signature of a request with these fields.
+
+        Raises:
+            FrameError: a field without a UTF-8 form.
+        """
+        digest = self._keyed.copy()
+        digest.update(signed_content(ext))
+        digest.update(body)
+        return b64encode(digest.digest()).decode()
+
+    def made(self, command: Command) -> bool:
+        """Whether the signature of a received request was made with this key."""
+        given = command.ext.get(SIGNATURE, "").encode("utf-8", "surrogatepass")
+        try:
+            signatures = [self.signature(ext, command.body) for ext in _signed_forms(command.ext)]
+        except FrameError:
+            return False
+        return any(hmac.compare_digest(given, each.encode()) for each in signatures)
+
+
+def _signed_forms(ext: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """The fields as releases of RocketMQ may have signed them."""
+    yield ext
+    zone, left_out = _ZONE & ext.keys(), _LEFT_OUT & ext.keys()
+    for names in (zone, left_out, zone | left_out if zone and left_out else ()):
+        if names:
+            yield {name: value for name, value in ext.items() if name not in names}
+
+
 class Signer:
     """Signs requests.
 
@@ -117,13 +159,12 @@ class Signer:
         source: the credentials, or a function that is called for each request and returns them at once.
     """
 
-    __slots__ = ("_keyed", "_known", "_source")
+    __slots__ = ("_key", "_known", "_source")
 
     def __init__(self, source: CredentialsSource) -> None:
         self._source = source
         self._known: Credentials | None = None
-        # The hash with the key taken in, to be copied for each request.
-        self._keyed = hmac.new(b"", digestmod="sha1")
+        self._key: SigningKey | None = None
 
     def credentials(self) -> Credentials:
         """The present credentials.
@@ -153,24 +194,18 @@ class Signer:
         Raises:
             FrameError: a field without a UTF-8 form.
         """
-        if credentials is not self._known:
-            self._keyed = _keyed(credentials)
+        key = self._key
+        if key is None or credentials is not self._known:
+            assert isinstance(credentials.secret_key, Secret)
+            key = self._key = SigningKey(credentials.secret_key)
             self._known = credentials
         # A new mapping: that of the caller may be shared with clients of another identity.
         ext = {name: value for name, value in command.ext.items() if name not in _OURS}
         ext[ACCESS_KEY] = credentials.access_key
         if isinstance(credentials.security_token, Secret):
             ext[SECURITY_TOKEN] = credentials.security_token.reveal()
-        digest = self._keyed.copy()
-        digest.update(signed_content(ext))
-        digest.update(command.body if body is None else body)
-        ext[SIGNATURE] = b64encode(digest.digest()).decode()
+        ext[SIGNATURE] = key.signature(ext, command.body if body is None else body)
         command.ext = ext
-
-
-def _keyed(credentials: Credentials) -> hmac.HMAC:
-    assert isinstance(credentials.secret_key, Secret)
-    return hmac.new(credentials.secret_key.reveal().encode(), digestmod="sha1")
 
 
 def _secret(name: str, given: str | Secret) -> Secret:
