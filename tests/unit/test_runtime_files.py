@@ -290,3 +290,15 @@ def test_each_change_of_a_file_or_a_name_is_synced_before_the_call_returns(
     files.remove_tree(f"{root}/c")
     files.make_dirs(f"{root}/d/e")
     assert disk.steps == ["sync b", "sync .", "sync d", "sync ."]
+
+
+@pytest.mark.behaviour("AU-18")
+def test_nobody_else_may_read_a_private_segment(root: str) -> None:
+    files = system_runtime().files
+    for name, private, mode in (("private", True, 0o600), ("shared", False, 0o644)):
+        before = os.umask(0)
+        try:
+            files.open_segment(f"{root}/{name}", 100, create=True, private=private).close()
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE(os.stat(f"{root}/{name}").st_mode) == mode

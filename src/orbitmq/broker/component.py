@@ -37,12 +37,14 @@ class Table:
         name: also its name in the change feed.
         parts: other names of the change feed whose changes belong in this file.
         after: tables whose changes must be on disk before later changes of this one.
+        private: whether only the broker's own user may read its file.
     """
 
     name: str
     source: StoredTable
     parts: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    private: bool = False
 
 
 class Component:

@@ -163,13 +163,19 @@ class Files(Protocol):
         ...
 
     def open_segment(
-        self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
+        self,
+        path: str,
+        size_bytes: int,
+        *,
+        create: bool = False,
+        durable: bool = True,
+        private: bool = False,
     ) -> Segment:
         """Open a file of fixed size; ``create`` makes the file (zeros) and its folders when missing, or none
         of them when it fails.
 
         A shorter existing file is extended with zeros to ``size_bytes``. Without ``durable`` a new file may
-        be gone after a crash until :meth:`sync_all`.
+        be gone after a crash until :meth:`sync_all`. With ``private`` only this user may read a new file.
         """
         ...
 

@@ -19,13 +19,13 @@ _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 class SystemSegment:
     """A file written with ``pwrite`` and read through a shared, read-only map."""
 
-    def __init__(self, path: str, size_bytes: int, *, create: bool) -> None:
+    def __init__(self, path: str, size_bytes: int, *, create: bool, private: bool = False) -> None:
         self._path = path
         self._size_bytes = size_bytes
         self._allocated = 0
         self._view: memoryview | None = None
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o644)
+        self._fd = os.open(path, flags, 0o600 if private else 0o644)
         try:
             if os.fstat(self._fd).st_size < size_bytes:
                 os.ftruncate(self._fd, size_bytes)

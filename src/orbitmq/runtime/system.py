@@ -178,7 +178,13 @@ class SystemFiles:
         _sync_folder(os.path.dirname(os.path.abspath(path)))
 
     def open_segment(
-        self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
+        self,
+        path: str,
+        size_bytes: int,
+        *,
+        create: bool = False,
+        durable: bool = True,
+        private: bool = False,
     ) -> Segment:
         require_linux()
         from orbitmq.runtime.store_files import SystemSegment
@@ -190,10 +196,10 @@ class SystemFiles:
         elif new:
             os.makedirs(folder, exist_ok=True)
         if not new:
-            return SystemSegment(path, size_bytes, create=create)
+            return SystemSegment(path, size_bytes, create=create, private=private)
         segment: Segment | None = None
         try:
-            segment = SystemSegment(path, size_bytes, create=True)
+            segment = SystemSegment(path, size_bytes, create=True, private=private)
             if durable:
                 _sync_folder(folder)
         except OSError:

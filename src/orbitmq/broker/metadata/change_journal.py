@@ -172,7 +172,9 @@ class ChangeJournal:
         number = self._numbers[-1] + 1 if self._numbers else 1
         self._numbers.append(number)
         self._end = 0
-        self._segment = self._files.open_segment(self._path(number), size_bytes, create=True)
+        # Users' secrets go through it.
+        path = self._path(number)
+        self._segment = self._files.open_segment(path, size_bytes, create=True, private=True)
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{PREFIX}{number}"

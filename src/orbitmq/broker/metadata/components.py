@@ -75,7 +75,9 @@ class TableFiles(Component):
     def keep(self, tables: Iterable[Table]) -> None:
         """Keep these tables from the start on."""
         for table in tables:
-            self._persistence.register(table.name, table.source, parts=table.parts, after=table.after)
+            self._persistence.register(
+                table.name, table.source, parts=table.parts, after=table.after, private=table.private
+            )
 
     async def start(self) -> None:
         """Read the tables that an earlier run has left.

@@ -55,6 +55,7 @@ class _File:
         on_the_way, folding: values that are being written now, to the journal and to the file.
         stale: whether the file lacks a change.
         after: files whose changes must be on disk before later ones of this file.
+        private: whether only this user may read it.
     """
 
     name: str
@@ -66,6 +67,7 @@ class _File:
     folding: dict[Key, Any] = field(default_factory=dict)
     stale: bool = False
     after: tuple[str, ...] = ()
+    private: bool = False
 
 
 class Persistence:
@@ -95,7 +97,13 @@ class Persistence:
         feed.subscribe(self._on_change)
 
     def register(
-        self, table: str, source: StoredTable, *, parts: Iterable[str] = (), after: Iterable[str] = ()
+        self,
+        table: str,
+        source: StoredTable,
+        *,
+        parts: Iterable[str] = (),
+        after: Iterable[str] = (),
+        private: bool = False,
     ) -> None:
         """Keep ``table`` on disk.
 
@@ -103,8 +111,9 @@ class Persistence:
             table: the name of the table in the change feed, and of its file.
             parts: other names of the change feed whose changes belong in this file.
             after: tables whose changes must be on disk before later changes of this one.
+            private: only this user may read the file.
         """
-        stored = self._stored[table] = _File(table, source, after=tuple(after))
+        stored = self._stored[table] = _File(table, source, after=tuple(after), private=private)
         self._by_table.update(dict.fromkeys((table, *parts), stored))
 
     def _on_change(self, table: str, key: str, value: object) -> None:
@@ -305,7 +314,7 @@ class Persistence:
             if before := self._before(stored):
                 await self._append(before)  # changes since their own files were written
             await self._in_thread(self._announce, known)
-        await self._in_thread(self._write_file, self._path(stored), data)
+        await self._in_thread(self._write_file, stored, data)
         async with self._writing:
             self._journal.written(known)
 
@@ -313,11 +322,11 @@ class Persistence:
         self._files.make_dirs(self._folder)
         self._journal.announce(known)
 
-    def _write_file(self, path: str, data: bytes) -> None:
-        files = self._files
+    def _write_file(self, stored: _File, data: bytes) -> None:
+        files, path = self._files, self._path(stored)
         if files.exists(path):
-            files.write_atomic(path + ".bak", files.read_bytes(path))
-        files.write_atomic(path, data)
+            files.write_atomic(path + ".bak", files.read_bytes(path), private=stored.private)
+        files.write_atomic(path, data, private=stored.private)
 
     def _path(self, stored: _File) -> str:
         return f"{self._folder}/{stored.name}.json"

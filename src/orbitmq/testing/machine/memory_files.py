@@ -405,7 +405,13 @@ class MemoryFiles:
         self._folders = {one for one in self._folders if one == "/" or not _below(one, path)}
 
     def open_segment(
-        self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
+        self,
+        path: str,
+        size_bytes: int,
+        *,
+        create: bool = False,
+        durable: bool = True,
+        private: bool = False,
     ) -> Segment:
         path = _clean(path)
         self.check_fault("open_segment", path)
