@@ -1,5 +1,6 @@
 """Every typed header by one name, for those who need many families."""
 
+from orbitmq.wire.headers.auth import *
 from orbitmq.wire.headers.base import *
 from orbitmq.wire.headers.broker import *
 from orbitmq.wire.headers.client import *

@@ -1,0 +1,366 @@
+"""Rules: what users may do, with which topics and groups, from which addresses; and the verdict."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias, TypeVar
+
+from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+# A verdict looks at all entries of one user: about a third of a millisecond for so many.
+MAX_ENTRIES: Final = 1_000
+MAX_SOURCES: Final = 100
+MAX_RESOURCE_CHARACTERS: Final = 300
+USER: Final = "User:"
+ALLOWED: Final = ""
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+E = TypeVar("E", bound=StrEnum)
+
+
+class Kind(StrEnum):
+    """What rules are about."""
+
+    CLUSTER = "Cluster"
+    NAMESPACE = "Namespace"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Action(StrEnum):
+    """What rules allow or deny."""
+
+    ALL = "All"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+class PolicyType(StrEnum):
+    """Default rules count where no custom one matches."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+class Decision(StrEnum):
+    """What a rule says."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class Pattern(StrEnum):
+    """How a rule names its topics or groups; the exact ones go before the others."""
+
+    ANY = "any"
+    PREFIX = "prefix"
+    LITERAL = "literal"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request needs: one of ``actions`` with this topic, group or cluster."""
+
+    kind: Kind
+    name: str
+    actions: tuple[Action, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a rule is about.
+
+    Attributes:
+        kind: ``None``: everything.
+        name: the name, or its beginning; empty for any.
+    """
+
+    kind: Kind | None
+    name: str
+    pattern: Pattern
+
+    @staticmethod
+    def parse(text: str) -> Resource:
+        """``Topic:orders``, ``Group:billing*``, ``Topic:*`` or ``*``.
+
+        Raises:
+            RemotingError: it is none of these.
+        """
+        if text == "*":
+            return Resource(None, "", Pattern.ANY)
+        kind, colon, name = text.partition(":")
+        if not colon or not name or len(text) > MAX_RESOURCE_CHARACTERS or "*" in name[:-1]:
+            expected = "*, or Topic:, Group:, Cluster: or Namespace: and a name, prefix* or *"
+            raise _invalid("resource", text, expected)
+        found = one_of(Kind, "resource", kind)
+        if name == "*":
+            return Resource(found, "", Pattern.ANY)
+        if name.endswith("*"):
+            return Resource(found, name[:-1], Pattern.PREFIX)
+        return Resource(found, name, Pattern.LITERAL)
+
+    def __str__(self) -> str:
+        star = "" if self.pattern is Pattern.LITERAL else "*"
+        return star if self.kind is None else f"{self.kind}:{self.name}{star}"
+
+    def covers(self, asked: Asked) -> bool:
+        """Whether the rule is about what is asked."""
+        if self.kind is None:
+            return True
+        if self.kind is not asked.kind:
+            return False
+        if self.pattern is Pattern.LITERAL:
+            return asked.name == self.name
+        return asked.name.startswith(self.name)
+
+    @property
+    def exactness(self) -> tuple[bool, int, int]:
+        """The higher one of two that cover the same decides."""
+        length = len(self.name) if self.pattern is Pattern.PREFIX else 0
+        return self.kind is not None, list(Pattern).index(self.pattern), length
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One rule.
+
+    Attributes:
+        sources: addresses for which it counts, as they were given; none: for all.
+    """
+
+    resource: Resource
+    actions: tuple[Action, ...]
+    sources: tuple[str, ...]
+    decision: Decision
+    networks: tuple[Network, ...]
+
+    def counts_for(self, asked: Asked, address: Address | None) -> bool:
+        """Whether the rule says something about the request."""
+        return (
+            self.resource.covers(asked)
+            and (Action.ALL in self.actions or any(action in self.actions for action in asked.actions))
+            and (not self.networks or _within(address, self.networks))
+        )
+
+    def shown(self) -> PolicyEntryInfo:
+        """As an answer and the table file have it."""
+        return PolicyEntryInfo(
+            str(self.resource), [str(action) for action in self.actions], list(self.sources) or None,
+            str(self.decision),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """All rules of one user."""
+
+    policies: Mapping[PolicyType, tuple[Entry, ...]]
+
+    @staticmethod
+    def of(info: AclInfo) -> Acl:
+        """The rules of a request or a table file.
+
+        Raises:
+            RemotingError: it names the field, its value and what was expected.
+        """
+        if not info.policies:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, "policies is empty; expected one at least")
+        found: dict[PolicyType, tuple[Entry, ...]] = {}
+        for policy in info.policies:
+            kind = one_of(PolicyType, "policyType", policy.policy_type or PolicyType.CUSTOM)
+            if not policy.entries:
+                raise RemotingError(ResponseCode.INVALID_PARAMETER, "entries is empty; expected one at least")
+            found[kind] = _merged(found.get(kind, ()), [_entry(entry) for entry in policy.entries])
+        return Acl(found)
+
+    def with_more(self, other: Acl) -> Acl:
+        """These rules and others, which replace those about the same resource."""
+        kinds = dict.fromkeys((*self.policies, *other.policies))
+        return Acl(
+            {kind: _merged(self.policies.get(kind, ()), other.policies.get(kind, ())) for kind in kinds}
+        )
+
+    def without(self, kind: PolicyType, resource: Resource) -> Acl | None:
+        """The rules but those of one type about this resource, ``None``: none is left."""
+        left = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
+        policies = {**self.policies, kind: left}
+        kept = {each: entries for each, entries in policies.items() if entries}
+        return Acl(kept) if kept else None
+
+    @property
+    def size(self) -> int:
+        return sum(len(entries) for entries in self.policies.values())
+
+    def shown(self, name: str, resource_filter: str = "") -> AclInfo:
+        """As an answer has it; with a filter, the rules whose resource contains it."""
+        return AclInfo(USER + name, self._policies(resource_filter))
+
+    def plain(self) -> dict[str, Any]:
+        """As the table file has it, under the user's name."""
+        return AclInfo(None, self._policies()).to_plain()
+
+    def _policies(self, resource_filter: str = "") -> list[PolicyInfo]:
+        policies = []
+        for kind, entries in self.policies.items():
+            kept = [entry.shown() for entry in entries if resource_filter in str(entry.resource)]
+            if kept:
+                policies.append(PolicyInfo(str(kind), kept))
+        return policies
+
+    def verdict(self, asked: Asked, address: Address | None) -> str:
+        """Why the request is refused, ``ALLOWED``: it is not.
+
+        Custom rules go before default ones, then the most exact resource; Deny wins between equals.
+        """
+        for kind in PolicyType:
+            entries = [entry for entry in self.policies.get(kind, ()) if entry.counts_for(asked, address)]
+            if entries:
+                best = max(entry.resource.exactness for entry in entries)
+                denied = any(
+                    entry.decision is Decision.DENY for entry in entries if entry.resource.exactness == best
+                )
+                return "the decision is deny." if denied else ALLOWED
+        return "no matched policies."
+
+
+NO_RULES: Final = Acl({})
+
+
+class Rules:
+    """The rules of all users of one broker.
+
+    Args:
+        changed: called with a user's name and rules after each change, ``None``: there are none any more.
+    """
+
+    def __init__(self, changed: Callable[[str, Acl | None], object]) -> None:
+        self._changed = changed
+        self._acls: dict[str, Acl] = {}
+
+    def of(self, name: str) -> Acl:
+        """The rules of a user; those of one without rules allow nothing."""
+        return self._acls.get(name, NO_RULES)
+
+    def get(self, name: str) -> Acl | None:
+        """The rules of a user, ``None``: there are none."""
+        return self._acls.get(name)
+
+    def all(self) -> list[tuple[str, Acl]]:
+        """All users that have rules, by their names."""
+        return sorted(self._acls.items())
+
+    def add(self, name: str, more: Acl) -> None:
+        """Add rules; those about the same resource are replaced.
+
+        Raises:
+            RemotingError: they would be too many.
+        """
+        acl = self.of(name).with_more(more)
+        if acl.size > MAX_ENTRIES:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{USER}{name} would have {acl.size} entries, the limit is {MAX_ENTRIES}",
+            )
+        self.put(name, acl)
+
+    def put(self, name: str, acl: Acl) -> None:
+        """Have these rules from now on."""
+        self._acls[name] = acl
+        self._changed(name, acl)
+
+    def remove(self, name: str) -> None:
+        """Have no rules of this user any more."""
+        if self._acls.pop(name, None) is not None:
+            self._changed(name, None)
+
+    def load(self, acls: Iterable[tuple[str, Acl]]) -> None:
+        """Take over what a file holds."""
+        self._acls.update(acls)
+
+
+def user_of(subject: str | None) -> str:
+    """The user that a subject such as ``User:app`` names.
+
+    Raises:
+        RemotingError: it names none.
+    """
+    kind, colon, name = (subject or "").partition(":")
+    if not colon or not name or kind.lower() != "user":
+        raise _invalid("subject", subject or "", "User: and a name")
+    return name
+
+
+def address_of(host: str) -> Address | None:
+    """A peer's address for the rules; ``None``: it has none."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def one_of(kind: type[E], field_name: str, text: str) -> E:
+    """The member of this name in any case.
+
+    Raises:
+        RemotingError: there is none.
+    """
+    for member in kind:
+        if member.lower() == text.lower():
+            return member
+    raise _invalid(field_name, text, f"one of {', '.join(kind)}")
+
+
+def _entry(info: PolicyEntryInfo) -> Entry:
+    sources = tuple(info.source_ips or ())
+    if len(sources) > MAX_SOURCES:
+        raise RemotingError(
+            ResponseCode.INVALID_PARAMETER,
+            f"sourceIps has {len(sources)} addresses, the limit is {MAX_SOURCES}",
+        )
+    if not info.actions:
+        raise _invalid("actions", "", f"one at least of {', '.join(Action)}")
+    return Entry(
+        Resource.parse(info.resource or ""),
+        tuple(dict.fromkeys(one_of(Action, "actions", action) for action in info.actions)),
+        sources,
+        one_of(Decision, "decision", info.decision or ""),
+        tuple(_network(source) for source in sources),
+    )
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise _invalid("sourceIps", text, "an IP address, or a network as 10.0.0.0/8") from None
+
+
+def _within(address: Address | None, networks: Iterable[Network]) -> bool:
+    return address is not None and any(address in network for network in networks)
+
+
+def _merged(before: Iterable[Entry], more: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple({entry.resource: entry for entry in (*before, *more)}.values())
+
+
+def _invalid(field_name: str, value: str, expected: str) -> RemotingError:
+    return RemotingError(
+        ResponseCode.INVALID_PARAMETER, f"{field_name} is {value[:80]!r}; expected {expected}"
+    )

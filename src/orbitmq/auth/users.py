@@ -1,0 +1,240 @@
+"""Users: who may sign requests, and with which secret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from orbitmq.errors import ValidationError
+from orbitmq.wire.bodies.auth import UserInfo
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.signing import Credentials, Secret, SigningKey
+
+# A table of so many users is written in one piece, within a tenth of a second.
+MAX_USERS: Final = 10_000
+# As long as a group's retry topic, the longest name that RocketMQ has.
+MAX_NAME_CHARACTERS: Final = 255
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class UserType(StrEnum):
+    """Super users may do everything; normal ones what their rules allow."""
+
+    SUPER = "Super"
+    NORMAL = "Normal"
+
+
+class UserStatus(StrEnum):
+    """A disabled user is refused."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user.
+
+    Attributes:
+        key: checks the signatures of the user's requests.
+    """
+
+    name: str
+    secret: Secret
+    type: UserType = UserType.NORMAL
+    status: UserStatus = UserStatus.ENABLE
+    key: SigningKey = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", SigningKey(self.secret))
+
+    @property
+    def is_super(self) -> bool:
+        return self.type is UserType.SUPER
+
+    @property
+    def is_enabled(self) -> bool:
+        return self.status is UserStatus.ENABLE
+
+    def plain(self) -> dict[str, str]:
+        """As the table file has it: with the secret, which no answer has."""
+        return {
+            "password": self.secret.reveal(),
+            "userType": str(self.type),
+            "userStatus": str(self.status),
+        }
+
+    @staticmethod
+    def from_plain(name: str, plain: Mapping[str, Any]) -> User:
+        """The other way.
+
+        Raises:
+            LookupError, ValueError: it is no user.
+        """
+        secret = Secret(str(plain["password"]))
+        return User(name, secret, UserType(plain["userType"]), UserStatus(plain["userStatus"]))
+
+    def shown(self) -> UserInfo:
+        """As an answer has it: without the secret."""
+        return UserInfo(self.name, None, str(self.type), str(self.status))
+
+
+class Users:
+    """The users of one broker.
+
+    Args:
+        changed: called with the name and the user after each change, ``None``: the user is gone.
+    """
+
+    def __init__(self, changed: Callable[[str, User | None], object]) -> None:
+        self._changed = changed
+        self._users: dict[str, User] = {}
+
+    def get(self, name: str) -> User | None:
+        """The user of this name, ``None``: there is none."""
+        return self._users.get(name)
+
+    def all(self) -> list[User]:
+        """All users, by their names."""
+        return [self._users[name] for name in sorted(self._users)]
+
+    def has_super(self, *, besides: str = "") -> bool:
+        """Whether a super user who is not disabled is left."""
+        supers = (user for user in self._users.values() if user.is_super and user.is_enabled)
+        return any(user.name != besides for user in supers)
+
+    # -- changes by requests -----------------------------------------------------------------------------
+
+    def create(self, name: str, info: UserInfo, by: User) -> None:
+        """Make a user.
+
+        Raises:
+            RemotingError: it is there already; a value that cannot be; only a super user makes super users.
+        """
+        kind = _one_of(UserType, "userType", info.user_type) or UserType.NORMAL
+        status = _one_of(UserStatus, "userStatus", info.user_status) or UserStatus.ENABLE
+        if kind is UserType.SUPER:
+            _check_super(by, "create")
+        if name in self._users:
+            raise RemotingError(ResponseCode.NO_PERMISSION, "The user is existed")
+        if not info.password:
+            raise RemotingError(ResponseCode.NO_PERMISSION, "password can not be blank")
+        self.put(User(name, _secret(name, info.password), kind, status))
+
+    def update(self, name: str, info: UserInfo, by: User) -> None:
+        """Change what ``info`` has: password, type, status.
+
+        Raises:
+            RemotingError: there is no such user; a value that cannot be; only a super user changes super
+                users; no super user would be left.
+        """
+        _check_name(name)
+        kind = _one_of(UserType, "userType", info.user_type)
+        status = _one_of(UserStatus, "userStatus", info.user_status)
+        known = self._users.get(name)
+        if kind is UserType.SUPER or (known is not None and known.is_super):
+            _check_super(by, "update")
+        if known is None:
+            raise RemotingError(ResponseCode.NO_PERMISSION, "The user is not exist")
+        changed = replace(
+            known,
+            secret=_secret(name, info.password) if info.password else known.secret,
+            type=kind or known.type,
+            status=status or known.status,
+        )
+        if not (changed.is_super and changed.is_enabled):
+            self._check_last(known)
+        self.put(changed)
+
+    def delete(self, name: str, by: User) -> None:
+        """Remove a user, if it is there.
+
+        Raises:
+            RemotingError: only a super user removes super users; no super user would be left.
+        """
+        known = self._users.get(name)
+        if known is None:
+            return
+        if known.is_super:
+            _check_super(by, "update")
+        self._check_last(known)
+        self.remove(name)
+
+    def _check_last(self, known: User) -> None:
+        """Refuse to do without the last super user: nobody could make another one."""
+        if known.is_super and known.is_enabled and not self.has_super(besides=known.name):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"{known.name} is the last super user who is not disabled: make another one before",
+            )
+
+    # -- the table ---------------------------------------------------------------------------------------
+
+    def put(self, user: User) -> None:
+        """Have this user from now on.
+
+        Raises:
+            RemotingError: there are too many.
+        """
+        if user.name not in self._users and len(self._users) >= MAX_USERS:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"there are {MAX_USERS} users, the limit")
+        self._users[user.name] = user
+        self._changed(user.name, user)
+
+    def remove(self, name: str) -> None:
+        """Have this user no more."""
+        if self._users.pop(name, None) is not None:
+            self._changed(name, None)
+
+    def load(self, users: Iterable[User]) -> None:
+        """Take over what a file holds."""
+        self._users.update((user.name, user) for user in users)
+
+
+def new_super_user(credentials: Credentials) -> User:
+    """A super user with these keys."""
+    assert isinstance(credentials.secret_key, Secret)
+    return User(credentials.access_key, credentials.secret_key, UserType.SUPER)
+
+
+def _check_name(name: str) -> None:
+    if not name.strip():
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise RemotingError(
+            ResponseCode.INVALID_PARAMETER,
+            f"username has {len(name)} characters, the limit is {MAX_NAME_CHARACTERS}",
+        )
+
+
+def _secret(name: str, password: str) -> Secret:
+    """The password, if clients can sign with it and with this name."""
+    _check_name(name)
+    try:
+        found = Credentials(name, password).secret_key
+    except ValidationError as error:
+        text = str(error).replace("access_key", "username").replace("secret_key", "password")
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, text) from None
+    assert isinstance(found, Secret)
+    return found
+
+
+def _check_super(by: User, verb: str) -> None:
+    if not by.is_super:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The super user can only be {verb} by super user")
+
+
+def _one_of(kind: type[E], field_name: str, text: str | None) -> E | None:
+    """The member of this name in any case, ``None``: nothing is said."""
+    if not text:
+        return None
+    for member in kind:
+        if member.lower() == text.lower():
+            return member
+    raise RemotingError(
+        ResponseCode.INVALID_PARAMETER, f"{field_name} is {text[:80]!r}; expected one of {', '.join(kind)}"
+    )
