@@ -1,9 +1,10 @@
-"""Settings that ask for access control, or for TLS that is not there, are refused."""
+"""Settings that ask for access control, or for TLS, that a server does not have are refused."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,6 @@ ASKS = [
     "aclEnable=TRUE",
     "aclEnable=yes",
     "AclEnable = true",
-    "authenticationEnabled=true",
-    "authorizationEnabled=true",
     "useTLS=true",
     "tlsEnable=true",
     "TLS.enable=true",
@@ -26,18 +25,18 @@ ASKS = [
 ]
 DOES_NOT = [
     "aclEnable=false",
-    "authenticationEnabled=false",
-    "authorizationEnabled=False",
     "useTLS=false",
     "tlsEnable=false",
     "tls.protocols=",
 ]
+# Brokers have these.
+ACCESS = ["authenticationEnabled=true", "AuthenticationEnabled = true", "authorizationEnabled=true"]
 Kind = type[BrokerConfig] | type[NameServerConfig]
+KINDS: list[Kind] = [BrokerConfig, NameServerConfig]
 
 
 @pytest.mark.behaviour("ST-17")
-@pytest.mark.parametrize("kind", [BrokerConfig, NameServerConfig])
-@pytest.mark.parametrize("line", ASKS)
+@pytest.mark.parametrize(("kind", "line"), [*product(KINDS, ASKS), *product([NameServerConfig], ACCESS)])
 def test_a_file_that_asks_for_protection_is_refused(kind: Kind, line: str) -> None:
     key, _, value = (part.strip() for part in line.partition("="))
     with pytest.raises(ConfigError) as failure:
@@ -51,8 +50,7 @@ def test_a_file_that_asks_for_protection_is_refused(kind: Kind, line: str) -> No
 
 
 @pytest.mark.behaviour("ST-17")
-@pytest.mark.parametrize("kind", [BrokerConfig, NameServerConfig])
-@pytest.mark.parametrize("line", ASKS)
+@pytest.mark.parametrize(("kind", "line"), [*product(KINDS, ASKS), *product([NameServerConfig], ACCESS)])
 def test_allow_open_starts_it_and_says_so(kind: Kind, line: str) -> None:
     _, said = kind.load(f"{line}\nallowOpen=true")
     assert len(said) == 1
@@ -67,6 +65,12 @@ def test_what_asks_for_none_starts(kind: Kind, line: str) -> None:
     _, said = kind.load(line)
     assert len(said) == 1
     assert line.partition("=")[0] in said[0]
+
+
+@pytest.mark.behaviour("ST-17")
+def test_a_key_of_access_control_in_another_spelling_is_refused_by_brokers_too() -> None:
+    with pytest.raises(ConfigError, match="authenticationenabled=true: expected no such setting"):
+        BrokerConfig.load("authenticationenabled=true")
 
 
 @pytest.mark.behaviour("ST-17")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from orbitmq.broker.access.attach import attach as access
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.assignment import Assignments
 from orbitmq.broker.clients.consumer_requests import ConsumerRequests
@@ -100,6 +101,7 @@ FEATURES: Sequence[Extension] = (
     timers,
     dead_letters,
     writers,
+    access,
 )
 
 
@@ -142,6 +144,7 @@ def assemble(
         host.offers.extend(attached[-1].offers)
     for each in attached:
         doors.takers.update(each.takers)
+        doors.gate = each.gate or doors.gate
     status = figures.status = [each.status for each in attached]
     router = Router(
         [*families(services, services_of_doors, status), *(f for each in attached for f in each.families)]

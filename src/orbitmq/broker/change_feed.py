@@ -39,6 +39,8 @@ POPS = "popInFlight"
 POP_DELIVERIES = "popDeliveries"
 POP_ORDERS = "consumerOrderInfo"
 QUEUE_ENDS = "queueEnds"
+USERS = "users"
+ACLS = "acls"
 
 # Tables needed to find and read messages. Ends of queues come after their topics.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)

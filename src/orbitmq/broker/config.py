@@ -10,7 +10,7 @@ from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
 from orbitmq.runtime.paths import expanded
-from orbitmq.settings import properties_text, protection
+from orbitmq.settings import access, properties_text, protection
 from orbitmq.settings.tls import KEYS, TlsSettings
 from orbitmq.settings.typed import (
     ConfigError,
@@ -28,6 +28,7 @@ from orbitmq.settings.typed import (
     setting,
 )
 from orbitmq.wire.addresses import AddressServer, DnsName, Source, source, split
+from orbitmq.wire.signing import Credentials
 
 __all__ = ["BrokerConfig", "ConfigError"]
 
@@ -196,6 +197,14 @@ class BrokerConfig(Settings):
     auto_create_subscription_group: bool = setting(True, "autoCreateSubscriptionGroup", flag, live=True)
     enable_create_sys_group: bool = setting(True, "enableCreateSysGroup", flag, live=True)
 
+    authentication_enabled: bool = setting(False, access.AUTHENTICATION, flag)
+    authorization_enabled: bool = setting(False, access.AUTHORIZATION, flag)
+    init_authentication_user: Credentials | str = setting(  # noqa: RUF009  # it is a dataclass field
+        "", "initAuthenticationUser", access.keys("username", "password"), secret=True
+    )
+    inner_client_credentials: Credentials | str = setting(  # noqa: RUF009  # it is a dataclass field
+        "", "innerClientAuthenticationCredentials", access.keys("accessKey", "secretKey"), secret=True
+    )
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     region_id: str = setting("DefaultRegion", "regionId", _region, live=True)
     trace_on: bool = setting(True, "traceOn", flag, live=True)
@@ -298,6 +307,11 @@ class BrokerConfig(Settings):
         named = self.name_server_source
         return list(named if isinstance(named, tuple) else self.found_name_servers)
 
+    def first_super_users(self) -> list[Credentials]:
+        """The keys of the super users that the settings name."""
+        named = (self.init_authentication_user, self.inner_client_credentials)
+        return [each for each in named if isinstance(each, Credentials)]
+
     @property
     def starts_isolated(self) -> bool:
         """Whether this broker catches up with other brokers of its name before it serves (PO-01, PO-02)."""
@@ -344,10 +358,12 @@ class BrokerConfig(Settings):
                 asks for access control; it names the line of the text.
         """
         config, warnings = cls(broker_config_path=path).loaded(conf, overrides or {})
-        protection.check(conf, overrides or {}, is_open=config.allow_open, built=KEYS)
+        built = access.SWITCHES | KEYS
+        protection.check(conf, overrides or {}, is_open=config.allow_open, built=built)
         _check_name_servers(config)
         _check_certificate(config)
         _refuse_not_built(conf, overrides or {})
+        access.check(conf, overrides or {}, config.authentication_enabled)
         warnings += config.tls.check()
         warnings += advice(config)
         if config.broker_role == "SLAVE":
@@ -424,6 +440,11 @@ def _refuse_not_built(text: str, overrides: Mapping[str, str]) -> None:
 def advice(config: BrokerConfig) -> list[str]:
     """One sentence for each combination of settings that cannot work."""
     found = []
+    if config.authentication_enabled:
+        found.append(
+            "authenticationEnabled=true is about this broker: name servers answer everybody, "
+            "and clients of RocketMQ 5 (gRPC) are not served"
+        )
     master = config.broker_role != "SLAVE"
     waits = config.broker_role == "SYNC_MASTER"
     many = max(config.in_sync_replicas, config.min_in_sync_replicas) > 1 or config.all_ack_in_sync_state_set

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from orbitmq.auth.gate import Gate
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.durability import Durability
@@ -14,6 +15,7 @@ from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.handlers.router import Router
 from orbitmq.errors import StartError
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreError
 from orbitmq.transport.server import RemotingServer, ServerConnection, Taker
@@ -34,6 +36,8 @@ class Doors:
         server: the broker's port, once it listens.
         takers: of connections that begin with these bytes instead of a frame: doors of extensions.
         tls: of all ports of the broker.
+        gate: asked before router and fast path, ``None``: everybody is served. With one the router has all
+            requests.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
     """
@@ -43,10 +47,12 @@ class Doors:
         self._config = config
         self._on_closed: Callable[[ServerConnection], None] | None = None
         self._vip_server: RemotingServer | None = None
+        self._peers_log = LogLimiter(log)
         self.takers: dict[bytes, Taker] = {}
         self.tls = config.tls.server(
             runtime, (config.broker_ip1, runtime.host.name, "localhost", "127.0.0.1")
         )
+        self.gate: Gate | None = None
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
@@ -116,10 +122,26 @@ class Doors:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"broker {self._config.broker_name} is starting or stopping",
             )
+        if self.gate is not None:
+            self._check(self.gate, connection, command)
         return self.router.handle(connection, command)
 
+    def _check(self, gate: Gate, connection: ServerConnection, command: Command) -> None:
+        try:
+            gate.check(command, connection.remote[0])
+        except RemotingError as error:
+            self._peers_log.write(
+                logging.WARNING,
+                "not permitted",
+                "request %d from %s is refused: %r",
+                command.code,
+                connection.remote_address,
+                error.remark,
+            )
+            raise
+
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        if self.fast_path is None:
+        if self.fast_path is None or self.gate is not None:
             return start
         return self.fast_path.on_chunk(connection, buffer, start, end)
 

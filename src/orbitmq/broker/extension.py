@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
+from orbitmq.auth.gate import Gate
 from orbitmq.broker.component import Component
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.parts import Ports, Services
@@ -64,6 +65,7 @@ class Attachment:
         status: lines to add to brokerStatus.
         offers: ports for the extensions attached after it (:meth:`Host.offered`).
         takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
+        gate: checks every request before the broker's doors let it in; one part at most has it.
     """
 
     components: Sequence[Component] = ()
@@ -73,6 +75,7 @@ class Attachment:
     status: Status = dict
     offers: Sequence[object] = ()
     takers: Mapping[bytes, Taker] = field(default_factory=dict)
+    gate: Gate | None = None
 
 
 Extension: TypeAlias = Callable[[Host], Attachment]

@@ -49,8 +49,13 @@ from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 
 
 def attach(host: Host) -> Attachment:
-    """The extension of a broker that may have replicas."""
+    """The extension of a broker that may have replicas.
+
+    One that asks for keys has none, and no HA port, which would give the log to anybody.
+    """
     s = host.services
+    if s.config.authentication_enabled:
+        return Attachment()
     replicas = Replicas(rule_of(s.config), lambda: s.store.max_commit_log_offset)
     gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, replicas)
 

@@ -1,4 +1,4 @@
-"""Settings that ask for access control, or for TLS that a server does not have.
+"""Settings that ask for access control, or for TLS, that a server does not have.
 
 A server that ignored them would serve everybody although the file asks for protection. So the start is
 refused, unless ``allowOpen=true`` is set.

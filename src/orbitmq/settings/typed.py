@@ -45,7 +45,7 @@ def setting(default: Any, key: str, parse: Parser, *, live: bool = False, secret
 
     Args:
         live: whether a running server may change it.
-        secret: whether it is shown as ``***`` only.
+        secret: whether it is shown as ``***`` only; its parser keeps that in its errors, too.
     """
     return field(default=default, metadata={"key": key, "parse": parse, "live": live, "secret": secret})
 
@@ -115,7 +115,8 @@ class Settings:
         for key, value in settings.items():
             entry = known.get(key)
             if entry is None or not entry.metadata["live"]:
-                raise ConfigError(key, value, "a setting that may change while the server runs")
+                shown = HIDDEN if entry is not None and entry.metadata["secret"] else value
+                raise ConfigError(key, shown, "a setting that may change while the server runs")
             changes[entry.name] = entry.metadata["parse"](key, value.strip())
         return changes
 

@@ -1,0 +1,25 @@
+"""What users and rules add to a broker."""
+
+from __future__ import annotations
+
+from orbitmq.auth.gate import Gate
+from orbitmq.auth.requests import Place
+from orbitmq.broker.access.tables import Access
+from orbitmq.broker.access.topics import topic_at
+from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.handlers.access import AccessHandlers
+
+
+def attach(host: Host) -> Attachment:
+    """The tables; with ``authenticationEnabled`` the gate, and the handlers that change them."""
+    s = host.services
+    access = Access(s.config, s.feed, s.metadata.save)
+    if not s.config.authentication_enabled:
+        return Attachment([access])
+    gate = Gate(
+        Place(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset)),
+        access.users,
+        access.rules,
+        authorizes=s.config.authorization_enabled,
+    )
+    return Attachment([access], [AccessHandlers(access, gate)], gate=gate)

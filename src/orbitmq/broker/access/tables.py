@@ -1,0 +1,120 @@
+"""The tables of users and rules, whose files nobody else on the machine may read, and the first users."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from orbitmq.auth.rules import Acl, Rules
+from orbitmq.auth.users import User, Users, new_super_user
+from orbitmq.broker.change_feed import ACLS, USERS, ChangeFeed, FedTable
+from orbitmq.broker.component import Component, Table
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
+from orbitmq.errors import StartError
+from orbitmq.wire.bodies.auth import AclInfo
+from orbitmq.wire.errors import RemotingError
+
+
+class Access(Component):
+    """Users and rules, kept in ``config/users.json`` and ``config/acls.json``.
+
+    They are read although nobody is asked who he is, so that they are there when that is switched on again.
+
+    Args:
+        written: returns when the changes of the tables are on the device.
+    """
+
+    name = "access"
+
+    def __init__(
+        self, config: BrokerConfig, feed: ChangeFeed, written: Callable[..., Awaitable[object]]
+    ) -> None:
+        self._config = config
+        self.written = written
+        self.users = Users(partial(feed.changed, USERS))
+        self.rules = Rules(partial(feed.changed, ACLS))
+        # Without items they are not sent to other brokers: the HA port would give them to anybody.
+        feed.register(USERS, FedTable(User.plain, self._apply_user))
+        feed.register(ACLS, FedTable(Acl.plain, self._apply_acl))
+
+    async def start(self) -> None:
+        """Make the super users that the settings name, unless they are there.
+
+        Raises:
+            StartError: keys are asked for, and there is no super user who could make users.
+        """
+        if not self._config.authentication_enabled:
+            return
+        for credentials in self._config.first_super_users():
+            if self.users.get(credentials.access_key) is None:
+                self.users.put(new_super_user(credentials))
+        if not self.users.has_super():
+            raise StartError(
+                "authenticationEnabled=true and no super user who is not disabled: nobody could make users; "
+                'set initAuthenticationUser={"username":"...","password":"..."} to a new name'
+            )
+        try:
+            await self.written(USERS)
+        except RemotingError as error:
+            raise StartError(error.remark) from error
+
+    def _apply_user(self, name: str, value: Mapping[str, Any] | None) -> None:
+        if value is None:
+            self.users.remove(name)
+        else:
+            self.users.put(User.from_plain(name, value))
+
+    def _apply_acl(self, name: str, value: Mapping[str, Any] | None) -> None:
+        if value is None:
+            self.rules.remove(name)
+        else:
+            self.rules.put(name, _acl(value))
+
+    def tables(self) -> Sequence[Table]:
+        return (
+            Table(USERS, _UsersFile(self.users), private=True),
+            Table(ACLS, _AclsFile(self.rules), private=True),
+        )
+
+
+class _UsersFile:
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    def file_text(self) -> Iterator[str]:
+        """``users.json``, piece by piece."""
+        entries = [(quoted(user.name), pretty_value(user.plain(), "\n\t\t")) for user in self._users.all()]
+        return file_text([("users", entries)])
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``users.json``."""
+        self._users.load(User.from_plain(name, plain) for name, plain in (content.get("users") or {}).items())
+
+
+class _AclsFile:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def file_text(self) -> Iterator[str]:
+        """``acls.json``, piece by piece."""
+        entries = [(quoted(name), pretty_value(acl.plain(), "\n\t\t")) for name, acl in self._rules.all()]
+        return file_text([("acls", entries)])
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``acls.json``."""
+        self._rules.load((name, _acl(plain)) for name, plain in (content.get("acls") or {}).items())
+
+
+def _acl(plain: Mapping[str, Any]) -> Acl:
+    """The rules of a table file.
+
+    Raises:
+        ValueError: they are none.
+    """
+    info = AclInfo.from_json(plain)
+    try:
+        return Acl.of(info)
+    except RemotingError as error:
+        raise ValueError(error.remark) from error

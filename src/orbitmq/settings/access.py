@@ -1,0 +1,127 @@
+"""Settings of authentication and authorization: which a broker has, and which it refuses to start with.
+
+A broker that ignored one of them would let in whom the file keeps out, or leave a door beside the gate open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from orbitmq.errors import ValidationError
+from orbitmq.settings import properties_text
+from orbitmq.settings.typed import HIDDEN, ConfigError, Parser, line_of
+from orbitmq.wire.signing import Credentials
+
+AUTHENTICATION: Final = "authenticationEnabled"
+AUTHORIZATION: Final = "authorizationEnabled"
+SWITCHES: Final = frozenset({AUTHENTICATION, AUTHORIZATION})
+_AUTH: Final = "org.apache.rocketmq.auth."
+
+
+def keys(name: str, secret: str) -> Parser:
+    """JSON with two texts, as RocketMQ has it: ``{"username":"root","password":"..."}``; or nothing."""
+    expected = f'JSON as {{"{name}":"...","{secret}":"..."}}'
+
+    def parse(key: str, value: str) -> Credentials | str:
+        if not value:
+            return ""
+        try:
+            found = json.loads(value)
+        except ValueError:
+            raise ConfigError(key, HIDDEN, expected) from None
+        if not isinstance(found, dict) or not {name, secret} <= found.keys():
+            raise ConfigError(key, HIDDEN, expected)
+        try:
+            return Keys(found[name], found[secret])
+        except ValidationError as error:
+            text = str(error).replace("access_key", name).replace("secret_key", secret)
+            raise ConfigError(key, HIDDEN, f"{expected}; {text}") from None
+
+    return parse
+
+
+class Keys(Credentials):
+    """Keys of a setting: printed settings show that there are some."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+
+def _one_of(*names: str) -> Callable[[str], bool]:
+    return lambda value: value in ("", *(_AUTH + name for name in names))
+
+
+_PROVIDER: Final = "nothing, or RocketMQ's default: other classes do not run here"
+_STRATEGY: Final = "nothing, or one of RocketMQ's two: each request is checked here"
+_LISTED: Final = "nothing: no request is served here without an identity"
+_ALONE: Final = "with authenticationEnabled=true a broker without replicas: the HA port checks no keys yet"
+# What the value may be while keys are asked for, and the words of the refusal.
+_BOUNDS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
+    "authenticationProvider": (_one_of("authentication.provider.DefaultAuthenticationProvider"), _PROVIDER),
+    "authorizationProvider": (_one_of("authorization.provider.DefaultAuthorizationProvider"), _PROVIDER),
+    "authenticationMetadataProvider": (
+        _one_of("authentication.provider.LocalAuthenticationMetadataProvider"),
+        _PROVIDER,
+    ),
+    "authorizationMetadataProvider": (
+        _one_of("authorization.provider.LocalAuthorizationMetadataProvider"),
+        _PROVIDER,
+    ),
+    "authenticationStrategy": (
+        _one_of(
+            "authentication.strategy.StatelessAuthenticationStrategy",
+            "authentication.strategy.StatefulAuthenticationStrategy",
+        ),
+        _STRATEGY,
+    ),
+    "authorizationStrategy": (
+        _one_of(
+            "authorization.strategy.StatelessAuthorizationStrategy",
+            "authorization.strategy.StatefulAuthorizationStrategy",
+        ),
+        _STRATEGY,
+    ),
+    "authenticationWhitelist": (lambda value: not value, _LISTED),
+    "authorizationWhitelist": (lambda value: not value, _LISTED),
+    "migrateAuthFromV1Enabled": (
+        lambda value: value.lower() != "true",
+        "false: users of ACL 1.0 are not read here; make them anew",
+    ),
+    "brokerRole": (lambda value: value in ("", "ASYNC_MASTER"), _ALONE),
+    "totalReplicas": (lambda value: value in ("", "1"), _ALONE),
+    "enableSlaveActingMaster": (lambda value: value.lower() != "true", _ALONE),
+    "grpcServerPort": (
+        lambda value: value in ("", "0"),
+        "with authenticationEnabled=true nothing or 0: the keys of gRPC clients are not checked yet",
+    ),
+}
+
+
+def check(text: str, overrides: Mapping[str, str], is_on: bool) -> None:
+    """Refuse settings beside which the gate would not do what they say.
+
+    Args:
+        text: a configuration file's.
+        overrides: settings that win over it.
+        is_on: whether keys are asked for.
+
+    Raises:
+        ConfigError: it names the key, its value and its line.
+    """
+    settings = {key: value.strip() for key, value in {**properties_text.parse(text), **overrides}.items()}
+
+    def refuse(key: str, expected: str) -> None:
+        raise ConfigError(key, settings[key], expected, None if key in overrides else line_of(text, key))
+
+    if not is_on:
+        if settings.get(AUTHORIZATION, "").lower() == "true":
+            why = "who is not asked for keys may say any name"
+            refuse(AUTHORIZATION, f"{AUTHENTICATION}=true beside it: {why}")
+        return
+    for key, (is_good, expected) in _BOUNDS.items():
+        if key in settings and not is_good(settings[key]):
+            refuse(key, expected)

@@ -1,0 +1,137 @@
+"""Settings of authentication and authorization: what a broker takes, and what it refuses to start with."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq import Credentials
+from orbitmq.broker.config import BrokerConfig, ConfigError
+from orbitmq.nameserver.config import NameServerConfig
+
+ROOT = '{"username":"root","password":"pssst-1"}'
+INNER = '{"accessKey":"inner","secretKey":"pssst-2"}'
+ON = f"authenticationEnabled=true\nauthorizationEnabled=true\ninitAuthenticationUser={ROOT}\n"
+AUTH = "org.apache.rocketmq.auth"
+
+
+@pytest.mark.behaviour("AU-16")
+def test_the_settings_of_rocketmq() -> None:
+    config, said = BrokerConfig.load(
+        f"{ON}innerClientAuthenticationCredentials={INNER}\n"
+        f"authenticationProvider={AUTH}.authentication.provider.DefaultAuthenticationProvider\n"
+        f"authorizationProvider={AUTH}.authorization.provider.DefaultAuthorizationProvider\n"
+        f"authenticationMetadataProvider={AUTH}.authentication.provider.LocalAuthenticationMetadataProvider\n"
+        f"authorizationMetadataProvider={AUTH}.authorization.provider.LocalAuthorizationMetadataProvider\n"
+        f"authorizationStrategy={AUTH}.authorization.strategy.StatefulAuthorizationStrategy\n"
+        "authenticationStrategy=\nauthenticationWhitelist=\nmigrateAuthFromV1Enabled=false\naclEnable=false\n"
+    )
+    assert (config.authentication_enabled, config.authorization_enabled) == (True, True)
+    assert [(each.access_key, each.secret_key) for each in config.first_super_users()] == [
+        (each.access_key, each.secret_key)
+        for each in (Credentials("root", "pssst-1"), Credentials("inner", "pssst-2"))
+    ]
+    assert said[-1].startswith(
+        "authenticationEnabled=true is about this broker: name servers answer everybody"
+    )
+    assert "pssst" not in "".join(said)
+
+
+@pytest.mark.behaviour("ST-17")
+def test_a_name_server_does_not_start_with_them() -> None:
+    with pytest.raises(
+        ConfigError, match="line 1: authenticationEnabled=true: expected no such setting, nor"
+    ):
+        NameServerConfig.load("authenticationEnabled=true\nauthorizationEnabled=true\n")
+
+
+@pytest.mark.behaviour("AU-18")
+def test_printed_settings_show_no_secret() -> None:
+    config, _ = BrokerConfig.load(f"{ON}innerClientAuthenticationCredentials={INNER}\n")
+    shown = config.to_properties()
+    assert shown["initAuthenticationUser"] == shown["innerClientAuthenticationCredentials"] == "***"
+    assert "pssst" not in repr(config)
+    assert BrokerConfig().to_properties()["initAuthenticationUser"] == ""
+    with pytest.raises(ConfigError) as caught:
+        config.apply_live({"initAuthenticationUser": ROOT})
+    assert str(caught.value).startswith("initAuthenticationUser=***: expected a setting that may change")
+
+
+@pytest.mark.behaviour("AU-18")
+@pytest.mark.parametrize("key", ["initAuthenticationUser", "innerClientAuthenticationCredentials"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "pssst",
+        '"pssst"',
+        "{pssst",
+        '{"username":"root"}',
+        '{"accessKey":"root","password":"pssst"}',
+        '{"username":"","password":"pssst","accessKey":"","secretKey":"pssst"}',
+        '{"username":"root","password":"pssst ","accessKey":"root","secretKey":"pssst "}',
+        '{"username":["pssst"],"password":"x","accessKey":["pssst"],"secretKey":"x"}',
+    ],
+)
+def test_keys_that_cannot_be_right_are_refused_and_not_shown(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.load(f"listenPort=1\n{key}={value}\n")
+    assert str(caught.value).startswith(f"line 2: {key}=***: expected JSON as {{")
+    assert "pssst" not in str(caught.value)
+
+
+@pytest.mark.behaviour("AU-19")
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("authenticationProvider=com.example.Mine", "other classes do not run here"),
+        ("authorizationProvider=com.example.Mine", "other classes do not run here"),
+        ("authenticationMetadataProvider=com.example.Mine", "other classes do not run here"),
+        ("authorizationMetadataProvider=com.example.Mine", "other classes do not run here"),
+        ("authenticationStrategy=com.example.Mine", "each request is checked here"),
+        ("authorizationStrategy=com.example.Mine", "each request is checked here"),
+        ("authenticationWhitelist=10,11", "no request is served here without an identity"),
+        ("authorizationWhitelist=10", "no request is served here without an identity"),
+        ("migrateAuthFromV1Enabled=true", "users of ACL 1.0 are not read here"),
+        ("brokerRole=SYNC_MASTER", "the HA port checks no keys yet"),
+        ("brokerRole=SLAVE", "the HA port checks no keys yet"),
+        ("totalReplicas=2", "the HA port checks no keys yet"),
+        ("enableSlaveActingMaster=true", "the HA port checks no keys yet"),
+        ("grpcServerPort=8081", "the keys of gRPC clients are not checked yet"),
+        ("aclEnable=true", "this server cannot do that yet"),
+        ("tls.protocols=TLSv1.3", "this server cannot do that yet"),
+    ],
+)
+def test_what_would_leave_a_hole_is_a_start_error(line: str, text: str) -> None:
+    key, _, value = line.partition("=")
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.load(f"{ON}{line}\n")
+    assert str(caught.value).startswith(f"line 4: {line}: expected ")
+    assert text in str(caught.value)
+    with pytest.raises(ConfigError, match=f"^{key}="):
+        BrokerConfig.load(ON, {key: value})
+
+
+@pytest.mark.behaviour("AU-19")
+def test_authorization_alone_is_a_start_error() -> None:
+    with pytest.raises(
+        ConfigError, match="line 1: authorizationEnabled=true: expected authenticationEnabled=true"
+    ):
+        BrokerConfig.load("authorizationEnabled=true\n")
+    with pytest.raises(ConfigError, match="authorizationEnabled=true"):
+        BrokerConfig.load(
+            "authenticationEnabled=true\n", {"authenticationEnabled": "false", "authorizationEnabled": "true"}
+        )
+
+
+@pytest.mark.behaviour("AU-19")
+def test_they_are_free_while_no_keys_are_asked_for() -> None:
+    text = "authenticationWhitelist=10\nauthorizationEnabled=false\nbrokerRole=SYNC_MASTER\n"
+    config, _ = BrokerConfig.load(f"{text}grpcServerPort=8081\n")
+    assert not config.authentication_enabled
+
+
+@pytest.mark.behaviour("AU-19")
+def test_open_is_no_way_around_it() -> None:
+    config, _ = BrokerConfig.load(f"{ON}allowOpen=true\n")
+    assert config.authentication_enabled
+    with pytest.raises(ConfigError, match="expected"):
+        BrokerConfig.load(f"{ON}allowOpen=true\nauthenticationWhitelist=10\n")
