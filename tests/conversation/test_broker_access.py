@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
@@ -25,6 +26,7 @@ from orbitmq.auth.requests import REQUESTS
 from orbitmq.broker.access.tables import Access
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.cluster.brokers import make_broker
 from orbitmq.errors import StartError
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.memory_files import Keep
@@ -233,6 +235,9 @@ async def test_a_change_counts_from_the_next_request_on(secured: World) -> None:
     assert (await app.ask(Code.GET_MAX_OFFSET, look)).remark == "check signature failed."
     await root.ok(Code.AUTH_DELETE_USER, {"username": "app"})
     assert (await app.ask(Code.GET_MAX_OFFSET, look)).remark == "check signature failed."
+    await root.make_user("app", password="app-secret-1")
+    refusal = (await app.ask(Code.GET_MAX_OFFSET, look)).remark
+    assert "no matched policies" in str(refusal), "his rules are gone with him"
     await root.close()
     await app.close()
 
@@ -375,6 +380,24 @@ async def test_the_table_is_about_requests_that_a_broker_answers(secured: World)
         "LIST_REDRIVES",
         "CHANGE_REDRIVE",
     }
+
+
+@pytest.mark.behaviour("AU-19")
+@pytest.mark.parametrize("asks", [True, False])
+async def test_no_port_beside_the_gate_is_open(runtime: SimulatedRuntime, asks: bool) -> None:
+    config = on(authentication_enabled=asks)
+    async with make_broker(runtime, config) as broker:
+        is_open = {}
+        for port in (config.listen_port, config.ha_listen_port, config.grpc_server_port):
+            try:
+                transport, _ = await runtime.network.connect(asyncio.Protocol, "127.0.0.1", port)
+            except OSError:
+                is_open[port] = False
+            else:
+                is_open[port] = True
+                transport.abort()
+        assert is_open == {10911: True, 10912: not asks, 8081: not asks}
+        assert bool(broker.doors.takers) is not asks
 
 
 # -- the tables ------------------------------------------------------------------------------------------

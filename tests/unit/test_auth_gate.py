@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orbitmq.auth.gate import Gate
 from orbitmq.auth.requests import REQUESTS, Place
@@ -17,7 +19,7 @@ from orbitmq.wire.bodies.base import Body
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import BodyError, HeaderError, RemotingError
+from orbitmq.wire.errors import BodyError, HeaderError, RemotingError, WireError
 from orbitmq.wire.signing import Credentials, Secret, Signer
 
 ROOT = Credentials("root", "root-secret")
@@ -270,6 +272,37 @@ def test_what_each_request_needs(command: Command, needed: list[str]) -> None:
 def test_a_request_that_names_nothing_is_refused(command: Command, text: str) -> None:
     with pytest.raises(HeaderError, match=text):
         gate(("*", "All")).check(signed(command), "10.0.0.9")
+
+
+FIELDS = st.dictionaries(
+    st.sampled_from(["topic", "b", "group", "consumerGroup", "offset", "commitLogOffset", "groupName", "x"]),
+    st.one_of(
+        st.sampled_from(["orders", "%RETRY%", "7", "-1", "*"]),
+        st.text(st.characters(exclude_categories=["Cs"])),
+    ),
+)
+BODIES = st.one_of(
+    st.binary(max_size=40), st.sampled_from([b"{}", b"[]", b"null", b'{"acks":[{}]}', b'{"mqSet":[{}]}'])
+)
+
+
+@pytest.mark.behaviour("AU-13", "AZ-01")
+@given(st.sampled_from(sorted(REQUESTS)), FIELDS, BODIES)
+def test_any_signed_request_passes_or_is_refused(code: int, fields: dict[str, str], content: bytes) -> None:
+    """By a sentence, whatever it says; and by one without rights what names something never passes."""
+    command = signed(Command(code, fields, content))
+    for rules in ([("*", "All")], []):
+        try:
+            needed = list(REQUESTS[code](command, PLACE))
+            passes = bool(rules) or not needed
+        except WireError:
+            passes = False
+        found = gate(*rules)
+        if passes:
+            found.check(command, "10.0.0.9")
+        else:
+            with pytest.raises((RemotingError, WireError), match=r"\S"):
+                found.check(command, "10.0.0.9")
 
 
 def test_a_body_that_cannot_be_read_is_refused() -> None:
