@@ -305,7 +305,7 @@ async def test_users_and_rules_over_the_wire(secured: World, caplog: pytest.LogC
             (16, "The user is existed"),
         ),
         (Code.AUTH_CREATE_ACL, {"subject": "User:no"}, body, (16, "The subject of User:no is not exist.")),
-        (Code.AUTH_GET_ACL, {"subject": "User:no"}, b"", (16, "The subject of User:no is not exist.")),
+        (Code.AUTH_GET_ACL, {"subject": "User:no"}, b"", (16, "The subject is not exist.")),
         (Code.AUTH_DELETE_ACL, {"subject": "User:root"}, b"", (16, "The acl is not exist.")),
         (Code.AUTH_CREATE_ACL, {"subject": "app"}, body, (29, "subject is 'app'; expected User: and a name")),
         (

@@ -24,6 +24,7 @@ from pathlib import Path
 from benchmarks.measure import table
 from benchmarks.servers import PeerUnavailableError, ServerError, apache_classpath, left_out
 from tests.interop import (
+    access_cells,
     acting_cells,
     admin_cells,
     disk_cells,
@@ -318,7 +319,7 @@ def main() -> int:
         places = {**_without_baseline(), **SHORT_PLACES}
         disk = {name: DISK[name] for name in SHORT_DISK}
         replicas = {name: REPLICAS[name] for name in SHORT_REPLICAS}
-    free = {"disk": disk, "replicas": replicas, "secured": secured_cells.CELLS}
+    free = {"disk": disk, "replicas": replicas, "secured": secured_cells.CELLS | access_cells.CELLS}
     if options.list:
         for kind, cells in [*places.items(), *free.items()]:
             for name in cells:

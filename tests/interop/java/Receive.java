@@ -9,13 +9,14 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Push consumers of one group in this process receive `count` messages.
- * Options: consumers, tags, orderly, broadcast, pop, sql, refuse (deliveries of each message
+ * Options: consumers, tags, orderly, broadcast, pop, sql, ak, sk, trace, refuse (deliveries of each message
  * that are refused first), seconds.
  */
 public final class Receive {
@@ -51,7 +52,8 @@ public final class Receive {
 
     private static DefaultMQPushConsumer start(Map<String, String> options, String who) throws Exception {
         int refuse = Integer.parseInt(options.getOrDefault("refuse", "0"));
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.get("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.get("group"), Keys.hook(options),
+            new AllocateMessageQueueAveragely(), options.containsKey("trace"), null);
         consumer.setNamesrvAddr(options.get("ns"));
         consumer.setInstanceName(who);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -12,6 +12,7 @@ import org.apache.rocketmq.common.message.MessageAccessor;
 
 /**
  * Sends `count` messages to a topic: how = sync | async | oneway | batch | orderly.
+ * With ak and sk, it signs its requests. With refused = true, an error of an async send is the fact "refused".
  * With hold = seconds, it stays connected for so long after it has said "held".
  * With timer = ms, the messages are for a later time; with recall = true, every other one is taken back.
  */
@@ -21,7 +22,7 @@ public final class Send {
 
     public static void main(String[] args) throws Exception {
         Map<String, String> options = Facts.options(args);
-        DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
+        DefaultMQProducer producer = new DefaultMQProducer("interop_producer", Keys.hook(options));
         producer.setNamesrvAddr(options.get("ns"));
         producer.setSendMsgTimeout(10000);
         producer.setCompressMsgBodyOverHowmuch(Integer.parseInt(options.getOrDefault("compress", "4096")));
@@ -59,7 +60,7 @@ public final class Send {
             } else if (how.equals("orderly")) {
                 report(producer.send(message, (queues, it, key) -> queues.get((Integer) key % queues.size()), i % 3));
             } else {
-                producer.send(message, new Reporter(answered));
+                producer.send(message, new Reporter(answered, options.containsKey("refused")));
             }
         }
         if (how.equals("oneway")) {
@@ -108,9 +109,11 @@ public final class Send {
 
     private static final class Reporter implements SendCallback {
         private final CountDownLatch answered;
+        private final String failure;
 
-        Reporter(CountDownLatch answered) {
+        Reporter(CountDownLatch answered, boolean maybeRefused) {
             this.answered = answered;
+            this.failure = maybeRefused ? "refused" : "failed";
         }
 
         @Override
@@ -121,7 +124,7 @@ public final class Send {
 
         @Override
         public void onException(Throwable error) {
-            Facts.say("failed", "error", error, "cause", error.getCause());
+            Facts.say(failure, "error", error, "cause", error.getCause());
             answered.countDown();
         }
     }

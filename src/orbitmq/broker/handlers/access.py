@@ -103,7 +103,9 @@ class AccessHandlers(Family):
 
     def rules(self, _connection: ServerConnection, command: Command) -> Answer:
         """The rules of one user; an empty answer when there are none."""
-        name = self._known(headers.GetAclRequest.from_ext(command.ext).subject)
+        name = user_of(headers.GetAclRequest.from_ext(command.ext).subject)
+        if self._users.get(name) is None:
+            raise RemotingError(ResponseCode.NO_PERMISSION, "The subject is not exist.")
         acl = self._rules.get(name)
         return command.reply(body=b"" if acl is None else acl.shown(name).encode())
 
