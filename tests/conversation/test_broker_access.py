@@ -495,24 +495,24 @@ async def test_a_disk_that_refuses_is_told(runtime: SimulatedRuntime) -> None:
 
 def test_every_header_says_its_code() -> None:
     found = [
-        headers.CreateUserRequest,
-        headers.UpdateUserRequest,
-        headers.DeleteUserRequest,
-        headers.GetUserRequest,
-        headers.ListUserRequest,
-        headers.CreateAclRequest,
-        headers.UpdateAclRequest,
-        headers.DeleteAclRequest,
-        headers.GetAclRequest,
-        headers.ListAclRequest,
+        headers.AuthCreateUserRequest,
+        headers.AuthUpdateUserRequest,
+        headers.AuthDeleteUserRequest,
+        headers.AuthGetUserRequest,
+        headers.AuthListUserRequest,
+        headers.AuthCreateAclRequest,
+        headers.AuthUpdateAclRequest,
+        headers.AuthDeleteAclRequest,
+        headers.AuthGetAclRequest,
+        headers.AuthListAclRequest,
     ]
     assert [header.code for header in found] == list(range(3001, 3011))
-    assert headers.DeleteAclRequest(subject="s", policy_type="p", resource="r").to_ext() == {
+    assert headers.AuthDeleteAclRequest(subject="s", policy_type="p", resource="r").to_ext() == {
         "subject": "s",
         "policyType": "p",
         "resource": "r",
     }
-    assert headers.ListAclRequest(subject_filter="s", resource_filter="r").to_ext() == {
+    assert headers.AuthListAclRequest(subject_filter="s", resource_filter="r").to_ext() == {
         "subjectFilter": "s",
         "resourceFilter": "r",
     }

@@ -51,7 +51,18 @@ def _grant(world: World, place: Place) -> None:
         ["setConsumeMode", *where, "-t", "orders", "-g", "java_pop", "-m", "POP", "-q", "0"],
         ["createUser", *where, "-u", APP.access_key, "-p", _secret(APP), "-t", "Normal"],
         *(
-            ["createAcl", *where, "-s", f"User:{APP.access_key}", "-r", resource, "-a", actions, "-d", "Allow"]
+            [
+                "createAcl",
+                *where,
+                "-s",
+                f"User:{APP.access_key}",
+                "-r",
+                resource,
+                "-a",
+                actions,
+                "-d",
+                "Allow",
+            ]
             for resource, actions in rights
         ),
     ]
@@ -191,7 +202,14 @@ def _comparable(output: str) -> list[str]:
 def mqadmin(world: World) -> None:
     """The commands for users and rules say here what they say at Apache's broker, but for passwords."""
     theirs, ours = _talk(world, "apache"), _talk(world, "ours")
-    names = [*_COMMANDS, *(f"{command} -c" for command in _ALL_BROKERS), "createUser", "createAcl", "copyUser", "copyAcl"]
+    names = [
+        *_COMMANDS,
+        *(f"{command} -c" for command in _ALL_BROKERS),
+        "createUser",
+        "createAcl",
+        "copyUser",
+        "copyAcl",
+    ]
     wrong = []
     for name, there, here in zip(names, theirs, ours, strict=True):
         check(all(secret not in here for secret in USER_SECRETS), f"mqadmin {name} shows a secret: {here}")

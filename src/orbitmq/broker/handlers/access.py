@@ -43,26 +43,26 @@ class AccessHandlers(Family):
 
     def create_user(self, _connection: ServerConnection, command: Command) -> Answer:
         """Make a user; without a type a normal one."""
-        name = headers.CreateUserRequest.from_ext(command.ext).username
+        name = headers.AuthCreateUserRequest.from_ext(command.ext).username
         self._users.create(name, UserInfo.decode(command.body), self._gate.identity(command))
         return self._written(command, USERS)
 
     def update_user(self, _connection: ServerConnection, command: Command) -> Answer:
         """Change password, type or status; what the body leaves out stays."""
-        name = headers.UpdateUserRequest.from_ext(command.ext).username
+        name = headers.AuthUpdateUserRequest.from_ext(command.ext).username
         self._users.update(name, UserInfo.decode(command.body), self._gate.identity(command))
         return self._written(command, USERS)
 
     def delete_user(self, _connection: ServerConnection, command: Command) -> Answer:
         """Remove a user and his rules. One that is not there is a success."""
-        name = headers.DeleteUserRequest.from_ext(command.ext).username
+        name = headers.AuthDeleteUserRequest.from_ext(command.ext).username
         self._users.delete(name, self._gate.identity(command))
         self._rules.remove(name)
         return self._written(command, USERS, ACLS)
 
     def user(self, _connection: ServerConnection, command: Command) -> Answer:
         """One user; an empty answer when there is none."""
-        name = headers.GetUserRequest.from_ext(command.ext).username
+        name = headers.AuthGetUserRequest.from_ext(command.ext).username
         if not name.strip():
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "The username is blank")
         found = self._users.get(name)
@@ -70,7 +70,7 @@ class AccessHandlers(Family):
 
     def list_users(self, _connection: ServerConnection, command: Command) -> Answer:
         """The users whose names contain the filter; an empty answer when there is none."""
-        wanted = headers.ListUserRequest.from_ext(command.ext).filter
+        wanted = headers.AuthListUserRequest.from_ext(command.ext).filter
         found = [user.shown() for user in self._users.all() if wanted in user.name]
         return command.reply(body=encode_list(found) if found else b"")
 
@@ -79,13 +79,13 @@ class AccessHandlers(Family):
     def add_rules(self, _connection: ServerConnection, command: Command) -> Answer:
         """Add rules to those of a user; one about the same resource is replaced. Both codes do this."""
         info = AclInfo.decode(command.body)
-        name = self._known(info.subject or headers.CreateAclRequest.from_ext(command.ext).subject)
+        name = self._known(info.subject or headers.AuthCreateAclRequest.from_ext(command.ext).subject)
         self._rules.add(name, Acl.of(info))
         return self._written(command, ACLS)
 
     def delete_rules(self, _connection: ServerConnection, command: Command) -> Answer:
         """Remove the rules of a user, or those about one resource."""
-        header = headers.DeleteAclRequest.from_ext(command.ext)
+        header = headers.AuthDeleteAclRequest.from_ext(command.ext)
         name = self._known(header.subject)
         acl = self._rules.get(name)
         if acl is None:
@@ -103,7 +103,7 @@ class AccessHandlers(Family):
 
     def rules(self, _connection: ServerConnection, command: Command) -> Answer:
         """The rules of one user; an empty answer when there are none."""
-        name = user_of(headers.GetAclRequest.from_ext(command.ext).subject)
+        name = user_of(headers.AuthGetAclRequest.from_ext(command.ext).subject)
         if self._users.get(name) is None:
             raise RemotingError(ResponseCode.NO_PERMISSION, "The subject is not exist.")
         acl = self._rules.get(name)
@@ -111,7 +111,7 @@ class AccessHandlers(Family):
 
     def list_rules(self, _connection: ServerConnection, command: Command) -> Answer:
         """The rules that the filters leave; an empty answer when there are none."""
-        header = headers.ListAclRequest.from_ext(command.ext)
+        header = headers.AuthListAclRequest.from_ext(command.ext)
         shown = [
             acl.shown(name, header.resource_filter)
             for name, acl in self._rules.all()

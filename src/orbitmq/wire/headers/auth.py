@@ -8,16 +8,16 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import RequestHeader
 
 __all__ = [
-    "CreateAclRequest",
-    "CreateUserRequest",
-    "DeleteAclRequest",
-    "DeleteUserRequest",
-    "GetAclRequest",
-    "GetUserRequest",
-    "ListAclRequest",
-    "ListUserRequest",
-    "UpdateAclRequest",
-    "UpdateUserRequest",
+    "AuthCreateAclRequest",
+    "AuthCreateUserRequest",
+    "AuthDeleteAclRequest",
+    "AuthDeleteUserRequest",
+    "AuthGetAclRequest",
+    "AuthGetUserRequest",
+    "AuthListAclRequest",
+    "AuthListUserRequest",
+    "AuthUpdateAclRequest",
+    "AuthUpdateUserRequest",
 ]
 
 
@@ -25,31 +25,31 @@ class _OfUser(RequestHeader, kw_only=True):
     username: str = ""
 
 
-class CreateUserRequest(_OfUser, kw_only=True):
+class AuthCreateUserRequest(_OfUser, kw_only=True):
     """AUTH_CREATE_USER (3001), admin to broker."""
 
     code: ClassVar[int] = RequestCode.AUTH_CREATE_USER
 
 
-class UpdateUserRequest(_OfUser, kw_only=True):
+class AuthUpdateUserRequest(_OfUser, kw_only=True):
     """AUTH_UPDATE_USER (3002), admin to broker."""
 
     code: ClassVar[int] = RequestCode.AUTH_UPDATE_USER
 
 
-class DeleteUserRequest(_OfUser, kw_only=True):
+class AuthDeleteUserRequest(_OfUser, kw_only=True):
     """AUTH_DELETE_USER (3003), admin to broker."""
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_USER
 
 
-class GetUserRequest(_OfUser, kw_only=True):
+class AuthGetUserRequest(_OfUser, kw_only=True):
     """AUTH_GET_USER (3004), admin to broker."""
 
     code: ClassVar[int] = RequestCode.AUTH_GET_USER
 
 
-class ListUserRequest(RequestHeader, kw_only=True):
+class AuthListUserRequest(RequestHeader, kw_only=True):
     """AUTH_LIST_USER (3005), admin to broker. Names that contain ``filter``."""
 
     code: ClassVar[int] = RequestCode.AUTH_LIST_USER
@@ -57,7 +57,7 @@ class ListUserRequest(RequestHeader, kw_only=True):
     filter: str = ""
 
 
-class CreateAclRequest(RequestHeader, kw_only=True):
+class AuthCreateAclRequest(RequestHeader, kw_only=True):
     """AUTH_CREATE_ACL (3006), admin to broker."""
 
     code: ClassVar[int] = RequestCode.AUTH_CREATE_ACL
@@ -65,7 +65,7 @@ class CreateAclRequest(RequestHeader, kw_only=True):
     subject: str = ""
 
 
-class UpdateAclRequest(RequestHeader, kw_only=True):
+class AuthUpdateAclRequest(RequestHeader, kw_only=True):
     """AUTH_UPDATE_ACL (3007), admin to broker."""
 
     code: ClassVar[int] = RequestCode.AUTH_UPDATE_ACL
@@ -73,7 +73,7 @@ class UpdateAclRequest(RequestHeader, kw_only=True):
     subject: str = ""
 
 
-class DeleteAclRequest(RequestHeader, kw_only=True):
+class AuthDeleteAclRequest(RequestHeader, kw_only=True):
     """AUTH_DELETE_ACL (3008), admin to broker. Without ``resource`` all rules of the subject."""
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_ACL
@@ -83,7 +83,7 @@ class DeleteAclRequest(RequestHeader, kw_only=True):
     resource: str = ""
 
 
-class GetAclRequest(RequestHeader, kw_only=True):
+class AuthGetAclRequest(RequestHeader, kw_only=True):
     """AUTH_GET_ACL (3009), admin to broker."""
 
     code: ClassVar[int] = RequestCode.AUTH_GET_ACL
@@ -91,7 +91,7 @@ class GetAclRequest(RequestHeader, kw_only=True):
     subject: str = ""
 
 
-class ListAclRequest(RequestHeader, kw_only=True):
+class AuthListAclRequest(RequestHeader, kw_only=True):
     """AUTH_LIST_ACL (3010), admin to broker. Subjects and resources that contain the filters."""
 
     code: ClassVar[int] = RequestCode.AUTH_LIST_ACL
