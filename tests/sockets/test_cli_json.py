@@ -128,6 +128,38 @@ def test_running_brokers(orbitmq: Command, monkeypatch: pytest.MonkeyPatch) -> N
     check("broker-drain", json.dumps({**drained, "topics": "NUMBER"}))
 
 
+@pytest.mark.parametrize(
+    "orbitmq_cluster",
+    [
+        {
+            "brokers": 1,
+            "settings": {
+                "authenticationEnabled": "true",
+                "authorizationEnabled": "true",
+                "initAuthenticationUser": '{"username":"root","password":"secret of root"}',
+            },
+        }
+    ],
+    indirect=True,
+)
+def test_users_and_rules(orbitmq: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ORBITMQ_ACCESS_KEY", "root")
+    monkeypatch.setenv("ORBITMQ_SECRET_KEY", "secret of root")
+    (tmp_path / "secret").write_text("secret of app\n")
+    check("user-create", orbitmq("user", "create", "app", "--secret-file", "secret", "--json"))
+    check(
+        "acl-allow",
+        orbitmq("acl", "allow", "app", "--topic", "orders*", "Pub,Sub", "--from", "10.0.0.0/8", "--json"),
+    )
+    check("acl-deny", orbitmq("acl", "deny", "app", "--group", "billing", "Sub", "--json"))
+    check("acl-list", orbitmq("acl", "list", "app", "--json"))
+    check("acl-test", orbitmq("acl", "test", "app", "Pub", "Topic:orders", "--from", "10.0.0.9", "--json"))
+    check("acl-delete", orbitmq("acl", "delete", "app", "Group:billing", "--yes", "--json"))
+    check("user-change", orbitmq("user", "change", "app", "--disable", "--json"))
+    check("user-list", orbitmq("user", "list", "--json"))
+    check("user-delete", orbitmq("user", "delete", "app", "--yes", "--json"))
+
+
 @with_cluster
 def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
     servers = orbitmq_cluster.name_server

@@ -1,5 +1,6 @@
 """Operations on a running cluster, for programs and for the command line."""
 
+from orbitmq.admin.access import AccessAdmin, Rule, UserEntry
 from orbitmq.admin.answers import IncompleteError, LeftOut, Partial
 from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
@@ -24,6 +25,7 @@ from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.observe.trace_steps import TraceStep
 
 __all__ = [
+    "AccessAdmin",
     "Admin",
     "Backoff",
     "BrokerAdmin",
@@ -55,6 +57,7 @@ __all__ = [
     "RedriveJob",
     "RedriveState",
     "RouteEntry",
+    "Rule",
     "ServerCertificate",
     "Subscription",
     "TimerAdmin",
@@ -62,4 +65,5 @@ __all__ = [
     "TopicAdmin",
     "TopicSettings",
     "TraceStep",
+    "UserEntry",
 ]

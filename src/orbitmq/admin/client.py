@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from orbitmq.admin.access import AccessAdmin
 from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.dead_letters import DeadLetterAdmin
@@ -66,6 +67,7 @@ class Admin:
         dead_letters: counts dead letters and sends them again.
         timers: messages that wait for their time.
         definitions: topics and groups, out of one cluster and into another.
+        access: users and their rules.
 
     Example::
 
@@ -104,6 +106,7 @@ class Admin:
         self.dead_letters = DeadLetterAdmin(cluster)
         self.timers = TimerAdmin(cluster, self.messages.by_unique_id, used.clock.now_ms)
         self.definitions = DefinitionAdmin(cluster, self.topics, self.groups)
+        self.access = AccessAdmin(cluster)
 
     async def __aenter__(self) -> Admin:
         return self

@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "tls": ("orbitmq.cli.tls", "Make an authority and certificates for TLS."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
+    "user": ("orbitmq.cli.user", "Users of brokers that require keys: list, create, change, delete."),
+    "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),

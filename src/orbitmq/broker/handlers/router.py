@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 
+from orbitmq.auth.requests import ACCESS
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.server import ServerConnection
@@ -90,5 +91,7 @@ class Router:
 def _not_supported(code: int) -> str:
     """RocketMQ's remark; the name of a RocketMQ code that this broker does not have yet is added."""
     if code in RequestCode.__members__.values():
+        if code in ACCESS:
+            return f" request type {code} not supported: authenticationEnabled is not set at this broker"
         return f" request type {code} not supported: this broker has no {RequestCode(code).name} yet"
     return f" request type {code} not supported"

@@ -1,0 +1,226 @@
+"""Operations on users and their rules (ACL 2.0). Each broker has its own; changes are made at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orbitmq.admin.answers import Answers, Partial
+from orbitmq.admin.arguments import checks_arguments
+from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.admin.model import BrokerInfo
+from orbitmq.errors import NameServerError, ValidationError
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from orbitmq.wire.command import Command
+from orbitmq.wire.signing import Secret
+
+_SUBJECT = "User:"
+_TYPES = {True: "Super", False: "Normal"}
+_STATUSES = {True: "enable", False: "disable"}
+
+
+@dataclass(frozen=True, slots=True)
+class UserEntry:
+    """A user of one broker.
+
+    Attributes:
+        is_super: may do everything.
+        is_enabled: is served.
+    """
+
+    broker_name: str
+    user: str
+    is_super: bool
+    is_enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of a user at one broker.
+
+    Attributes:
+        resource: ``Topic:name``, ``Group:prefix*``, ``Cluster:name`` or ``*``.
+        actions: such as ``Pub`` and ``Sub``.
+        sources: addresses and networks for which it counts; empty: for all.
+        allows: whether it allows, else it denies.
+        is_default: counts where no other rule matches.
+    """
+
+    broker_name: str
+    user: str
+    resource: str
+    actions: Sequence[str]
+    sources: Sequence[str] = ()
+    allows: bool = True
+    is_default: bool = False
+
+
+@checks_arguments
+class AccessAdmin:
+    """Operations on users and rules, as ``Admin.access``. Every change is made at all brokers, slaves too."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
+
+    async def users(self) -> Partial[Sequence[UserEntry]]:
+        """The users of every broker, by name. No answer has their secrets.
+
+        Raises:
+            BrokerError, TransportError: no broker answers; the error of the first one.
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        answers: Answers[list[UserInfo]] = await self._cluster.ask_all(
+            await self._all(),
+            headers.AuthListUserRequest().command(),
+            lambda _, answer: UserInfo.decode_list(answer.body) if answer.body else [],
+        )
+        found = [
+            UserEntry(
+                broker.name,
+                info.username or "",
+                info.user_type == _TYPES[True],
+                info.user_status != _STATUSES[False],
+            )
+            for broker, users in answers.pairs
+            for info in users
+        ]
+        return answers.partial(sorted(found, key=lambda entry: (entry.user, entry.broker_name)))
+
+    async def create_user(self, user: str, secret: str | Secret, *, is_super: bool = False) -> Sequence[str]:
+        """Make a user at every broker.
+
+        Returns:
+            Names of the brokers that have the user now.
+
+        Raises:
+            ValidationError: a broker has a user of this name already; nothing is done.
+            IncompleteError: some brokers have the user now, another one refuses or does not answer. Set the
+                secret with :meth:`change_user` there, or delete the user and make it again.
+            BrokerError, TransportError: no broker has it; the error of the first one.
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        known = sorted({entry.broker_name for entry in (await self.users()).whole() if entry.user == user})
+        if known:
+            raise ValidationError(f"there is a user {user} at {', '.join(known)}")
+        info = UserInfo(user, _plain(secret), _TYPES[is_super], _STATUSES[True])
+        return await self._tell(headers.AuthCreateUserRequest(username=user).command(info.encode()))
+
+    async def change_user(
+        self,
+        user: str,
+        *,
+        secret: str | Secret | None = None,
+        is_super: bool | None = None,
+        is_enabled: bool | None = None,
+    ) -> Sequence[str]:
+        """Change what is given of a user, at every broker; returns the brokers' names.
+
+        Raises:
+            ValidationError: nothing is given.
+            IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
+        """
+        if secret is None and is_super is None and is_enabled is None:
+            raise ValidationError("change_user needs secret, is_super or is_enabled")
+        info = UserInfo(
+            user,
+            None if secret is None else _plain(secret),
+            None if is_super is None else _TYPES[is_super],
+            None if is_enabled is None else _STATUSES[is_enabled],
+        )
+        return await self._tell(headers.AuthUpdateUserRequest(username=user).command(info.encode()))
+
+    async def delete_user(self, user: str) -> Sequence[str]:
+        """Remove a user and the rules of it at every broker, where it is; returns the brokers' names.
+
+        Raises:
+            IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
+        """
+        return await self._tell(headers.AuthDeleteUserRequest(username=user).command())
+
+    async def rules(self, user: str | None = None) -> Partial[Sequence[Rule]]:
+        """The rules of every broker, or those of one user, by user and resource.
+
+        Raises:
+            BrokerError, TransportError: no broker answers; the error of the first one.
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        answers: Answers[list[AclInfo]] = await self._cluster.ask_all(
+            await self._all(),
+            # A filter finds every subject that contains it.
+            headers.AuthListAclRequest(subject_filter="" if user is None else _SUBJECT + user).command(),
+            lambda _, answer: AclInfo.decode_list(answer.body) if answer.body else [],
+        )
+        found = [
+            rule
+            for broker, infos in answers.pairs
+            for info in infos
+            for rule in _rules(broker.name, info)
+            if user in (None, rule.user)
+        ]
+        return answers.partial(sorted(found, key=lambda rule: (rule.user, rule.resource, rule.broker_name)))
+
+    async def set_rule(
+        self,
+        user: str,
+        resource: str,
+        actions: Sequence[str],
+        *,
+        sources: Sequence[str] = (),
+        allows: bool = True,
+    ) -> Sequence[str]:
+        """Give a user a rule at every broker; it replaces the one about the same resource.
+
+        Args:
+            resource: ``Topic:orders``, ``Topic:orders*``, ``Group:billing``, ``Cluster:name`` or ``*``.
+            actions: of All, Pub, Sub, Create, Update, Delete, Get, List.
+            sources: addresses and networks for which it counts; none: for all.
+            allows: allow, else deny.
+
+        Returns:
+            Names of the brokers that have the rule now.
+
+        Raises:
+            IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
+        """
+        entry = PolicyEntryInfo(resource, list(actions), list(sources) or None, "Allow" if allows else "Deny")
+        info = AclInfo(_SUBJECT + user, [PolicyInfo("Custom", [entry])])
+        return await self._tell(headers.AuthCreateAclRequest(subject=_SUBJECT + user).command(info.encode()))
+
+    async def delete_rules(self, user: str, resource: str | None = None) -> Sequence[str]:
+        """Remove the rule of a user about a resource, or all rules of the user, at every broker.
+
+        Raises:
+            IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
+        """
+        header = headers.AuthDeleteAclRequest(subject=_SUBJECT + user, resource=resource or "")
+        return await self._tell(header.command())
+
+    async def _all(self) -> list[BrokerInfo]:
+        brokers = await self._cluster.brokers()
+        if not brokers:
+            raise NameServerError("the name server knows no broker")
+        return brokers
+
+    async def _tell(self, command: Command) -> Sequence[str]:
+        return await self._cluster.tell_all(await self._all(), command)
+
+
+def _rules(broker_name: str, info: AclInfo) -> list[Rule]:
+    return [
+        Rule(
+            broker_name,
+            (info.subject or "").removeprefix(_SUBJECT),
+            entry.resource or "",
+            tuple(entry.actions or ()),
+            tuple(entry.source_ips or ()),
+            allows=entry.decision == "Allow",
+            is_default=policy.policy_type == "Default",
+        )
+        for policy in info.policies or ()
+        for entry in policy.entries or ()
+    ]
+
+
+def _plain(secret: str | Secret) -> str:
+    return secret if isinstance(secret, str) else secret.reveal()

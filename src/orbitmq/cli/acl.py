@@ -1,0 +1,275 @@
+"""``orbitmq acl``: what users of brokers that require keys may do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import Yes, confirm, make_app
+from orbitmq.cli.command import command
+from orbitmq.cli.failures import UsageError
+from orbitmq.cli.partial import done
+from orbitmq.cli.user import User
+from orbitmq.cli.values import named
+from orbitmq.cli.view import Table, View, same
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orbitmq.admin import Admin, Rule
+
+app = make_app(
+    "acl",
+    "What users of brokers that require keys may do (ACL 2.0): rules.",
+    """
+orbitmq acl allow app --topic 'orders*' Pub,Sub --group billing Sub --from 10.0.0.0/8
+orbitmq acl deny app --topic orders-secret All
+orbitmq acl list app
+orbitmq acl test app Pub Topic:orders --from 10.0.0.9
+orbitmq acl delete app Topic:orders*
+""",
+)
+
+Pairs = Annotated[list[tuple[str, str]] | None, Parameter(negative=())]
+From = Annotated[list[str] | None, Parameter(name="--from", negative=())]
+
+
+@app.command
+@command
+async def allow(
+    admin: Admin,
+    user: User,
+    /,
+    *,
+    topic: Pairs = None,
+    group: Pairs = None,
+    resource: Pairs = None,
+    sources: From = None,
+) -> View:
+    """Allow a user actions on topics and groups, at all brokers. A rule replaces the one about the same name.
+
+    Args:
+        topic: A topic, prefix* or *, and the actions: of Pub, Sub, Create, Update, Delete, Get, List, or All,
+            with commas between. May be given more than once.
+        group: The same for a group.
+        resource: The same for Cluster:name, or * for everything.
+        sources: The rule counts for this address or network only. May be given more than once.
+    """
+    return await _set(admin, user, topic, group, resource, sources, allows=True)
+
+
+@app.command
+@command
+async def deny(
+    admin: Admin,
+    user: User,
+    /,
+    *,
+    topic: Pairs = None,
+    group: Pairs = None,
+    resource: Pairs = None,
+    sources: From = None,
+) -> View:
+    """Deny a user actions on topics and groups, at all brokers. The rule with the most exact name decides.
+
+    Args:
+        topic: A topic, prefix* or *, and the actions, with commas between. May be given more than once.
+        group: The same for a group.
+        resource: The same for Cluster:name, or * for everything.
+        sources: The rule counts for this address or network only. May be given more than once.
+    """
+    return await _set(admin, user, topic, group, resource, sources, allows=False)
+
+
+async def _set(
+    admin: Admin,
+    user: str,
+    topic: Sequence[tuple[str, str]] | None,
+    group: Sequence[tuple[str, str]] | None,
+    resource: Sequence[tuple[str, str]] | None,
+    sources: Sequence[str] | None,
+    *,
+    allows: bool,
+) -> View:
+    wanted = [(f"Topic:{name}", named(actions)) for name, actions in topic or ()]
+    wanted += [(f"Group:{name}", named(actions)) for name, actions in group or ()]
+    wanted += [(name, named(actions)) for name, actions in resource or ()]
+    if not wanted:
+        raise UsageError("which resource? Give --topic, --group or --resource with actions")
+    for name, actions in wanted:
+        _check_rule(name, actions, sources or ())
+    verb = "allowed" if allows else "denied"
+    brokers: Sequence[str] = ()
+    lines = []
+    for name, actions in wanted:
+        brokers, left_out = await done(
+            admin.access.set_rule(user, name, actions, sources=sources or (), allows=allows)
+        )
+        at = f" from {', '.join(sources)}" if sources else ""
+        lines.append(f"{verb} {user} {', '.join(actions)} of {name}{at} at {', '.join(brokers)}")
+        if left_out:
+            return View({"user": user, "brokers": brokers}, lines=lines, left_out=left_out)
+    return View({"user": user, "brokers": brokers, "rules": len(wanted)}, lines=lines)
+
+
+def _check_rule(resource: str, actions: Sequence[str], sources: Sequence[str]) -> None:
+    """Refuse what no broker takes before anything is changed.
+
+    Raises:
+        UsageError: it names the value and what was expected.
+    """
+    from orbitmq.auth.rules import Acl
+    from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
+
+    entry = PolicyEntryInfo(resource, list(actions), list(sources), "Allow")
+    try:
+        Acl.of(AclInfo(None, [PolicyInfo("Custom", [entry])]))
+    except RemotingError as error:
+        raise UsageError(error.remark or str(error)) from error
+
+
+@app.command(name="list")
+@command
+async def list_rules(admin: Admin, user: str | None = None, /) -> View:
+    """Show the rules of each broker.
+
+    Args:
+        user: Only those of this user.
+    """
+    answer = await admin.access.rules(user)
+    rows = [
+        {
+            "user": rule.user,
+            "resource": rule.resource,
+            "actions": list(rule.actions),
+            "sources": list(rule.sources),
+            "decision": "allow" if rule.allows else "deny",
+            "policy": "default" if rule.is_default else "custom",
+            "broker": rule.broker_name,
+        }
+        for rule in answer.found
+    ]
+    columns = same("user", "resource", "actions", "sources", "decision", "policy", "broker")
+    table = Table("rules", rows, columns, spared=("policy", "sources"))
+    return View({}, [table], left_out=answer.left_out, missing="its rules are")
+
+
+@app.command
+@command
+async def delete(admin: Admin, user: User, resource: str | None = None, /, *, yes: Yes = False) -> View:
+    """Remove rules of a user at all brokers. Asks first.
+
+    Args:
+        resource: The resource of the rule, as 'orbitmq acl list' shows it. Default: all rules of the user.
+    """
+    rules = [rule for rule in (await admin.access.rules(user)).whole() if resource in (None, rule.resource)]
+    if not rules:
+        raise UsageError(f"{user} has no rule" + ("" if resource is None else f" about {resource}"))
+    count = counted(len({rule.resource for rule in rules}), "rule")
+    await confirm("Delete", f"{count} of {user}", yes=yes)
+    brokers, left_out = await done(admin.access.delete_rules(user, resource))
+    line = f"deleted {count} of {user} at {', '.join(brokers)}"
+    return View({"user": user, "brokers": brokers}, lines=[line], left_out=left_out)
+
+
+@app.command(name="test")
+@command
+async def right(
+    admin: Admin,
+    user: User,
+    action: str,
+    resource: str,
+    /,
+    *,
+    source: Annotated[str, Parameter(name="--from")] = "127.0.0.1",
+) -> View:
+    """Say whether a user may do something, and why. The exit code is 1 when a broker would refuse it.
+
+    Args:
+        action: One of Pub, Sub, Create, Update, Delete, Get, List.
+        resource: Topic:name, Group:name or Cluster:name.
+        source: The address of the client.
+    """
+    from orbitmq.auth.rules import address_of
+
+    asked = _asked(action, resource)
+    if address_of(source) is None:
+        raise UsageError(f"--from {source}: expected an IP address")
+    users = await admin.access.users()
+    rules = await admin.access.rules(user)
+    of_broker: dict[str, list[Rule]] = defaultdict(list)
+    for rule in rules.found:
+        of_broker[rule.broker_name].append(rule)
+    rows = []
+    known = {one.broker_name: one for one in users.found if one.user == user}
+    for broker in sorted({one.broker_name for one in users.found} | set(of_broker)):
+        entry = known.get(broker)
+        if entry is None:
+            verdict, why = False, f"there is no user {user}"
+        elif not entry.is_enabled:
+            verdict, why = False, f"{user} is disabled"
+        elif entry.is_super:
+            verdict, why = True, f"{user} is a super user"
+        else:
+            verdict, why = _verdict(of_broker[broker], asked, source)
+        rows.append({"broker": broker, "allowed": verdict, "why": why})
+    return View(
+        {"user": user, "action": action, "resource": resource, "from": source},
+        [Table("brokers", rows, {**same("broker"), "verdict": _word, **same("why")})],
+        left_out=users.left_out or rules.left_out,
+        missing="its verdict is",
+        failed=not rows or not all(row["allowed"] for row in rows),
+    )
+
+
+def _word(row: Any) -> str:
+    return "allowed" if row["allowed"] else "refused"
+
+
+def _asked(action: str, resource: str) -> Any:
+    from orbitmq.auth.rules import Action, Asked, Kind, one_of
+
+    kind, _, name = resource.partition(":")
+    if not name:
+        raise UsageError(f"{resource}: expected Topic:name, Group:name or Cluster:name")
+    try:
+        return Asked(one_of(Kind, "RESOURCE", kind), name, (one_of(Action, "ACTION", action),))
+    except RemotingError as error:
+        raise UsageError(error.remark or str(error)) from error
+
+
+def _verdict(rules: Sequence[Rule], asked: Any, source: str) -> tuple[bool, str]:
+    """What the rules of one broker say, and which of them decides."""
+    from orbitmq.auth.rules import ALLOWED, Acl, address_of
+    from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
+
+    address = address_of(source)
+
+    def acl(some: Sequence[Rule]) -> Acl:
+        policies = [
+            PolicyInfo(
+                "Default" if rule.is_default else "Custom",
+                [
+                    PolicyEntryInfo(
+                        rule.resource,
+                        list(rule.actions),
+                        list(rule.sources),
+                        "Allow" if rule.allows else "Deny",
+                    )
+                ],
+            )
+            for rule in some
+        ]
+        return Acl.of(AclInfo(None, policies))
+
+    if not rules:
+        return False, "no rules"
+    why = acl(rules).verdict(asked, address)
+    if why == ALLOWED:
+        fitting = [rule.resource for rule in rules if acl([rule]).verdict(asked, address) == ALLOWED]
+        return True, f"allowed by {' or '.join(dict.fromkeys(fitting))}"
+    return False, why.rstrip(".")
