@@ -363,6 +363,31 @@ async def test_authentication_alone(secured: World) -> None:
     await app.close()
 
 
+@pytest.mark.behaviour("AZ-09", "AZ-10")
+@pytest.mark.parametrize("secured", [{"authMode": "observe"}], indirect=True)
+async def test_a_running_cluster_is_closed_after_it_was_observed(secured: World) -> None:
+    async with secured.producer() as unsigned, secured.producer(credentials=APP) as producer:
+        await unsigned.send(Message("orders", b"x"))
+        await producer.send(Message("invoices", b"x"))
+        nobody = Keys(secured, None)
+        answer = await nobody.ask(Code.AUTH_CREATE_USER, {"username": "new"}, UserInfo(password="x").encode())
+        assert answer.remark == "username cannot be null."
+        await nobody.close()
+        async with admin(secured, ROOT) as client:
+            told = {
+                (one.user, one.why, one.action, one.resource): one.count
+                for one in (await client.access.refusals()).whole()
+            }
+            assert told["app", "no right", "Pub", "Topic:invoices"] == 1
+            assert told["", "no keys", "", ""] >= 2
+            await client.access.set_rule("app", "Topic:invoices", ["Pub"])
+            [broker] = await client.brokers.list()
+            await client.brokers.change_settings(broker.address, {"authMode": "enforce"})
+        await producer.send(Message("invoices", b"x"))
+        with pytest.raises(NotPermittedError):
+            await unsigned.send(Message("orders", b"x"))
+
+
 @pytest.mark.behaviour("AZ-03")
 async def test_the_table_is_about_requests_that_a_broker_answers(secured: World) -> None:
     known = secured.brokers["broker-a"].doors.router

@@ -132,6 +132,24 @@ def test_bad_input_is_one_sentence(orbitmq: Command, words: list[str], said: str
     assert len(line.splitlines()) == 1
 
 
+@pytest.mark.behaviour("AZ-10")
+def test_refusals_with_the_rule_that_is_missing(orbitmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    orbitmq("topic", "create", "invoices", "--queues", "1")
+    secret = orbitmq("user", "create", "app", "--generate").split()[-1]
+    as_user(monkeypatch, "app", secret)
+    for _ in range(2):
+        orbitmq("send", "invoices", "x", code=1)
+    as_user(monkeypatch, "nobody", "pssst")
+    orbitmq("user", "list", code=1)
+    as_user(monkeypatch, "root", "secret of root")
+    lines = orbitmq("acl", "refusals").splitlines()
+    rows = [line.split() for line in lines]
+    assert ["app", "no", "right", "Pub", "Topic:invoices", "127.0.0.1", "2", "broker-a"] in rows
+    assert any(row[:3] == ["nobody", "wrong", "keys"] for row in rows)
+    assert "allow it: orbitmq acl allow app --topic invoices Pub" in lines
+    assert "pssst" not in "".join(lines)
+
+
 def test_the_last_super_user_stays(orbitmq: Command) -> None:
     assert "last super user" in orbitmq("user", "delete", "root", "--yes", code=1)
 

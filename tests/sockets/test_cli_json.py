@@ -157,6 +157,12 @@ def test_users_and_rules(orbitmq: Command, monkeypatch: pytest.MonkeyPatch, tmp_
     check("acl-delete", orbitmq("acl", "delete", "app", "Group:billing", "--yes", "--json"))
     check("user-change", orbitmq("user", "change", "app", "--disable", "--json"))
     check("user-list", orbitmq("user", "list", "--json"))
+    monkeypatch.delenv("ORBITMQ_ACCESS_KEY")
+    monkeypatch.delenv("ORBITMQ_SECRET_KEY")
+    orbitmq("user", "list", code=1)
+    monkeypatch.setenv("ORBITMQ_ACCESS_KEY", "root")
+    monkeypatch.setenv("ORBITMQ_SECRET_KEY", "secret of root")
+    check("acl-refusals", orbitmq("acl", "refusals", "--json"))
     check("user-delete", orbitmq("user", "delete", "app", "--yes", "--json"))
 
 

@@ -135,3 +135,14 @@ def test_open_is_no_way_around_it() -> None:
     assert config.authentication_enabled
     with pytest.raises(ConfigError, match="expected"):
         BrokerConfig.load(f"{ON}allowOpen=true\nauthenticationWhitelist=10\n")
+
+
+@pytest.mark.behaviour("AZ-09")
+def test_observing_is_said_at_the_start_and_needs_keys_to_ask_for() -> None:
+    config, said = BrokerConfig.load(f"{ON}authMode=observe\n")
+    assert (config.auth_mode, BrokerConfig.load(ON)[0].auth_mode) == ("observe", "enforce")
+    assert "authMode=observe: everybody is served; what would be refused is counted" in said
+    with pytest.raises(ConfigError, match="authMode=observe: expected authenticationEnabled=true beside it"):
+        BrokerConfig.load("authMode=observe\n")
+    with pytest.raises(ConfigError, match="authMode=off: expected one of enforce, observe"):
+        BrokerConfig.load(f"{ON}authMode=off\n")

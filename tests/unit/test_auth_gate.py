@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.auth.gate import Gate
+from orbitmq.auth.refusals import MAX_KINDS, Refusal, Refusals
 from orbitmq.auth.requests import REQUESTS, Place
 from orbitmq.auth.rules import Acl, Asked, Rules
 from orbitmq.auth.users import MAX_USERS, User, Users, UserStatus, UserType
@@ -453,3 +454,34 @@ def test_no_text_of_a_user_has_the_secret() -> None:
         "pssst"
         not in f"{user} {user!r} {user.shown()!r} {user.shown().encode()!r} {UserInfo('a', 'pssst')!r}"
     )
+
+
+@pytest.mark.behaviour("AZ-09")
+def test_while_observing_only_users_and_rules_are_closed() -> None:
+    observing = True
+    rules = Rules(lambda name, acl: None)
+    found = Gate(PLACE, users(), rules, authorizes=True, observes=lambda: observing)
+    unreadable = signed(Command(Code.HEART_BEAT, {}, b"no json"))
+    for command in (Command(Code.GET_BROKER_CONFIG), send(), unreadable):
+        found.check(command, "10.0.0.9")
+    with pytest.raises(RemotingError, match=r"username cannot be null\."):
+        found.check(Command(Code.AUTH_CREATE_USER, {"username": "me"}), "10.0.0.9")
+    assert found.refusals.plain() == [
+        {"user": "", "why": "no keys", "action": "", "resource": "", "from": "10.0.0.9", "count": 3}
+    ]
+    observing = False
+    with pytest.raises(RemotingError, match=r"username cannot be null\."):
+        found.check(send(), "10.0.0.9")
+
+
+@pytest.mark.behaviour("AZ-10")
+def test_refusals_are_counted_by_kind_and_their_kinds_are_limited() -> None:
+    refusals = Refusals()
+    for number in range(MAX_KINDS + 5):
+        for _ in range(2 if number == 7 else 1):
+            refusals.note(Refusal(f"user\x1b{number}", "wrong keys"))
+    told = refusals.plain()
+    assert (len(told), refusals.others) == (MAX_KINDS, 5)
+    assert (told[0]["user"], told[0]["count"]) == ("user?7", 2)
+    refusals.note(Refusal("user\x1b7", "wrong keys"))
+    assert refusals.plain()[0]["count"] == 3

@@ -1,6 +1,6 @@
 """Operations on a running cluster, for programs and for the command line."""
 
-from orbitmq.admin.access import AccessAdmin, Rule, UserEntry
+from orbitmq.admin.access import AccessAdmin, RefusalCount, Rule, UserEntry
 from orbitmq.admin.answers import IncompleteError, LeftOut, Partial
 from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
@@ -56,6 +56,7 @@ __all__ = [
     "Reader",
     "RedriveJob",
     "RedriveState",
+    "RefusalCount",
     "RouteEntry",
     "Rule",
     "ServerCertificate",

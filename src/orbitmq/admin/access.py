@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from orbitmq.admin.answers import Answers, Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import NameServerError, ValidationError
+from orbitmq.message.numbers import whole_number
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from orbitmq.wire.bodies.topic import KVTable
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import BodyError
 from orbitmq.wire.signing import Secret
 
 _SUBJECT = "User:"
@@ -54,6 +61,27 @@ class Rule:
     sources: Sequence[str] = ()
     allows: bool = True
     is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalCount:
+    """Requests that a broker refused since its start, or would have refused (``authMode=observe``).
+
+    Attributes:
+        user: the name that they gave; empty: none.
+        why: in a few words.
+        action: a right that would have been enough; empty: not a matter of rules.
+        resource: as ``Topic:orders``; empty: not a matter of rules.
+        address: where they came from.
+    """
+
+    broker_name: str
+    user: str
+    why: str
+    action: str
+    resource: str
+    address: str
+    count: int
 
 
 @checks_arguments
@@ -196,6 +224,21 @@ class AccessAdmin:
         header = headers.AuthDeleteAclRequest(subject=_SUBJECT + user, resource=resource or "")
         return await self._tell(header.command())
 
+    async def refusals(self) -> Partial[Sequence[RefusalCount]]:
+        """What brokers of OrbitMQ refused since they started, the most frequent first.
+
+        Raises:
+            BrokerError, TransportError: no broker answers; the error of the first one.
+            NameServerError: no name server answers, or it knows no broker.
+        """
+        answers: Answers[list[RefusalCount]] = await self._cluster.ask_all(
+            await self._all(),
+            Command(RequestCode.GET_BROKER_RUNTIME_INFO),
+            lambda broker, answer: _refusals(broker.name, KVTable.decode(answer.body).table),
+        )
+        found = [one for _, refusals in answers.pairs for one in refusals]
+        return answers.partial(sorted(found, key=lambda one: (-one.count, one.user, one.resource)))
+
     async def _all(self) -> list[BrokerInfo]:
         brokers = await self._cluster.brokers()
         if not brokers:
@@ -220,6 +263,34 @@ def _rules(broker_name: str, info: AclInfo) -> list[Rule]:
         for policy in info.policies or ()
         for entry in policy.entries or ()
     ]
+
+
+def _refusals(broker_name: str, status: Mapping[str, str]) -> list[RefusalCount]:
+    """Those of a broker's state; of a broker without keys, or of Apache's, none.
+
+    Raises:
+        BodyError: it is no such list.
+    """
+    if "refusals" not in status:
+        return []
+    try:
+        told: Any = msgspec.json.decode(status["refusals"])
+        found = [
+            RefusalCount(
+                broker_name,
+                str(one["user"]),
+                str(one["why"]),
+                str(one["action"]),
+                str(one["resource"]),
+                str(one["from"]),
+                int(one["count"]),
+            )
+            for one in told
+        ]
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+        raise BodyError(f"refusals of {broker_name}: {error}") from None
+    others = whole_number(status.get("otherRefusals", "0")) or 0
+    return [*found, RefusalCount(broker_name, "", "other kinds", "", "", "", others)] if others else found
 
 
 def _plain(secret: str | Secret) -> str:

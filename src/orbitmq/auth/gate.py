@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
+from orbitmq.auth.refusals import GateError, Refusal, Refusals
 from orbitmq.auth.requests import ACCESS, REQUESTS, Place
 from orbitmq.auth.rules import ALLOWED, Rules, address_of
-from orbitmq.auth.users import User, Users
+from orbitmq.auth.users import MAX_NAME_CHARACTERS, User, Users
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.errors import RemotingError, WireError
 from orbitmq.wire.signing import ACCESS_KEY, Secret
 
 # With the most rules that a user may have, their verdicts take about a second of the event loop.
@@ -24,13 +27,28 @@ class Gate:
     Args:
         authorizes: whether rules are asked; else every user who is known may do everything but change users
             and rules.
+        observes: whether what would be refused passes; requests about users and rules are refused all the
+            same.
+
+    Attributes:
+        refusals: counts what was refused, or would have been.
     """
 
-    def __init__(self, place: Place, users: Users, rules: Rules, *, authorizes: bool) -> None:
+    def __init__(
+        self,
+        place: Place,
+        users: Users,
+        rules: Rules,
+        *,
+        authorizes: bool,
+        observes: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._place = place
         self._users = users
         self._rules = rules
         self._authorizes = authorizes
+        self._observes = observes
+        self.refusals = Refusals()
 
     def check(self, command: Command, host: str) -> None:
         """Let a request pass, or not.
@@ -42,16 +60,30 @@ class Gate:
             RemotingError: NO_PERMISSION, with RocketMQ's remark.
             WireError: a field or body that names what is asked is missing or cannot be read.
         """
+        observes = command.code not in ACCESS and self._observes()
+        try:
+            self._verdict(command, host)
+        except GateError as error:
+            self.refusals.note(replace(error.refusal, address=host))
+            if not observes:
+                raise
+        except (RemotingError, WireError):
+            if not observes:
+                raise
+
+    def _verdict(self, command: Command, host: str) -> None:
         user = self.identity(command)
         if user.is_super:
             return
         if not self._authorizes:
             if command.code in ACCESS:
-                raise _refused(f"User:{user.name} is no super user: users and rules are theirs.")
+                remark = f"User:{user.name} is no super user: users and rules are theirs."
+                raise GateError(remark, _of_super(user.name, command.code))
             return
         needs = REQUESTS.get(command.code)
         if needs is None:
-            raise _refused(f"User:{user.name} is no super user: request {command.code} is theirs.")
+            remark = f"User:{user.name} is no super user: request {command.code} is theirs."
+            raise GateError(remark, _of_super(user.name, command.code))
         acl, address = self._rules.of(user.name), address_of(host)
         for count, asked in enumerate(dict.fromkeys(needs(command, self._place))):
             if count >= MAX_ASKED:
@@ -62,7 +94,10 @@ class Gate:
             why = acl.verdict(asked, address)
             if why != ALLOWED:
                 about = f"{asked!s:.300} from {host}, {why}"
-                raise _refused(f"User:{user.name} has no permission to access {about}")
+                raise GateError(
+                    f"User:{user.name} has no permission to access {about}",
+                    Refusal(user.name, "no right", str(asked.actions[0]), str(asked)),
+                )
 
     def identity(self, command: Command) -> User:
         """The user who signed a request.
@@ -72,14 +107,14 @@ class Gate:
         """
         name = command.ext.get(ACCESS_KEY, "")
         if not name:
-            raise _refused("username cannot be null.")
+            raise GateError("username cannot be null.", Refusal("", "no keys"))
         user = self._users.get(name) or _NOBODY
         if not user.key.made(command) or user is _NOBODY:
-            raise _refused("check signature failed.")
+            raise GateError("check signature failed.", Refusal(name[:MAX_NAME_CHARACTERS], "wrong keys"))
         if not user.is_enabled:
-            raise _refused(f"User:{name} is disabled.")
+            raise GateError(f"User:{name} is disabled.", Refusal(name, "disabled"))
         return user
 
 
-def _refused(remark: str) -> RemotingError:
-    return RemotingError(ResponseCode.NO_PERMISSION, remark)
+def _of_super(name: str, code: int) -> Refusal:
+    return Refusal(name, f"request {code} is for super users")

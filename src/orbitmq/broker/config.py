@@ -199,6 +199,7 @@ class BrokerConfig(Settings):
 
     authentication_enabled: bool = setting(False, access.AUTHENTICATION, flag)
     authorization_enabled: bool = setting(False, access.AUTHORIZATION, flag)
+    auth_mode: str = setting(access.ENFORCE, access.MODE, one_of(access.ENFORCE, access.OBSERVE), live=True)
     init_authentication_user: Credentials | str = setting(  # noqa: RUF009  # it is a dataclass field
         "", "initAuthenticationUser", access.keys("username", "password"), secret=True
     )
@@ -445,6 +446,8 @@ def advice(config: BrokerConfig) -> list[str]:
             "authenticationEnabled=true is about this broker: name servers answer everybody, "
             "and clients of RocketMQ 5 (gRPC) are not served"
         )
+    if config.auth_mode == access.OBSERVE:
+        found.append("authMode=observe: everybody is served; what would be refused is counted")
     master = config.broker_role != "SLAVE"
     waits = config.broker_role == "SYNC_MASTER"
     many = max(config.in_sync_replicas, config.min_in_sync_replicas) > 1 or config.all_ack_in_sync_state_set

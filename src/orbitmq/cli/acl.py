@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ orbitmq acl deny app --topic orders-secret All
 orbitmq acl list app
 orbitmq acl test app Pub Topic:orders --from 10.0.0.9
 orbitmq acl delete app Topic:orders*
+orbitmq acl refusals
 """,
 )
 
@@ -224,6 +226,40 @@ async def right(
         missing="its verdict is",
         failed=not rows or not all(row["allowed"] for row in rows),
     )
+
+
+@app.command
+@command
+async def refusals(admin: Admin, /) -> View:
+    """Show what brokers refused since they started, or would refuse with authMode=observe."""
+    answer = await admin.access.refusals()
+    rows = [
+        {
+            "user": one.user,
+            "why": one.why,
+            "action": one.action,
+            "resource": one.resource,
+            "from": one.address,
+            "count": one.count,
+            "broker": one.broker_name,
+        }
+        for one in answer.found
+    ]
+    columns = same("user", "why", "action", "resource", "from", "count", "broker")
+    missing = dict.fromkeys((one.user, one.resource, one.action) for one in answer.found if one.action)
+    return View(
+        {},
+        [Table("refusals", rows, columns, spared=("broker",))],
+        lines=[f"allow it: {_allowing(*rule)}" for rule in missing],
+        left_out=answer.left_out,
+        missing="what it refused is",
+    )
+
+
+def _allowing(user: str, resource: str, action: str) -> str:
+    kind, _, name = resource.partition(":")
+    options = {"Topic": ["--topic", name], "Group": ["--group", name]}.get(kind, ["--resource", resource])
+    return shlex.join(["orbitmq", "acl", "allow", user, *options, action])
 
 
 def _word(row: Any) -> str:

@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tls": ("orbitmq.cli.tls", "Make an authority and certificates for TLS."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "user": ("orbitmq.cli.user", "Users of brokers that require keys: list, create, change, delete."),
-    "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test."),
+    "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test, refusals."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),

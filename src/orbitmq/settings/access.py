@@ -16,6 +16,9 @@ from orbitmq.wire.signing import Credentials
 
 AUTHENTICATION: Final = "authenticationEnabled"
 AUTHORIZATION: Final = "authorizationEnabled"
+MODE: Final = "authMode"
+ENFORCE: Final = "enforce"
+OBSERVE: Final = "observe"
 SWITCHES: Final = frozenset({AUTHENTICATION, AUTHORIZATION})
 _AUTH: Final = "org.apache.rocketmq.auth."
 
@@ -121,6 +124,8 @@ def check(text: str, overrides: Mapping[str, str], is_on: bool) -> None:
         if settings.get(AUTHORIZATION, "").lower() == "true":
             why = "who is not asked for keys may say any name"
             refuse(AUTHORIZATION, f"{AUTHENTICATION}=true beside it: {why}")
+        if settings.get(MODE, ENFORCE) != ENFORCE:
+            refuse(MODE, f"{AUTHENTICATION}=true beside it: else nothing is observed")
         return
     for key, (is_good, expected) in _BOUNDS.items():
         if key in settings and not is_good(settings[key]):

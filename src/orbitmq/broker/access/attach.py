@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from orbitmq.auth.gate import Gate
 from orbitmq.auth.requests import Place
 from orbitmq.broker.access.tables import Access
 from orbitmq.broker.access.topics import topic_at
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.access import AccessHandlers
+from orbitmq.settings.access import OBSERVE
 
 
 def attach(host: Host) -> Attachment:
@@ -21,5 +24,15 @@ def attach(host: Host) -> Attachment:
         access.users,
         access.rules,
         authorizes=s.config.authorization_enabled,
+        observes=lambda: s.config.auth_mode == OBSERVE,
     )
-    return Attachment([access], [AccessHandlers(access, gate)], gate=gate)
+    return Attachment(
+        [access],
+        [AccessHandlers(access, gate)],
+        gate=gate,
+        status=lambda: {
+            "authMode": s.config.auth_mode,
+            "refusals": json.dumps(gate.refusals.plain()),
+            "otherRefusals": str(gate.refusals.others),
+        },
+    )

@@ -1,0 +1,80 @@
+"""What the gate refused, or would have refused: counted by user, right and address."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+# So many are told with the broker's state. Later ones are counted together.
+MAX_KINDS: Final = 200
+MAX_CHARACTERS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One kind of refusal.
+
+    Attributes:
+        user: the name that the requests gave; empty: none.
+        why: in a word or two.
+        action: a right that would have been enough; empty: not a matter of rules.
+        resource: as ``Topic:orders``; empty: not a matter of rules.
+        address: the peer's.
+    """
+
+    user: str
+    why: str
+    action: str = ""
+    resource: str = ""
+    address: str = ""
+
+    def plain(self, count: int) -> dict[str, str | int]:
+        """As the broker's state has it. Names may be a stranger's: short, no control characters."""
+        return {
+            "user": _shown(self.user),
+            "why": self.why,
+            "action": self.action,
+            "resource": _shown(self.resource),
+            "from": self.address,
+            "count": count,
+        }
+
+
+class GateError(RemotingError):
+    """A request that is not permitted."""
+
+    def __init__(self, remark: str, refusal: Refusal) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.refusal = refusal
+
+
+class Refusals:
+    """Counts refusals since the start.
+
+    Attributes:
+        others: refusals of kinds that came when there were :data:`MAX_KINDS` already.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[Refusal] = Counter()
+        self.others = 0
+
+    def note(self, refusal: Refusal) -> None:
+        """Count one."""
+        if refusal in self._counts or len(self._counts) < MAX_KINDS:
+            self._counts[refusal] += 1
+        else:
+            self.others += 1
+
+    def plain(self) -> list[dict[str, str | int]]:
+        """The kinds with their counts, the most frequent ones first."""
+        return [refusal.plain(count) for refusal, count in self._counts.most_common()]
+
+
+def _shown(text: str) -> str:
+    kept = "".join(each if each.isprintable() else "?" for each in text[:MAX_CHARACTERS])
+    return kept if len(text) <= MAX_CHARACTERS else f"{kept}..."
