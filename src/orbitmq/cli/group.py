@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from orbitmq.cli.app import All, Cluster, DryRun, Flag, Group, OfTopic, Yes, confirm, make_app
 from orbitmq.cli.command import command
@@ -12,7 +14,7 @@ from orbitmq.cli.view import Columns, Table, View, plain, same
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    from orbitmq.admin import Admin, GroupDetails
+    from orbitmq.admin import Admin, GroupDetails, LeftOut
 
 app = make_app(
     "group",
@@ -177,24 +179,33 @@ async def delete(
     admin: Admin,
     group: Group,
     /,
-    *,
+    *more: Annotated[str, Parameter(help="Further groups to delete.")],
     offsets: Flag = False,
     cluster: Cluster = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> View:
-    """Delete a group. Asks first.
+    """Delete groups. Asks once, for all of them.
 
     Args:
-        offsets: Forget the committed offsets of the group, too.
+        offsets: Forget the committed offsets of the groups, too.
     """
-    details = whole(await admin.groups.show(group, cluster=cluster))
-    what = f"group {group}, {counted(len(details.members), 'member')} online"
-    what += ", with its offsets" if offsets else ""
-    facts = {"group": group, "members": len(details.members), "deleted": not dry_run}
+    rows: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for name in dict.fromkeys((group, *more)):
+        members = len(whole(await admin.groups.show(name, cluster=cluster)).members)
+        rows.append({"group": name, "members": members, "brokers": []})
+        kept = ", with its offsets" if offsets else ""
+        texts.append(f"group {name}, {counted(members, 'member')} online{kept}")
     if dry_run:
-        return View({**facts, "brokers": []}, lines=[f"would delete {what}"])
-    await confirm("Delete", what, yes=yes)
-    brokers, left_out = await done(admin.groups.delete(group, clean_offsets=offsets, cluster=cluster))
-    line = f"deleted group {group} on {', '.join(brokers)}" if left_out else f"deleted {what}"
-    return View({**facts, "brokers": brokers}, lines=[line], left_out=left_out)
+        return View({"deleted": False, "groups": rows}, lines=[f"would delete {text}" for text in texts])
+    await confirm("Delete", "; ".join(texts), yes=yes)
+    lines: list[str] = []
+    missing: dict[str, LeftOut] = {}
+    for row, text in zip(rows, texts, strict=True):
+        deleting = admin.groups.delete(row["group"], clean_offsets=offsets, cluster=cluster)
+        row["brokers"], left_out = await done(deleting)
+        on = f"group {row['group']} on {', '.join(row['brokers'])}"
+        lines.append(f"deleted {on if left_out else text}")
+        missing |= {one.address: one for one in left_out}
+    return View({"deleted": True, "groups": rows}, lines=lines, left_out=list(missing.values()))

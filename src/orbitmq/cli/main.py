@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("orbitmq.cli.topic", "List, create and delete topics; show their routes and offsets."),
     "group": ("orbitmq.cli.group_offsets", "List, create, delete and move groups; show members and lag."),
     "dlq": ("orbitmq.cli.dlq", "Dead letters: list, show and export them; send them again."),
-    "message": ("orbitmq.cli.message", "Show a message by its id, find messages by key, trace one."),
+    "message": ("orbitmq.cli.message", "Show a message by its id, find some by key, tag, time, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "tls": ("orbitmq.cli.tls", "Make an authority and certificates for TLS."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),

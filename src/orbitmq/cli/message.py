@@ -8,9 +8,13 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Count, OfTopic, Topic, make_app
 from orbitmq.cli.command import command
+from orbitmq.cli.failures import UsageError
+from orbitmq.cli.finding import Wanted, by_index, by_reading
 from orbitmq.cli.formats import as_json, body_of, date
+from orbitmq.cli.times import Between
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import Columns, Table, View, listed, same
+from orbitmq.cli.where import Servers
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -18,12 +22,14 @@ if TYPE_CHECKING:
 
 app = make_app(
     "message",
-    "Show a stored message by its id, find messages by key, trace one. No group's progress is touched.",
+    "Show a stored message by its id, find messages by key, tag or time, trace one. No group's progress "
+    "is touched.",
     """
 orbitmq message get 7F00000100002A9F0000000000000000
 orbitmq message get 7F0000015E4B63947C6B4E1B3C4D0000 --topic orders
 orbitmq message find orders --key 4711
-orbitmq message find orders --key 4711 --json
+orbitmq message find orders --key 4711 --from 2d --json
+orbitmq message find orders --tag paid --from 10m
 orbitmq message trace 7F0000015E4B63947C6B4E1B3C4D0000
 """,
 )
@@ -68,29 +74,41 @@ async def get(admin: Admin, message_id: str, /, *, topic: OfTopic = None) -> Vie
 @app.command
 @command
 async def find(
-    admin: Admin,
+    servers: Servers,
     topic: Topic,
     /,
     *,
-    key: Annotated[str, Parameter(name=["--key", "-k"])],
+    key: Annotated[str | None, Parameter(name=["--key", "-k"])] = None,
+    tag: str | None = None,
+    between: Between = Between(),
     count: Count = 64,
 ) -> View:
-    """List the messages that have a key. The exit code is 1 when there are none, or a broker does not answer.
+    """List the messages that have a key, a tag, or were stored within some time.
+
+    With a key the brokers look in their indexes. Without one the messages are read from --from on: a search
+    ends after 100,000 messages or 10 s, and says so. The exit code is 1 when nothing is found, the search has
+    not seen all, or a broker does not answer.
 
     Args:
         key: One of the keys that the sender gave the message.
-        count: Most messages of each broker, its newest ones.
+        tag: The tag of the message.
+        count: Most messages; with --key of each broker, its newest ones.
     """
     at_least(1, count=count)
-    answer = await admin.messages.find(topic, key=key, max_messages=count)
-    where = " at the brokers that answer" if answer.left_out else ""
+    begin, end = between.times_ms
+    if key is None and tag is None and begin is None:
+        raise UsageError("give --key, --tag or --from: which messages are looked for?")
+    wanted = Wanted(topic, key, tag, begin, end, count)
+    found = await (by_index if key is not None else by_reading)(servers, wanted)
+    where = " at the brokers that answer" if found.left_out else ""
+    notes = [] if found.messages else [f"no message of {topic} {wanted.text}{where}"]
     return View(
-        {"topic": topic, "key": key},
-        [Table("messages", list(map(_facts, answer.found)), MESSAGES, optional=True)],
-        notes=[] if answer.found else [f"no message of {topic} has the key {key}{where}"],
-        left_out=answer.left_out,
+        {"topic": topic, "key": key, "tag": tag, "complete": not found.why_not_all},
+        [Table("messages", list(map(_facts, found.messages)), MESSAGES, optional=True)],
+        notes=[*notes, *([found.why_not_all] if found.why_not_all else [])],
+        left_out=found.left_out,
         missing="its messages are",
-        failed=not answer.found,
+        failed=bool(not found.messages or found.why_not_all),
     )
 
 

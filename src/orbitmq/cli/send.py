@@ -19,6 +19,7 @@ from orbitmq.cli.app import Faults, Flag, Timeout, make_app
 from orbitmq.cli.broker_watch import BrokerWatch, producer_for, watch_of, watched
 from orbitmq.cli.command import Views, command
 from orbitmq.cli.failures import UsageError
+from orbitmq.cli.from_json import FromJson
 from orbitmq.cli.output import progress
 from orbitmq.cli.values import at_least, pairs
 from orbitmq.cli.view import Line
@@ -42,6 +43,7 @@ app = make_app(
 orbitmq send orders '{"id": 17}' --tag new --key 17
 orbitmq send orders --file invoice.pdf --property type=invoice
 seq 1000 | orbitmq send numbers -          one message for each line
+orbitmq send orders --file dead.jsonl --jsonl
 orbitmq send reminders 'in ten seconds' --delay-level 3
 tail -f app.log | orbitmq send log - --fault-tolerance 5.x --watch
 """,
@@ -66,6 +68,7 @@ async def send(
     ordering_key: str | None = None,
     timeout: Timeout = 3.0,
     quiet: Flag = False,
+    jsonl: Flag = False,
     faults: Faults = Faults(),
 ) -> Views:
     """Send messages and print where each was stored; with --watch, print the brokers instead.
@@ -82,14 +85,23 @@ async def send(
         delay: Deliver after so many seconds, such as 0.5 or 86400. See 'orbitmq timer'.
         ordering_key: Messages of one key go to one queue, in order.
         quiet: Do not print the results of sends.
+        jsonl: Each line of '-' or of --file is a message as 'receive --json' and 'dlq export' print it; tag,
+            keys and properties are those of the line.
     """
     if (body is None) == (file is None):
         raise UsageError("expected a body, '-' for standard input, or --file, and only one of them")
     at_least(1, count=count)
+    if jsonl:
+        if body not in (None, "-"):
+            raise UsageError("--jsonl reads '-' (standard input) or --file")
+        own = {"--tag": tag, "--key": key, "--property": property, "--delay": delay}
+        for name, value in {**own, "--delay-level": delay_level}.items():
+            if value is not None:
+                raise UsageError(f"--jsonl and {name}: the lines say that, leave out {name}")
     properties = pairs("--property", property, empty=False)
     for name in OF_THE_WAY.intersection(properties):
         raise UsageError(f"--property {name}: RocketMQ writes this one itself, no sender does; leave it out")
-    bodies = _bodies(body, file, count)
+    bodies = _lines_of(file) if jsonl and file is not None else _bodies(body, file, count)
     watch = watch_of(faults)
     failure: BaseException | None = None
 
@@ -104,7 +116,8 @@ async def send(
             properties=properties,
         )
 
-    work = _sent(servers, topic, bodies, message, ordering_key, timeout, faults, watch)
+    make = FromJson(topic) if jsonl else message
+    work = _sent(servers, topic, bodies, make, ordering_key, timeout, faults, watch)
     try:
         async with aclosing(work) as results:
             async for result in results:
@@ -125,6 +138,12 @@ def _bodies(body: str | None, file: Path | None, count: int) -> AsyncIterator[by
         return standard_input.lines()
     # An argument that is not UTF-8 is sent with its original bytes.
     return _repeated(file.read_bytes() if file is not None else os.fsencode(body or ""), count)
+
+
+async def _lines_of(file: Path) -> AsyncIterator[bytes]:
+    with file.open("rb") as lines:
+        for line in lines:
+            yield line
 
 
 async def _repeated(content: bytes, count: int) -> AsyncIterator[bytes]:
@@ -149,6 +168,7 @@ async def _sent(
     # Messages with an ordering key are sent one at a time.
     most = 0 if ordering_key is not None else IN_FLIGHT - 1
     runtime, sent = system_runtime(), 0
+    refused: UsageError | None = None
     async with (
         producer_for(faults, watch, GROUP, servers, timeout, runtime) as producer,
         watched(watch, producer, topic, runtime),
@@ -156,7 +176,12 @@ async def _sent(
         with progress(wanted=watch is None and not sys.stdout.isatty()) as tell:
             try:
                 async for body in bodies:
-                    waiting.append(asyncio.create_task(producer.send(make(body), ordering_key=ordering_key)))
+                    try:
+                        message = make(body)
+                    except UsageError as error:
+                        refused = error  # what came before it is sent all the same
+                        break
+                    waiting.append(asyncio.create_task(producer.send(message, ordering_key=ordering_key)))
                     while len(waiting) > most:
                         yield await waiting[0]
                         waiting.popleft()
@@ -166,6 +191,8 @@ async def _sent(
                 while waiting:
                     yield await waiting[0]
                     waiting.popleft()
+                if refused is not None:
+                    raise refused
             finally:
                 for task in waiting:
                     task.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -17,7 +17,7 @@ from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    from orbitmq.admin import Admin
+    from orbitmq.admin import Admin, LeftOut, TopicSettings
 
 app = make_app(
     "topic",
@@ -25,9 +25,10 @@ app = make_app(
     """
 orbitmq topic list
 orbitmq topic create flights --queues 8
+orbitmq topic create flights-2 --like flights
 orbitmq topic route flights
 orbitmq topic status flights --json
-orbitmq topic delete flights --dry-run
+orbitmq topic delete flights flights-2 --dry-run
 """,
 )
 
@@ -57,26 +58,34 @@ async def create(
     topic: Topic,
     /,
     *,
-    queues: Annotated[int, Parameter(name=["--queues", "-q"])] = 8,
-    permission: int = 6,
+    queues: Annotated[int | None, Parameter(name=["--queues", "-q"])] = None,
+    permission: int | None = None,
     cluster: Cluster = None,
     order: Flag = False,
     attribute: Annotated[list[str] | None, Parameter(negative=())] = None,
+    like: str | None = None,
 ) -> View:
     """Create a topic, or change it when it exists.
 
     Args:
         queues: Queues on each broker group. Fewer than the topic has are refused: messages would be hidden.
-        permission: What clients may do: 2 write, 4 read, 6 both.
+            Default: 8.
+        permission: What clients may do: 2 write, 4 read, 6 both. Default: 6.
         order: Register it as an ordered topic.
         attribute: A setting as NAME=VALUE, for example message.type=FIFO. May be given more than once.
+        like: A topic whose settings it gets, but for those that are given here.
     """
     from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, not_acted_on
 
-    if permission not in PERMISSIONS:
+    if permission not in (None, *PERMISSIONS):
         raise UsageError(f"--permission {permission}: expected 2 (write), 4 (read) or 6 (both)")
     at_least(1, queues=queues)
     attributes = pairs("--attribute", attribute)
+    if like is not None:
+        model = await _settings_of(admin, like, cluster)
+        queues, permission = queues or model.queues, permission or model.perm
+        order, attributes = order or model.order, {**model.attributes, **attributes}
+    queues, permission = queues or 8, permission or 6
     creating = admin.topics.create(
         topic, queues=queues, perm=permission, cluster=cluster, order=order, attributes=attributes
     )
@@ -97,22 +106,47 @@ async def create(
     )
 
 
+async def _settings_of(admin: Admin, topic: str, cluster: str | None) -> TopicSettings:
+    """The settings of a topic; where brokers differ, those of the one with the most queues."""
+    found = whole(await admin.topics.settings(cluster=cluster)).get(topic)
+    if not found:
+        raise UsageError(f"--like {topic}: no broker has this topic")
+    return max(found.values(), key=lambda one: one.queues)
+
+
 @app.command
 @command
 async def delete(
-    admin: Admin, topic: Topic, /, *, cluster: Cluster = None, dry_run: DryRun = False, yes: Yes = False
+    admin: Admin,
+    topic: Topic,
+    /,
+    *more: Annotated[str, Parameter(help="Further topics to delete.")],
+    cluster: Cluster = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> View:
-    """Delete a topic with its messages. Asks first."""
-    entries = whole(await admin.topics.status(topic, cluster=cluster))
-    messages = sum(entry.count for entry in entries)
-    what = f"{topic}: {counted(len(entries), 'queue')}, {counted(messages, 'message')}"
-    facts = {"topic": topic, "queues": len(entries), "messages": messages, "deleted": not dry_run}
+    """Delete topics with their messages. Asks once, for all of them."""
+    rows: list[dict[str, Any]] = []
+    for name in dict.fromkeys((topic, *more)):
+        entries = whole(await admin.topics.status(name, cluster=cluster))
+        messages = sum(entry.count for entry in entries)
+        rows.append({"topic": name, "queues": len(entries), "messages": messages, "brokers": []})
+    texts = [f"{row['topic']}: {_size(row)}" for row in rows]
     if dry_run:
-        return View({**facts, "brokers": []}, lines=[f"would delete {what}"])
-    await confirm("Delete", what, yes=yes)
-    brokers, left_out = await done(admin.topics.delete(topic, cluster=cluster))
-    line = f"deleted {topic} on {', '.join(brokers)}" if left_out else f"deleted {what}"
-    return View({**facts, "brokers": brokers}, lines=[line], left_out=left_out)
+        return View({"deleted": False, "topics": rows}, lines=[f"would delete {text}" for text in texts])
+    await confirm("Delete", "; ".join(texts), yes=yes)
+    lines: list[str] = []
+    missing: dict[str, LeftOut] = {}
+    for row, text in zip(rows, texts, strict=True):
+        row["brokers"], left_out = await done(admin.topics.delete(str(row["topic"]), cluster=cluster))
+        on = f"{row['topic']} on {', '.join(row['brokers'])}"
+        lines.append(f"deleted {on if left_out else text}")
+        missing |= {one.address: one for one in left_out}
+    return View({"deleted": True, "topics": rows}, lines=lines, left_out=list(missing.values()))
+
+
+def _size(row: dict[str, Any]) -> str:
+    return f"{counted(row['queues'], 'queue')}, {counted(row['messages'], 'message')}"
 
 
 @app.command
