@@ -19,7 +19,7 @@ from tests.conversation.grpc_client import GrpcClient, prefixed
 from orbitmq.broker.broker import Broker
 from orbitmq.gateway import connection as gateway_connection
 from orbitmq.gateway.attach import attach
-from orbitmq.gateway.call import Call, CallError, GrpcStatus, Handler
+from orbitmq.gateway.call import Call, CallError, GrpcStatus, Handler, Reply
 from orbitmq.gateway.door import GrpcDoor
 from orbitmq.gateway.frames import CONTROLS, PREFACE
 from orbitmq.gateway.framing import MAX_MESSAGE_BYTES
@@ -499,3 +499,166 @@ async def test_connections_above_the_limit_are_refused(
         async with client(broker) as asker:
             assert (await asker.call("Echo", b"x")).status == 0
     assert "all 2 gRPC connections are in use" in lines(caplog)[0]
+
+
+# -- calls without a task ------------------------------------------------------------------------------
+
+
+class Prompt:
+    """A handler that needs no task: it keeps the replies until they are given."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self.tasks = 0
+
+    async def __call__(self, call: Call) -> None:
+        self.tasks += 1
+        message = await call.read()
+        await call.write(b"task: " + (message or b"nothing"))
+
+    def begin(self, call: Call, message: bytes, reply: Reply) -> bool:
+        if message == b"no":
+            return False
+        if message == b"fail":
+            raise CallError(GrpcStatus.INVALID_ARGUMENT, "such a message")
+        if message == b"break":
+            raise KeyError("a fault of the service")
+        if message.startswith(b"now"):
+            reply(message)
+        else:
+            self.replies.append(lambda data: reply(data))
+        return True
+
+
+class PromptScript(Script):
+    """A service with such a handler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = Prompt()
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {**super().handlers, "Prompt": self.prompt}
+
+
+async def held(script: PromptScript, count: int) -> None:
+    while len(script.prompt.replies) < count:
+        await asyncio.sleep(0.001)
+
+
+async def test_a_call_without_a_task_is_answered_now_or_later(runtime: SimulatedRuntime) -> None:
+    script = PromptScript()
+    async with served(runtime, script) as broker, client(broker) as asker:
+        for _ in range(3):
+            answer = await asker.call("Prompt", b"now")
+            assert (answer.status, answer.messages()) == (0, [b"now"])
+        later = asyncio.create_task(asker.call("Prompt", b"later"))
+        await held(script, 1)
+        script.prompt.replies[0](b"done")
+        answer = await later
+        assert (answer.status, answer.messages()) == (0, [b"done"])
+        script.prompt.replies[0](b"twice is nothing")
+        assert (await asker.call("Prompt", b"fail")).status == GrpcStatus.INVALID_ARGUMENT
+        assert (await asker.call("Prompt", b"break")).status == GrpcStatus.INTERNAL
+        assert script.prompt.tasks == 0
+        assert (await asker.call("Prompt", b"no")).messages() == [b"task: no"]
+        assert (await asker.call("Prompt")).messages() == [b"task: nothing"]
+        assert script.prompt.tasks == 2
+
+
+async def test_a_message_that_is_not_the_end_of_its_request_takes_a_task(runtime: SimulatedRuntime) -> None:
+    script = PromptScript()
+    async with served(runtime, script) as broker, client(broker) as asker:
+        stream = asker.open("Prompt")
+        await asker.send(stream, prefixed(b"open"))
+        assert await asker.next(stream) == b"task: open"
+        asker.open("Prompt", end=True)
+        stream = asker.open("Prompt", headers=[("grpc-encoding", "gzip")])
+        await asker.send(stream, prefixed(gzip.compress(b"packed"), packed=True), end=True)
+        assert await asker.next(stream) == b"task: packed"
+        answer = await asker.call("Prompt", b"one", b"two")
+        assert answer.messages() == [b"task: one"]
+        for data in (prefixed(b"12345")[:-1], b"\x07\0\0\0\1x"):
+            stream = asker.open("Prompt")
+            await asker.send(stream, data, end=True)
+            await asker.answers[stream].done.wait()
+            assert asker.answers[stream].status in (GrpcStatus.INVALID_ARGUMENT, GrpcStatus.INTERNAL)
+
+
+async def test_a_call_without_a_task_ends_at_its_deadline_and_with_its_client(
+    runtime: SimulatedRuntime,
+) -> None:
+    script = PromptScript()
+    async with served(runtime, script) as broker:
+        async with client(broker) as asker:
+            answer = await asker.call("Prompt", b"later", headers=[("grpc-timeout", "50m")])
+            assert answer.status == GrpcStatus.DEADLINE_EXCEEDED
+            unsent = asker.open("Prompt", headers=[("grpc-timeout", "50m")])
+            await asker.answers[unsent].done.wait()
+            assert asker.answers[unsent].status == GrpcStatus.DEADLINE_EXCEEDED
+            stream = asker.open("Prompt")
+            await asker.send(stream, prefixed(b"later"), end=True)
+            await held(script, 2)
+            asker.h2.reset_stream(stream, 8)
+            asker.flush()
+            assert (await asker.call("Echo", b"x")).status == 0
+            script.prompt.replies[1](b"nobody reads this")
+            assert (await asker.call("Prompt", b"now")).status == 0
+            stream = asker.open("Prompt")
+            await asker.send(stream, prefixed(b"later"), end=True)
+            await held(script, 3)
+        script.prompt.replies[2](b"nobody is there")
+        async with client(broker) as asker:
+            assert (await asker.call("Prompt", b"now")).status == 0
+
+
+@pytest.mark.behaviour("GW-05")
+async def test_calls_without_a_task_count_among_those_under_way(runtime: SimulatedRuntime) -> None:
+    script = PromptScript()
+    async with served(runtime, script) as broker, client(broker) as asker:
+        await asyncio.sleep(0.01)
+        asker.h2.remote_settings.max_concurrent_streams = 5000
+        asker.h2.remote_settings.acknowledge()
+        streams = [asker.open("Prompt") for _ in range(MAX_STREAMS)]
+        for stream in streams[: MAX_STREAMS // 2]:
+            await asker.send(stream, prefixed(b"later"), end=True)
+        assert (await asker.call("Prompt", b"now")).status == GrpcStatus.RESOURCE_EXHAUSTED
+        await held(script, MAX_STREAMS // 2)
+        for reply in script.prompt.replies:
+            reply(b"done")
+        for stream in streams[MAX_STREAMS // 2 :]:
+            await asker.send(stream, prefixed(b"now"), end=True)
+        for stream in streams:
+            await asker.answers[stream].done.wait()
+            assert asker.answers[stream].status == 0
+        assert (await asker.call("Prompt", b"now")).status == 0
+
+
+async def test_a_long_answer_without_a_task_waits_for_the_windows(runtime: SimulatedRuntime) -> None:
+    async with served(runtime, PromptScript()) as broker, client(broker) as asker:
+        body = b"now" + bytes(300_000)
+        answers = await asyncio.gather(*(asker.call("Prompt", body) for _ in range(5)))
+        assert all(answer.messages() == [body] for answer in answers)
+    async with served(runtime, PromptScript()) as broker, client(broker) as asker:
+        asker.settings(INITIAL_WINDOW_SIZE=3)
+        assert (await asker.call("Prompt", b"now and more")).messages() == [b"now and more"]
+
+
+@pytest.mark.behaviour("GW-08")
+async def test_a_clean_stop_waits_for_calls_without_a_task(runtime: SimulatedRuntime) -> None:
+    script = PromptScript()
+    async with served(runtime, script) as broker:
+        asker = client(broker)
+        await asker.__aenter__()
+        unsent = asker.open("Prompt")
+        stream = asker.open("Prompt")
+        await asker.send(stream, prefixed(b"later"), end=True)
+        await held(script, 1)
+        stopping = asyncio.create_task(broker.stop())
+        await asyncio.sleep(0.1)
+        script.prompt.replies[0](b"in time")
+        await stopping
+        await asker.gone.wait()
+    assert asker.answers[stream].messages() == [b"in time"]
+    assert asker.answers[unsent].status == GrpcStatus.UNAVAILABLE

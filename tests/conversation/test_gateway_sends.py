@@ -48,6 +48,41 @@ async def test_messages_of_a_request_are_stored_one_by_one_in_their_order(
     assert [record.body for record in stored] == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.behaviour("GW-18")
+async def test_a_message_alone_is_stored_and_answered_as_one_among_others(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    values = {
+        "properties": {"color": "red", "size": "é"},
+        "message_group": "g",
+        "tag": "T1",
+        "keys": ["k1", "k2"],
+        "born_host": "host",
+        "trace_context": "trace",
+    }
+    # Without a time of its own a message is born when it comes.
+    born = timestamp(1_700_000_000_123)
+    plain = message(b"alone", id="id", born_timestamp=born)
+    full = message(b"full", id="id", born_timestamp=born, **values)
+    await rpc.sent(b"makes the topic")
+    for each in (plain, full):
+        alone = await rpc.send(each)
+        several = await rpc.send(each, each)
+        assert alone.status == several.entries[0].status
+        assert alone.entries[0].message_id == several.entries[1].message_id == "id"
+    found = [each for queue in await queues_of(grpc_broker) for each in queue]
+    for body in (b"alone", b"full"):
+        same = [each for each in found if each.body == body]
+        assert len(same) == 3
+        shown = {(each.properties, each.sys_flag, each.born_host, each.flag) for each in same}
+        assert len(shown) == 1, shown
+
+
+async def queues_of(broker: Broker) -> list[list[Record]]:
+    async with BrokerPeer(broker.runtime) as peer:
+        return await queues(peer)
+
+
 @pytest.mark.behaviour("GW-20")
 async def test_each_message_has_a_result_of_its_own(grpc_broker: Broker, rpc: RpcClient) -> None:
     answer = await rpc.send(message(b"one"), message(b""), message(b"three"), message(b"x", topic="a b"))

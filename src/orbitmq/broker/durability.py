@@ -224,6 +224,18 @@ class Durability(Component):
         for want in self._wants:
             want(offset)
 
+    def tell(self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp) -> None:
+        """As :meth:`when_safe`; at once when the log is safe already.
+
+        Raises:
+            StoreClosedError: as :meth:`stored`.
+        """
+        self._check()
+        if offset > self.safe:
+            self.when_safe(offset, release, argument, late, give_up)
+        else:
+            release(argument if self._told is PutStatus.OK else late(argument, self._told))
+
     def _open_group(self) -> None:
         """The first answer was queued after a release: from now on there are times to keep."""
         self._group_open = True

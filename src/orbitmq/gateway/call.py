@@ -86,6 +86,13 @@ class Call(Protocol):
         ...
 
 
+# Takes the one response message of a call, and ends it with OK.
+Reply: TypeAlias = Callable[[bytes], None]
+
+
+# ``begin`` of a handler: does the work of a call whose only message has come, without a task, and calls the
+# reply now or later. False: nothing was done, the call takes a task.
+Begin: TypeAlias = Callable[[Call, bytes, Reply], bool]
 # Returning ends the call with OK, a CallError with its status, any other exception with INTERNAL.
 Handler: TypeAlias = Callable[[Call], Awaitable[None]]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final, cast
 
 from orbitmq.gateway import requests
-from orbitmq.gateway.call import CallError, GrpcStatus, Handler, Service
+from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Service
 from orbitmq.gateway.events import Arrived, Event, Opened, Reset
 from orbitmq.gateway.frames import CANCEL, NO_ERROR, Http2Error
+from orbitmq.gateway.framing import prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
 from orbitmq.gateway.requests import NotGrpcError, Request
 from orbitmq.gateway.streams import StreamCall
@@ -27,6 +29,7 @@ HIGH_WATER_BYTES: Final = 256 * 1024
 PREFACE_SECONDS: Final = 10.0
 # Heartbeats come every 10 s; Apache's proxy ends a connection after the same time.
 IDLE_SECONDS: Final = 120.0
+_STOPS = "the broker stops"
 # A timer of the event loop cannot be set for years.
 _LONGEST_TIMER_MS = 24 * 3600 * 1000
 
@@ -36,7 +39,7 @@ class Shared:
 
     Attributes:
         receiving: where all of them receive; used up before the next one does.
-        work: the calls under way.
+        work: the calls under way that have a task.
         stopping: no call begins any more.
         connections: those that are open.
     """
@@ -47,9 +50,28 @@ class Shared:
         # Calls outlive connections: what they store is stored when their client is gone.
         self.work = Background("grpc", max_tasks=MAX_CALLS)
         self.stopping = False
+        # All calls, and those that have begun and have no task.
+        self.running = 0
+        self.waiting: dict[StreamCall, None] = {}
+        self._quiet: asyncio.Future[None] | None = None
         self.receiving = memoryview(bytearray(64 * 1024))
         # Dicts keep an order; the order of a set would differ from run to run.
         self.connections: dict[GrpcConnection, None] = {}
+
+    def done(self, call: StreamCall) -> None:
+        """A call waits no more."""
+        self.waiting.pop(call, None)
+        if not self.waiting and self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
+
+    async def quiet(self, limit_s: float) -> None:
+        """Return when the calls of now have ended, or after so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.work.quiet()
+                if self.waiting:
+                    self._quiet = asyncio.get_running_loop().create_future()
+                    await self._quiet
 
 
 class GrpcConnection(asyncio.BufferedProtocol):
@@ -156,6 +178,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call = self._calls.get(event.stream)
             if call is not None:
                 call.arrived(event.data, ended=event.ended)
+                if call.direct is not None and call.handler is not None:
+                    self._begin(call, call.direct, call.handler)
         elif isinstance(event, Opened):
             self._opened(event)
         elif isinstance(event, Reset):
@@ -177,9 +201,18 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._calls[event.stream] = call
         try:
             call.timeout_ms = requests.timeout_of(request)
-            self._begin(call, self._handler(request))
+            handler = self._handler(request)
         except CallError as error:
             self._finish(call, error.status, error.message)
+            return
+        if call.timeout_ms is not None and call.timeout_ms <= _LONGEST_TIMER_MS:
+            call.timer = self._loop.call_later(call.timeout_ms / 1000, self._expired, call)
+        self._running += 1
+        self._shared.running += 1
+        call.direct = None if event.ended else getattr(handler, "begin", None)
+        call.handler = handler
+        if call.direct is None:
+            self._start(call, handler)
 
     def _handler(self, request: Request) -> Handler:
         handler = self._shared.service.handlers.get(request.method) if request.method else None
@@ -188,18 +221,61 @@ class GrpcConnection(asyncio.BufferedProtocol):
             raise requests.unimplemented(request)
         requests.check_encoding(request)
         if self._shared.stopping:
-            raise CallError(GrpcStatus.UNAVAILABLE, "the broker stops")
+            raise CallError(GrpcStatus.UNAVAILABLE, _STOPS)
         if self._running >= MAX_STREAMS:
             raise _too_many(MAX_STREAMS, "this connection")
-        if len(self._shared.work) >= MAX_CALLS:
+        if self._shared.running >= MAX_CALLS:
             raise _too_many(MAX_CALLS, "all clients together")
         return handler
 
-    def _begin(self, call: StreamCall, handler: Handler) -> None:
-        if call.timeout_ms is not None and call.timeout_ms <= _LONGEST_TIMER_MS:
-            call.timer = self._loop.call_later(call.timeout_ms / 1000, self._expired, call)
-        self._running += 1
+    def _start(self, call: StreamCall, handler: Handler) -> None:
+        call.direct = call.handler = None
         self._shared.work.spawn(self._run(call, handler), call.method)
+
+    def _begin(self, call: StreamCall, begin: Begin, handler: Handler) -> None:
+        """Something came of a call that may do without a task."""
+        message = call.only()
+        if message is None:
+            if call.ready:
+                self._start(call, handler)
+            return
+        call.handler = None
+        self._shared.waiting[call] = None
+        try:
+            begun = begin(call, message, call.reply)
+        except CallError as error:
+            self._finish(call, error.status, error.message)
+        except Exception as error:
+            self._failed(call, error)
+        else:
+            if begun:
+                call.drop()
+            else:
+                self._shared.done(call)
+                self._start(call, handler)
+
+    def answer(self, call: StreamCall, message: bytes) -> None:
+        """Answer a call that has no task, and end it; nothing when it has ended already."""
+        if self._calls.get(call.stream) is not call:
+            return
+        data = prefixed(message)
+        if not self._paused and self._engine.answer(call.stream, requests.ANSWER, data, requests.OK):
+            self._end(call.stream)
+            self._flush_soon()
+            return
+        # The client's window is small, or it reads slowly.
+        self._shared.done(call)
+        try:
+            self._start(call, lambda call: call.write(message))
+        except RuntimeError:
+            self._running -= 1
+            self._shared.running -= 1
+            self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
+
+    def refuse_waiting(self) -> None:
+        """End the calls whose message has not come."""
+        for call in [call for call in self._calls.values() if call.handler is not None]:
+            self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
 
     async def _run(self, call: StreamCall, handler: Handler) -> None:
         try:
@@ -207,16 +283,20 @@ class GrpcConnection(asyncio.BufferedProtocol):
         except CallError as error:
             self._finish(call, error.status, error.message)
         except asyncio.CancelledError:
-            self._finish(call, GrpcStatus.UNAVAILABLE, "the broker stops")
+            self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
             raise
         except Exception as error:
-            kind = f"{call.method} failed with {type(error).__name__}"
-            self._shared.log.write(logging.ERROR, kind, "%s: %s failed", self.peer, call.method, error=error)
-            self._finish(call, GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
+            self._failed(call, error)
         else:
             self._finish(call, GrpcStatus.OK, "")
         finally:
             self._running -= 1
+            self._shared.running -= 1
+
+    def _failed(self, call: StreamCall, error: Exception) -> None:
+        kind = f"{call.method} failed with {type(error).__name__}"
+        self._shared.log.write(logging.ERROR, kind, "%s: %s failed", self.peer, call.method, error=error)
+        self._finish(call, GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
 
     def _expired(self, call: StreamCall) -> None:
         self._finish(call, GrpcStatus.DEADLINE_EXCEEDED, f"not done within {call.timeout_ms} ms")
@@ -239,6 +319,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _end(self, stream: int) -> None:
         call = self._calls.pop(stream, None)
         if call is not None:
+            if call.direct is not None:
+                call.direct = call.handler = None
+                self._running -= 1
+                self._shared.running -= 1
+                self._shared.done(call)
             self._writing.pop(call, None)
             call.lost()
             if not self._calls and self._engine.leaving:

@@ -100,10 +100,11 @@ class GrpcDoor(Component):
             connection.announce_end()
         shared.stopping = True
         await shared.service.stop()
-        await shared.work.quiet(STOP_SECONDS)
+        await shared.quiet(STOP_SECONDS)
         await shared.work.stop()
         every = list(shared.connections)
         for connection in every:
+            connection.refuse_waiting()
             connection.close()
         if every:
             await asyncio.wait([connection.gone for connection in every], timeout=CLOSE_SECONDS)

@@ -60,6 +60,8 @@ cdef class Http2Connection:
     cpdef headers(self, int64_t stream, bytes block, bint end=?)
     @cython.locals(found=_Stream, sent=int64_t, room=int64_t, size=int64_t)
     cpdef int64_t send(self, int64_t stream, data) except -1
+    @cython.locals(found=_Stream, size=int64_t)
+    cpdef bint answer(self, int64_t stream, bytes head, bytes data, bytes trailers) except -1
     cdef void _end(self, int code, bytes text) except *
     cpdef bytes take(self)
 

@@ -467,6 +467,23 @@ class Http2Connection:
         self._window -= sent
         return sent
 
+    def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
+        """The whole answer of a stream that the client has ended; False: the windows do not take it."""
+        found = self._streams.get(stream)
+        size = len(data)
+        if found is None:
+            return True
+        if size > _FRAME_BYTES or size > found.window or size > self._window:
+            return False
+        self._write_headers(stream, head, False)
+        self._head(size, _DATA, 0, stream)
+        self._out += data
+        self._floods.sent()
+        self._window -= size
+        self._write_headers(stream, trailers, True)
+        del self._streams[stream]
+        return True
+
     def reset(self, stream: int, code: int = CANCEL) -> None:
         """End a stream at once."""
         if self._streams.pop(stream, None) is None:

@@ -3,6 +3,7 @@ proxy gives it. Pure."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -30,6 +31,7 @@ _ADDED_BYTES = 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
 _DEFAULT_QUEUES = 4
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 # No message of a user may have a property of these names: RocketMQ gives each a meaning.
 RESERVED: Final = frozenset(
@@ -272,7 +274,7 @@ def _check_group(group: str) -> None:
 
 def _no_controls(code: Code, what: str, text: str) -> None:
     """Control characters separate properties in the log."""
-    if any(char < " " or "\x7f" <= char <= "\x9f" for char in text):
+    if _CONTROLS.search(text) is not None:
         raise RefusalError(code, f"{what}: {text[:64]!r} has a control character")
 
 

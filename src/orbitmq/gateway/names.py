@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from orbitmq.broker.change_feed import TOPICS
@@ -66,6 +67,11 @@ def accepted_types(topic: TopicConfig) -> tuple[MessageType, ...]:
     return _ACCEPTED.get(topic.attributes.get(TYPE_ATTRIBUTE, ""), _NORMAL_ONLY)
 
 
+@lru_cache(4096)
+def _is_usable(name: str) -> bool:
+    return reserved.topic_fault(name) is None and not reserved.is_system_topic(name)
+
+
 class Topics:
     """The topics of this broker for gRPC clients."""
 
@@ -95,6 +101,13 @@ class Topics:
         if config is not None and not self._metadata.saved(name):
             await self._metadata.save(TOPICS)
         return config
+
+    def known(self, name: str) -> TopicConfig | None:
+        """The config of a topic that a client may use, when nothing of it has to be awaited."""
+        config = self._topics.get(name)
+        if config is None or not self._metadata.saved(name):
+            return None
+        return config if _is_usable(name) else None
 
     async def existing(self, topic: schema.Resource) -> TopicConfig:
         """The config of a topic, on disk. An unknown one is made with ``autoCreateTopicEnable``.

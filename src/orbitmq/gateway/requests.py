@@ -24,7 +24,7 @@ ANSWER: Final = block_of(
         (b"grpc-accept-encoding", b"identity,gzip"),
     )
 )
-_OK: Final = block_of(((b"grpc-status", b"0"),))
+OK: Final = block_of(((b"grpc-status", b"0"),))
 
 
 class NotGrpcError(Exception):
@@ -107,7 +107,7 @@ def unimplemented(request: Request) -> CallError:
 def trailers(status: GrpcStatus, message: str) -> bytes:
     """The block of headers that ends a call."""
     if status is GrpcStatus.OK and not message:
-        return _OK
+        return OK
     end = block_of(((b"grpc-status", b"%d" % status),))
     return end + block_of(((b"grpc-message", percent_encoded(message)),)) if message else end
 

@@ -3,34 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from functools import lru_cache
 from inspect import isawaitable
 from typing import TypeAlias
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.durability import REMARKS, RESPONSE_CODES
-from orbitmq.broker.messaging.sending import Origin, Sending, Stored
+from orbitmq.broker.messaging.sending import Origin, Sending, SendRequest, Stored
 from orbitmq.gateway import schema
-from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.call import Call, Reply
+from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.incoming import send_request
-from orbitmq.gateway.messages import new
+from orbitmq.gateway.messages import new, parse
 from orbitmq.gateway.names import Topics
 from orbitmq.gateway.schema import MessageType
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, of_many, of_remoting, refusal
 from orbitmq.gateway.transaction_id import TransactionId
-from orbitmq.gateway.unary import ok, refused, status
+from orbitmq.gateway.unary import ok, refused, status, unary
 from orbitmq.message import reserved
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import PutStatus
+from orbitmq.store import PutStatus, StoreClosedError
 from orbitmq.wire.addresses import AddressError, split
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.command import PROTOCOL_VERSION
+from orbitmq.wire.errors import RemotingError, WireError
 
 _NOWHERE = ("0.0.0.0", 0)  # noqa: S104 - an empty field of a record, nothing is bound to it
 
 # A message that is in the log, maybe not yet on disk; or why it is not.
 Put: TypeAlias = Stored | Awaitable[Stored] | RefusalError
+
+
+class SendMessage:
+    """The handler of SendMessage: a single message for a known topic needs no task."""
+
+    def __init__(self, callers: Callers, sends: Sends) -> None:
+        self._callers = callers
+        self._sends = sends
+        self._ordinary = unary(callers, schema.SendMessageRequest, schema.SendMessageResponse, sends.send)
+
+    async def __call__(self, call: Call) -> None:
+        await self._ordinary(call)
+
+    def begin(self, call: Call, message: bytes, reply: Reply) -> bool:
+        """See :data:`~orbitmq.gateway.call.Begin`."""
+        request = parse(schema.SendMessageRequest, message)
+        if len(request.messages) != 1:
+            return False
+        try:
+            return self._sends.send_one(self._callers.of(call), request.messages[0], reply)
+        except RefusalError as error:
+            answer = new(schema.SendMessageResponse, status=refused(error))
+            reply(answer.SerializeToString())
+            return True
 
 
 class Sends:
@@ -65,6 +92,30 @@ class Sends:
         entries = [await self._entry(message, each) for message, each in zip(messages, put, strict=True)]
         return new(schema.SendMessageResponse, status=_of_all(entries), entries=entries)
 
+    def send_one(self, caller: Caller, message: schema.Message, reply: Reply) -> bool:
+        """Store a message and reply when it is safe. False: it may wait for its topic; nothing was done."""
+        topic = self._topics.known(message.topic.name)
+        if topic is None or not topic.perm & self._config.broker_permission & reserved.PERM_WRITE:
+            return False
+
+        def then(stored: Stored) -> None:
+            reply(_response(self._of_stored(message, stored)))
+
+        def lost() -> None:
+            reply(_response(_of_error(StoreClosedError("the commit log could not be flushed"))))
+
+        try:
+            request = self._request(caller, message, topic)
+            begun = self._sending.send_then(
+                Origin(host_of(caller.address), PROTOCOL_VERSION), request, then, lost
+            )
+        except (RefusalError, *PORT_ERRORS) as error:
+            reply(_response(_of_error(error)))
+            return True
+        if begun and _is_half(message):
+            self._clients.transacts(caller, topic.topic_name)
+        return begun
+
     async def _topic(self, topic: schema.Resource) -> TopicConfig | RefusalError:
         try:
             config = await self._topics.existing(topic)
@@ -79,16 +130,8 @@ class Sends:
     def _put(self, caller: Caller, message: schema.Message, topic: TopicConfig | RefusalError) -> Put:
         if isinstance(topic, RefusalError):
             return topic
-        config = self._config
         try:
-            request = send_request(
-                message,
-                topic,
-                now_ms=self._clock.now_ms(),
-                client=caller.address,
-                body_limit=config.body_limit,
-                max_delay_ms=config.timer_max_delay_s * 1000,
-            )
+            request = self._request(caller, message, topic)
             put = self._sending.send(Origin(host_of(caller.address), PROTOCOL_VERSION), request)
         except RefusalError as error:
             return error
@@ -98,15 +141,27 @@ class Sends:
             self._clients.transacts(caller, topic.topic_name)
         return put
 
+    def _request(self, caller: Caller, message: schema.Message, topic: TopicConfig) -> SendRequest:
+        config = self._config
+        return send_request(
+            message,
+            topic,
+            now_ms=self._clock.now_ms(),
+            client=caller.address,
+            body_limit=config.body_limit,
+            max_delay_ms=config.timer_max_delay_s * 1000,
+        )
+
     async def _entry(self, message: schema.Message, put: Put) -> schema.SendResultEntry:
         try:
             if isinstance(put, RefusalError):
                 raise put
             stored = await put if isawaitable(put) else put
-        except RefusalError as error:
-            return new(schema.SendResultEntry, status=refused(error))
-        except PORT_ERRORS as error:
-            return new(schema.SendResultEntry, status=refused(refusal(error)))
+        except (RefusalError, *PORT_ERRORS) as error:
+            return _of_error(error)
+        return self._of_stored(message, stored)
+
+    def _of_stored(self, message: schema.Message, stored: Stored) -> schema.SendResultEntry:
         if stored.status is not PutStatus.OK:
             code = of_remoting(RESPONSE_CODES[stored.status])
             text = (
@@ -131,6 +186,17 @@ class Sends:
         return TransactionId(self._config.broker_name, topic, stored.queue_offset, log_offset)
 
 
+def _of_error(error: RefusalError | RemotingError | WireError | StoreClosedError) -> schema.SendResultEntry:
+    found = error if isinstance(error, RefusalError) else refusal(error)
+    return new(schema.SendResultEntry, status=refused(found))
+
+
+def _response(entry: schema.SendResultEntry) -> bytes:
+    """The answer to a request with one message."""
+    answer = new(schema.SendMessageResponse, status=entry.status, entries=[entry])
+    return answer.SerializeToString()
+
+
 def _is_half(message: schema.Message) -> bool:
     return message.system_properties.message_type == MessageType.TRANSACTION
 
@@ -141,6 +207,7 @@ def _of_all(entries: Sequence[schema.SendResultEntry]) -> schema.Status:
     return status(code, entries[0].status.message if code != Code.MULTIPLE_RESULTS else "")
 
 
+@lru_cache(4096)
 def host_of(address: str) -> tuple[str, int]:
     """A numeric address and its port, for the record."""
     try:

@@ -13,7 +13,7 @@ from orbitmq.broker.role import RoleState, RoleTaken
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.gateway import schema
-from orbitmq.gateway.call import Call, Handler, Service
+from orbitmq.gateway.call import Call, Handler, Reply, Service
 from orbitmq.gateway.caller import CLIENT_ID, Admit, Callers, everybody
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.cluster import OtherBrokers
@@ -26,7 +26,7 @@ from orbitmq.gateway.presence import Presence
 from orbitmq.gateway.recalls import Recalls
 from orbitmq.gateway.receives import Receives
 from orbitmq.gateway.routes import Routes
-from orbitmq.gateway.sends import Sends
+from orbitmq.gateway.sends import SendMessage, Sends
 from orbitmq.gateway.telemetry import Telemetry
 from orbitmq.gateway.transactions import TransactionEnds
 from orbitmq.gateway.unary import unary
@@ -38,6 +38,31 @@ from orbitmq.wire.addresses import joined
 LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
+
+
+class _Noted:
+    """A handler whose callers count as seen."""
+
+    def __init__(self, clients: GrpcClients, handler: Handler) -> None:
+        self._clients = clients
+        self._handler = handler
+
+    async def __call__(self, call: Call) -> None:
+        self._clients.seen(call.metadata.get(CLIENT_ID, ""))
+        await self._handler(call)
+
+
+class _Direct(_Noted):
+    """A handler that can do without a task."""
+
+    def __init__(self, clients: GrpcClients, handler: SendMessage) -> None:
+        super().__init__(clients, handler)
+        self._begin = handler.begin
+
+    def begin(self, call: Call, message: bytes, reply: Reply) -> bool:
+        """See :data:`~orbitmq.gateway.call.Begin`."""
+        self._clients.seen(call.metadata.get(CLIENT_ID, ""))
+        return self._begin(call, message, reply)
 
 
 class RocketmqService:
@@ -59,20 +84,12 @@ class RocketmqService:
         self._others = others
         self._background = background
         self.handlers: Mapping[str, Handler] = {
-            name: self._noted(handler) for name, handler in handlers.items()
+            name: _Direct(clients, handler) if isinstance(handler, SendMessage) else _Noted(clients, handler)
+            for name, handler in handlers.items()
         }
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
         background.spawn(every(clock, LOOK_SECONDS, telemetry.tell_changes), "settings")
         background.spawn(every(clock, RENEW_SECONDS, held.renew), "renewal")
-
-    def _noted(self, handler: Handler) -> Handler:
-        """The handler; its client counts as seen."""
-
-        async def handle(call: Call) -> None:
-            self._clients.seen(call.metadata.get(CLIENT_ID, ""))
-            await handler(call)
-
-        return handle
 
     async def stop(self) -> None:
         """Answer waiting ReceiveMessage calls, end Telemetry streams, stop renewing messages."""
@@ -135,7 +152,7 @@ def service(host: Host, admit: Admit = everybody) -> Service:
         ),
         "Health.Check": Health(s.role).check,
         "Telemetry": telemetry.serve,
-        "SendMessage": unary(callers, schema.SendMessageRequest, schema.SendMessageResponse, sends.send),
+        "SendMessage": SendMessage(callers, sends),
         "ReceiveMessage": receives.receive,
         "AckMessage": unary(callers, schema.AckMessageRequest, schema.AckMessageResponse, ends.acknowledge),
         "ChangeInvisibleDuration": unary(

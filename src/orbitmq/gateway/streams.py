@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from orbitmq.gateway.call import CallError, GrpcStatus
+from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler
 from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
 from orbitmq.gateway.requests import Request
 
@@ -37,6 +37,10 @@ class Carrier(Protocol):
         """As :meth:`holds`, for bytes that wait to go out."""
         ...
 
+    def answer(self, call: StreamCall, message: bytes) -> None:
+        """Answer a call without a task, and end it."""
+        ...
+
 
 class StreamCall:
     """One call. Its attributes are those of :class:`~orbitmq.gateway.call.Call`, and:
@@ -45,6 +49,8 @@ class StreamCall:
         stream: its number.
         ended: nothing more comes from the client.
         answered: the headers of the answer are out.
+        direct: does the call without a task; None: it has a task, or will get none any more.
+        handler: starts it with a task while it has not begun.
         out: what is left of the message that goes out.
     """
 
@@ -58,8 +64,10 @@ class StreamCall:
         "_written",
         "answered",
         "authority",
+        "direct",
         "ended",
         "gone",
+        "handler",
         "local",
         "metadata",
         "method",
@@ -89,6 +97,8 @@ class StreamCall:
         self.timer: asyncio.TimerHandle | None = None
         self.ended = False
         self.answered = False
+        self.direct: Begin | None = None
+        self.handler: Handler | None = None
         self.out = memoryview(b"")
 
     # -- from the connection -----------------------------------------------------------------------------
@@ -100,7 +110,7 @@ class StreamCall:
             try:
                 self._take(data, ended=ended)
             except CallError as error:
-                self._drop()
+                self.drop()
                 self._failure = error
         self._awake()
 
@@ -120,7 +130,7 @@ class StreamCall:
     def lost(self) -> None:
         """The stream has ended: reads and writes of the call fail from now on."""
         self.gone.set()
-        self._drop()
+        self.drop()
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -134,7 +144,24 @@ class StreamCall:
         self._held += more_bytes
         return True
 
-    def _drop(self) -> None:
+    def only(self) -> bytes | None:
+        """The one message of a request that has ended; None: it has not, or is another."""
+        if not self.ended or self._failure is not None or len(self._queue) != 1:
+            return None
+        packed, message = self._queue[0]
+        return None if packed else message
+
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`read` has an answer."""
+        return bool(self._queue) or self._failure is not None or self.ended
+
+    def reply(self, message: bytes) -> None:
+        """Answer a call without a task, and end it."""
+        self._carrier.answer(self, message)
+
+    def drop(self) -> None:
+        """Forget what has come."""
         self._hold(-self._held)
         self._reader.drop()
         self._queue.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from orbitmq.broker.durability import Durability
 from orbitmq.broker.messaging.too_large import PropertiesTooLongError
@@ -19,6 +20,8 @@ from orbitmq.store import (
 )
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+
+T = TypeVar("T")
 
 # Gets the message and its properties; returns the message to store, perhaps another one, or raises.
 AppendHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
@@ -132,6 +135,21 @@ class MessageAppend:
             StoreClosedError: a gate failed; whether the message survives is unknown.
         """
         return await self._durability.stored(result.end_offset)
+
+    def when_stored(
+        self,
+        result: PutResult,
+        then: Callable[[T], object],
+        argument: T,
+        late: Callable[[T, PutStatus], T],
+        lost: Callable[[], object],
+    ) -> None:
+        """Call ``then(argument)`` when the message is as safe as the broker promises.
+
+        Raises:
+            StoreClosedError: as :meth:`stored`.
+        """
+        self._durability.tell(result.end_offset, then, argument, late, lost)
 
     async def settled(self, result: PutResult) -> PutStatus:
         """Return when the message is as safe as promised to a sender that waits.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import TYPE_CHECKING, TypeAlias
@@ -155,6 +155,38 @@ class Sending:
             return self._send_to_new_topic(origin, request)
         return self._store(origin, request, config)
 
+    def send_then(
+        self,
+        origin: Origin,
+        request: SendRequest,
+        then: Callable[[Stored], object],
+        lost: Callable[[], object],
+    ) -> bool:
+        """As :meth:`send`; ``then`` is called with the message when it is safe, at once or later.
+
+        Args:
+            lost: called instead when nobody can know any more whether the message survives.
+
+        Returns:
+            False: such a message may wait for its topic, so nothing was done.
+
+        Raises:
+            RemotingError: as :meth:`send`.
+            StoreClosedError: whether the message survives is unknown.
+        """
+        topic = request.topic
+        config = self._topics.get(topic)
+        if config is None or topic.startswith(reserved.RETRY_PREFIX) or not self._metadata.saved(topic):
+            return False
+        self.check(request)
+        stored, result, waits = self._placed(origin, request, config)
+        if self._append.must_wait(waits):
+            self._append.when_stored(result, then, stored, _with_status, lost)
+        else:
+            self._append.write()
+            then(stored)
+        return True
+
     def check(self, request: SendRequest) -> None:
         """Refuse messages that no topic may get now.
 
@@ -227,6 +259,16 @@ class Sending:
     # -- the append ------------------------------------------------------------------------------------
 
     def _store(self, origin: Origin, request: SendRequest, config: TopicConfig) -> Sent:
+        stored, result, waits = self._placed(origin, request, config)
+        if self._append.must_wait(waits):
+            return self._when_stored(stored, result)
+        self._append.write()
+        return stored
+
+    def _placed(
+        self, origin: Origin, request: SendRequest, config: TopicConfig
+    ) -> tuple[Stored, PutResult, bool]:
+        """Append a message, or a batch; also says whether its sender waits for more than the write."""
         queue_id = self.choose_queue(request, config)
         waits = request.properties.get(property_names.WAIT, "true").lower() == "true"
         if waits:
@@ -247,10 +289,7 @@ class Sending:
             result.end_offset,
             handle,
         )
-        if self._append.must_wait(waits):
-            return self._when_stored(stored, result)
-        self._append.write()
-        return stored
+        return stored, result, waits
 
     async def _when_stored(self, stored: Stored, result: PutResult) -> Stored:
         stored.status = await self._append.stored(result)
@@ -416,6 +455,11 @@ def _sys_flag(request: SendRequest, config: TopicConfig) -> int:
     if sysflag.transaction_of(flags) in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
         flags = sysflag.with_transaction(flags, sysflag.TRANSACTION_NOT)
     return flags
+
+
+def _with_status(stored: Stored, status: PutStatus) -> Stored:
+    stored.status = status
+    return stored
 
 
 async def _finished(sent: Sent) -> Stored:
