@@ -380,17 +380,29 @@ class GroupAdmin:
         Raises:
             ValidationError: ``source`` has committed no offset there; nothing is done.
             IncompleteError: some brokers did, another one refuses or does not answer.
-            BrokerError: no broker knows ``source`` (code 26), or none did.
-            TransportError, NameServerError: no broker or no name server answers.
+            BrokerError, TransportError, NameServerError: no broker did, or no name server answers.
         """
-        lags = await self.lag(source, topic=topic)
-        if not (lags.found or lags.left_out):
-            where = f" in topic {topic}" if topic else ""
-            raise ValidationError(f"group {source} has committed no offset{where}")
         request = headers.CloneGroupOffsetRequest(
             src_group=source, dest_group=target, topic=topic, offline=True
         )
-        return await self._cluster.tell_all(await self._cluster.leaders(), request.command())
+        state = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic or "")
+
+        async def clone_at(broker: BrokerInfo) -> bool:
+            """Whether the group has offsets at the broker, which are cloned then."""
+            answer = await self._cluster.ask_unless(
+                broker.address, state.command(), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            )
+            if answer is None or not ConsumeStats.decode(answer.body).offset_table:
+                return False
+            await self._cluster.ask(broker.address, request.command())
+            return True
+
+        answers = await self._cluster.at_each(await self._cluster.leaders(), clone_at)
+        cloned = [broker.name for broker, has_offsets in answers.pairs if has_offsets]
+        if not (cloned or answers.left_out):
+            where = f" in topic {topic}" if topic else ""
+            raise ValidationError(f"group {source} has committed no offset{where}")
+        return answers.partial(cloned, NOT_DONE).whole()
 
     async def _ends(self, broker: BrokerInfo, topic: str) -> Ends | None:
         """Smallest and next offset of the topic's queues; ``None``: the broker does not have the topic."""
