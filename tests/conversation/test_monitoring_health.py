@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, cast
 
 import pytest
-from tests.conversation.broker_peer import broker_config
+from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.http_peer import HOST, ON, PORT, Raw, ask, get, opened
+from tests.replicas import MASTER, SLAVE, same_end, send
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.component import Component
 from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.monitoring import Monitoring
 from orbitmq.errors import StartError
 from orbitmq.monitoring.http import CONNECTION_SECONDS, MAX_CONNECTIONS, HttpListener, text
-from orbitmq.testing import SimulatedLoop, SimulatedRuntime
+from orbitmq.store.recovery.opening import Opening
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime, World
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.command import Command
 
@@ -101,7 +105,59 @@ async def test_a_broker_that_recovers_says_so(
 
     monkeypatch.setattr(orbitmq_runtime.threads, "run", slowly)
     async with broker:
-        assert heard == [(503, {"ready": False, "reasons": ["recovering: the message log is read"]})]
+        assert heard == [(503, {"ready": False, "reasons": ["recovering: the store is opened"]})]
+
+
+@pytest.mark.behaviour("MX-02")
+async def test_a_broker_that_reads_its_log_says_how_far_it_is(
+    orbitmq_runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = broker_config(**ON, mapped_file_size_commit_log=128 * 1024)
+    async with Broker(orbitmq_runtime, config) as broker, BrokerPeer(orbitmq_runtime, broker.address) as peer:
+        await peer.create("T", readQueueNums=1, writeQueueNums=1)
+        for _ in range(8):
+            await peer.sent(bytes(60_000), topic="T")
+    orbitmq_runtime.files.remove_tree(f"{config.store_path_root_dir}/consumequeue")
+    broker = Broker(orbitmq_runtime, config)
+    heard: list[Any] = []
+    note = Opening._note_read
+
+    def noted(opening: Opening, percent: int) -> None:
+        note(opening, percent)
+        heard.extend(broker.part(Monitoring).readiness.reasons())
+
+    monkeypatch.setattr(Opening, "_note_read", noted)
+    async with broker:
+        assert heard[0] == "recovering: 0 % of the log is read"
+        assert len(set(heard)) >= 4
+        assert all(re.fullmatch(r"recovering: \d+ % of the log is read", reason) for reason in heard)
+        assert await ready(orbitmq_runtime) == (200, {"ready": True})
+
+
+@pytest.mark.behaviour("MX-02")
+@pytest.mark.orbitmq(replicas=2, settings={"metricsExporterType": "PROM"})
+async def test_a_slave_to_which_no_master_sends_is_not_ready(orbitmq_world: World) -> None:
+    world = orbitmq_world
+
+    async def reasons() -> list[str]:
+        status, told = await ready(cast("SimulatedRuntime", world.brokers[SLAVE].runtime))
+        assert (status == 200) == told["ready"]
+        return cast("list[str]", told.get("reasons", []))
+
+    await send(world, 1)
+    await world.until(lambda: same_end(world))
+    master = world.brokers[MASTER].address
+    assert await reasons() == []
+    await world.stop_broker(MASTER)
+    await world.sleep(5)
+    assert await reasons() == [f"no master: nothing is copied from {master}"]
+    await world.stop_broker(SLAVE)
+    await world.start_broker(SLAVE)
+    await world.sleep(5)
+    assert await reasons() == ["no master: no name server shows one of this name"]
+    await world.start_broker(MASTER)
+    await world.sleep(10)
+    assert await reasons() == []
 
 
 @pytest.mark.behaviour("MX-02")

@@ -12,6 +12,7 @@ import pytest
 from orbitmq.message.record import decode_record
 from orbitmq.message.tags import tags_code
 from orbitmq.store import MessageFilter, MessageStore, NewMessage, StoreConfig
+from orbitmq.store.recovery.opening import Opening
 from orbitmq.testing.machine.memory_files import Keep
 from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtime
 
@@ -202,3 +203,30 @@ async def test_tags_that_a_java_broker_keeps_in_files_of_their_own_are_read_from
         found = store.get("a", 0, 0, 32, filter=MessageFilter([tags_code("t1")]))
         assert (found.count, found.next_offset) == (5, 10)  # of one file
         await store.stop()
+
+
+@pytest.mark.behaviour("MX-02")
+async def test_a_start_tells_how_much_of_the_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = simulated_runtime(3)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 60)
+    await store.stop()
+    runtime.files.remove_tree(QUEUES)
+    again = MessageStore(runtime, store.config)
+    seen: list[int | None] = [again.percent_read]
+    note = Opening._note_read
+
+    def noted(opening: Opening, percent: int) -> None:
+        note(opening, percent)
+        seen.append(again.percent_read)
+
+    monkeypatch.setattr(Opening, "_note_read", noted)
+    await again.start()
+    assert seen[:2] == [None, 0]
+    told = [percent for percent in seen if percent is not None]
+    # A file of the log has 16 of the 60 messages.
+    assert len(set(told)) >= 4
+    assert told == sorted(told)
+    assert 75 <= told[-1] <= 100
+    assert again.percent_read is None
+    await again.stop()

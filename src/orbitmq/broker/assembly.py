@@ -135,7 +135,8 @@ def assemble(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
     )
     figures = _figures(services)
-    shared = _components(services, doors, files, figures)
+    readiness = Readiness(doors, services.role, services.store, services.registration)
+    shared = _components(services, doors, files, readiness, figures)
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
     attached: list[Attachment] = []
@@ -146,6 +147,7 @@ def assemble(
         doors.takers.update(each.takers)
         doors.gate = each.gate or doors.gate
     status = figures.status = [each.status for each in attached]
+    readiness.attached = [each.unready for each in attached]
     router = Router(
         [*families(services, services_of_doors, status), *(f for each in attached for f in each.families)]
     )
@@ -170,14 +172,16 @@ def _figures(s: Services) -> Figures:
     )
 
 
-def _components(s: Services, doors: Doors, files: TableFiles, figures: Figures) -> list[Component]:
+def _components(
+    s: Services, doors: Doors, files: TableFiles, readiness: Readiness, figures: Figures
+) -> list[Component]:
     """The parts that start first, in their order; they stop last, in the opposite one."""
     clock = s.runtime.clock
     return [
         Monitoring(
             s.runtime,
             s.config,
-            Readiness(doors, s.role, s.store, s.registration),
+            readiness,
             figures,
             Topics(clock, s.role, s.store, s.topics, s.groups, s.offsets, s.clients, s.stats),
         ),

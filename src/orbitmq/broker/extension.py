@@ -20,6 +20,7 @@ from orbitmq.transport.server import Taker
 ChangeRole: TypeAlias = Callable[[Role], Awaitable[None]]
 HandOver: TypeAlias = Callable[[], Awaitable[None]]
 Status: TypeAlias = Callable[[], Mapping[str, str]]
+Unready: TypeAlias = Callable[[], Sequence[str]]
 
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class Attachment:
         instead: handlers that replace the broker's own.
         hand_over: awaited at a clean stop while everything still works; has to keep a time limit of its own.
         status: lines to add to brokerStatus.
+        unready: reasons why clients cannot use the broker, each a short text for `/readyz`; none: they can.
         offers: ports for the extensions attached after it (:meth:`Host.offered`).
         takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
         gate: checks every request before the broker's doors let it in; one part at most has it.
@@ -73,6 +75,7 @@ class Attachment:
     instead: Sequence[Family] = ()
     hand_over: HandOver | None = None
     status: Status = dict
+    unready: Unready = tuple
     offers: Sequence[object] = ()
     takers: Mapping[bytes, Taker] = field(default_factory=dict)
     gate: Gate | None = None

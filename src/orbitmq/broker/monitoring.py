@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
+from orbitmq.broker.extension import Unready
 from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.registration import Registration
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
 
 
 class Readiness:
-    """Whether clients can use this broker."""
+    """Whether clients can use this broker.
+
+    Attributes:
+        attached: the reasons of parts that are attached.
+    """
 
     def __init__(self, doors: Doors, role: RoleState, store: MessageStore, registration: Registration):
         self._doors = doors
         self._role = role
         self._store = store
         self._registration = registration
+        self.attached: Sequence[Unready] = ()
 
     def serving(self) -> bool:
         """Whether the broker's parts work."""
@@ -40,7 +46,7 @@ class Readiness:
         if self._doors.stopping:
             return ["stopping"]
         if self._store.recovered is None:
-            return ["recovering: the message log is read"]
+            return [_recovering(self._store.percent_read)]
         if self._doors.router is None:
             return ["starting"]
         found = []
@@ -49,11 +55,18 @@ class Readiness:
         elif self._registration.name_servers and not self._registration.registered:
             servers = ", ".join(self._registration.name_servers)
             found.append(f"not registered: no name server has taken the registration ({servers})")
+        found += [reason for each in self.attached for reason in each()]
         refusal = self._store.refusal
         # A slave takes no messages of producers, but it stores those of its master.
         if refusal is not None:
             found.append(f"takes no messages: {refusal}")
         return found
+
+
+def _recovering(percent: int | None) -> str:
+    if percent is None:
+        return "recovering: the store is opened"
+    return f"recovering: {percent} % of the log is read"
 
 
 class Monitoring(Component):
@@ -62,6 +75,7 @@ class Monitoring(Component):
 
     Attributes:
         port: where it listens; 0 when it does not.
+        readiness: whether clients can use the broker.
     """
 
     name = "monitoring"
@@ -71,7 +85,7 @@ class Monitoring(Component):
     ) -> None:
         self._network = runtime.network
         self._config = config
-        self._readiness = readiness
+        self.readiness = readiness
         self._figures = figures
         self._topics = topics
         self._page: MetricsPage | None = None
@@ -94,7 +108,7 @@ class Monitoring(Component):
         from orbitmq.broker.metrics.page import MetricsPage
         from orbitmq.monitoring import health
 
-        reasons, serving = self._readiness.reasons, self._readiness.serving
+        reasons, serving = self.readiness.reasons, self.readiness.serving
         self._page = MetricsPage(self._config, self._figures, self._topics, reasons, serving)
         return {**health.pages(reasons), "/metrics": self._page.answer}
 

@@ -181,6 +181,7 @@ def attach(host: Host) -> Attachment:
         instead=[handlers, LockHandlers(locks)],
         hand_over=membership.hand_over,
         status=lambda: {**gate.status(), **status.lines(), **lines.lines()},
+        unready=status.unready,
         offers=[exchange],
     )
 

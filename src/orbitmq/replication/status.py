@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from orbitmq.broker.role import RoleState
+from collections.abc import Sequence
+
+from orbitmq.broker.role import Role, RoleState
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaConnection, HaPort
 from orbitmq.runtime.seam import Clock
@@ -60,6 +62,16 @@ class ReplicationStatus:
             "haSetAsideTimes": str(cutting.times),
             "haSetAsideBytes": str(cutting.size_bytes),
         }
+
+    def unready(self) -> Sequence[str]:
+        """Why clients should not read here: nothing of a master comes to this slave."""
+        following = self._following
+        if self._role.role is not Role.SLAVE or following.transferring:
+            return ()
+        master = following.master_address or following.ha_address
+        if master is None:
+            return ["no master: no name server shows one of this name"]
+        return [f"no master: nothing is copied from {master}"]
 
     def _one(self, follower: HaConnection, end: int) -> HAConnectionRuntimeInfo:
         assert follower.sender is not None

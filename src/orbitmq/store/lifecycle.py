@@ -60,6 +60,7 @@ class Lifecycle:
         self._codes = codes
         self._made = made
         self._unlock: Callable[[], None] | None = None
+        self._opening: Opening | None = None
         self.recovered: Recovered | None = None
         self.crashed = False
         self.crash_counts = False
@@ -68,6 +69,11 @@ class Lifecycle:
     def open(self) -> bool:
         """Whether the store has its folder."""
         return self._unlock is not None
+
+    @property
+    def percent_read(self) -> int | None:
+        """See ``MessageStore.percent_read``."""
+        return self._opening.percent_read if self._opening is not None else None
 
     async def start(self) -> None:
         """See ``MessageStore.start``."""
@@ -87,7 +93,7 @@ class Lifecycle:
     async def _recover(self) -> Opened:
         """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
         would."""
-        opening = Opening(
+        opening = self._opening = Opening(
             self._runtime, self._upkeep.config, self._files, self._queues, self._appender, self._codes
         )
         work = self._runtime.threads.run(opening.run)
@@ -96,6 +102,7 @@ class Lifecycle:
                 await asyncio.wait({work})
             except asyncio.CancelledError:
                 opening.cancelled = True
+        self._opening = None
         if opening.cancelled:
             work.exception()
             raise asyncio.CancelledError

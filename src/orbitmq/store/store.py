@@ -155,6 +155,11 @@ class MessageStore:
         return self._lifecycle.recovered
 
     @property
+    def percent_read(self) -> int | None:
+        """How much of what a start reads of the log is read; ``None`` while it does not read it."""
+        return self._lifecycle.percent_read
+
+    @property
     def crashed(self) -> bool:
         """Whether the stop before the last start was not a clean one."""
         return self._lifecycle.crashed

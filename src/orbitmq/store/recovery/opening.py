@@ -80,6 +80,9 @@ class Opening:
 
     Args:
         codes: topics that keep a number of their own in place of the tags code.
+
+    Attributes:
+        percent_read: how much of what is to be read of the log is read; ``None`` before the first record.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Opening:
         self._appender = appender
         self._codes = codes
         self.cancelled = False
+        self.percent_read: int | None = None
         # Slots and next offsets of queues according to damaged files.
         self._ends: list[tuple[int, int]] = []
         self._positions: tuple[QueuePositions, int, int] | None = None
@@ -137,6 +141,7 @@ class Opening:
             self._codes,
             check_crc=crashed,
             cancelled=lambda: self.cancelled,
+            reading=self._note_read,
             rebuilding=lambda: self._note_rebuild(checkpoint),
         )
         outcome = recovery.run(start, rebuild=lost)
@@ -144,6 +149,9 @@ class Opening:
         if lost:
             self._keep_ends()
         return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
+
+    def _note_read(self, percent: int) -> None:
+        self.percent_read = percent
 
     def _check_log(self, checkpoint: Checkpoint) -> None:
         """Check that the log has the files that the last checkpoint was written for.

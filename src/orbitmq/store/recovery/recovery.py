@@ -44,6 +44,7 @@ class Recovery:
     Args:
         check_crc: verify bodies too (after a crash).
         cancelled: called between pieces of the log; ``True``: raise :class:`StartCancelledError`.
+        reading: called between pieces of the log with the percentage of it that has been read.
         rebuilding: called before the first queue is begun anew from the whole log.
     """
 
@@ -56,6 +57,7 @@ class Recovery:
         *,
         check_crc: bool,
         cancelled: Callable[[], bool],
+        reading: Callable[[int], object],
         rebuilding: Callable[[], None],
     ) -> None:
         self._log = log
@@ -64,6 +66,7 @@ class Recovery:
         self._reput = Reput(queues, appender, codes, self._settle)
         self._check_crc = check_crc
         self._cancelled = cancelled
+        self._reading = reading
         self._rebuilding = rebuilding
         self._rebuild = False
 
@@ -99,9 +102,11 @@ class Recovery:
         """
         offset = start
         self._reput.dispatcher.begin()
+        end = self._data_end()
         while (segment := self._log.segment(offset)) is not None:
             if self._cancelled():
                 raise StartCancelledError
+            self._reading(min(100, 100 * (offset - start) // max(1, end - start)))
             base = self._log.start_of(offset)
             size = self._log.file_bytes
             old = offset < trusted
@@ -129,6 +134,13 @@ class Recovery:
                     )
                 return base + at
         return offset
+
+    def _data_end(self) -> int:
+        """Behind the last byte that was ever written to the log's files, as far as the file system tells."""
+        segment = self._log.segment(self._log.end - 1)
+        if segment is None:
+            return self._log.end
+        return self._log.start_of(self._log.end - 1) + segment.data_end(0)
 
     def _settle(self, slot: int, offset: int, physical: int, size: int) -> bool:
         """Decide on a record whose queue offset is not the next one of its queue."""
