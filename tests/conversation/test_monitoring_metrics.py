@@ -20,6 +20,7 @@ from orbitmq.broker.role import Role
 from orbitmq.monitoring import http
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.monitoring.http import Answer, HttpListener
+from orbitmq.runtime.histogram import Histogram
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.client import (
     ConsumerData,
@@ -112,7 +113,7 @@ async def test_names_types_and_labels_are_those_of_rocketmq(broker: Broker, peer
             wanted = (labels - LEFT_OUT.get(name, set())) | set(COMMON)
             assert set(sample.labels) == wanted, name
             assert sample.labels.items() >= COMMON.items()
-    assert all(name.startswith("orbitmq_") for name in set(found) - set(ours))
+    assert all(name.startswith(("orbitmq_", "process_")) for name in set(found) - set(ours))
 
 
 @pytest.mark.behaviour("MX-05")
@@ -355,3 +356,49 @@ async def test_alerts_board_and_page_name_the_metrics_that_there_are(
     listed = set(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
     names = {name for row in listed for name in METRIC.findall(row)}
     assert names == there
+
+
+@pytest.mark.behaviour("MX-09")
+@pytest.mark.broker(**ON)
+async def test_figures_of_loop_disk_connections_and_fast_path(broker: Broker, peer: BrokerPeer) -> None:
+    runtime = cast("SimulatedRuntime", broker.runtime)
+    await worked(peer)
+    found = await scrape(runtime)
+    assert value(found, "orbitmq_connections") == 1
+    # A topic's first message is the handlers' when the table was not saved before it.
+    assert value(found, "orbitmq_fast_path_messages_in_total") == broker.services.counters.fast_in >= 4
+    assert value(found, "orbitmq_fast_path_messages_out_total") == broker.services.counters.fast_out
+    flushes = found["orbitmq_flush_seconds"]
+    assert flushes.type == "histogram"
+    counts = [s.value for s in flushes.samples if s.name == "orbitmq_flush_seconds_bucket"]
+    assert counts == sorted(counts)
+    [number] = [s.value for s in flushes.samples if s.name == "orbitmq_flush_seconds_count"]
+    assert number == counts[-1] >= 1
+    [total] = [s.value for s in flushes.samples if s.name == "orbitmq_flush_seconds_sum"]
+    assert 0 < total < number
+    looks = [s.value for s in found["orbitmq_event_loop_delay_seconds"].samples if s.name.endswith("_count")]
+    assert looks[0] >= 100  # five a second, for half a minute
+    for name in ("process_cpu_seconds_total", "process_resident_memory_bytes"):
+        assert len(found[name].samples) == 1
+
+
+@pytest.mark.behaviour("MX-09")
+def test_a_histogram_is_read_back_by_its_bounds() -> None:
+    sizes = Histogram((1, 10, 100))
+    for size in (0, 1, 2, 10, 11, 1000):
+        sizes.note(size)
+    text = Exposition({"cluster": "c"}, 12)
+    family = text.family("some_sizes", "histogram", "Some")
+    family.add_histogram(sizes, topic="T")
+    family.add_histogram(sizes, topic="U")
+    family.add_histogram(sizes, topic="V")  # of its six series none has a place
+    assert (text.cut, text.room) == (6, 0)
+    samples = families(text.render())["some_sizes"].samples
+    assert [(s.labels["le"], s.value) for s in samples if s.labels["topic"] == "T" and "le" in s.labels] == [
+        ("1", 2), ("10", 4), ("100", 5), ("+Inf", 6)
+    ]  # fmt: skip
+    assert {s.name: s.value for s in samples if s.labels["topic"] == "U" and "le" not in s.labels} == {
+        "some_sizes_sum": 1024,
+        "some_sizes_count": 6,
+    }
+    assert all(s.labels["cluster"] == "c" for s in samples)

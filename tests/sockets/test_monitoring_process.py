@@ -90,6 +90,8 @@ def test_a_scrape_shows_what_was_sent_and_received_and_all_that_alerts_name(tmp_
             assert value(found, "rocketmq_messages_in_total", topic="orders") == 7
             assert value(found, "rocketmq_messages_out_total", **group) == 7
             assert value(found, "orbitmq_messages_in_total") >= 7
+            assert value(found, "process_resident_memory_bytes") > 10_000_000
+            assert value(found, "process_cpu_seconds_total") > 0
             # Of each queue, what is behind the first message that is not done counts as not done.
             assert 3 <= value(found, "rocketmq_consumer_lag_messages", **group) <= 7
             assert value(found, "rocketmq_consumer_ready_messages", **group) == 0
@@ -99,9 +101,10 @@ def test_a_scrape_shows_what_was_sent_and_received_and_all_that_alerts_name(tmp_
     assert len(expressions) >= 5
     for expression in expressions:
         for name, labels in re.findall(r"((?:rocketmq|orbitmq)_\w+)(?:\{(.*?)\})?", expression):
+            name = name.removesuffix("_bucket")
             assert name in found, f"{name} of the alert {expression}"
             for label in re.findall(r"(\w+)=", labels):
                 assert all(label in sample.labels for sample in found[name].samples), label
-    listed = set(re.findall(r"`((?:rocketmq|orbitmq)_\w+)`", page.partition("## Metrics")[2]))
+    listed = set(re.findall(r"`((?:rocketmq|orbitmq|process)_\w+)`", page.partition("## Metrics")[2]))
     listed = {name for name in listed if not name.startswith("orbitmq_nameserver_")}
     assert listed - {"rocketmq_timing_messages"} == set(found)

@@ -134,7 +134,7 @@ def assemble(
     files = TableFiles(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
     )
-    figures = _figures(services)
+    figures = _figures(services, doors)
     readiness = Readiness(doors, services.role, services.store, services.registration)
     shared = _components(services, doors, files, readiness, figures)
     _connect(services)
@@ -166,9 +166,9 @@ def assemble(
     return Assembly(services, parts, [each.hand_over for each in attached if each.hand_over is not None])
 
 
-def _figures(s: Services) -> Figures:
+def _figures(s: Services, doors: Doors) -> Figures:
     return Figures(
-        s.runtime, s.config, s.role, s.store, s.topics, s.groups, s.clients, s.stats, s.long_polling
+        s.runtime, s.config, doors, s.role, s.store, s.topics, s.groups, s.clients, s.stats, s.long_polling
     )
 
 

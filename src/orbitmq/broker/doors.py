@@ -59,6 +59,11 @@ class Doors:
         # True from the beginning of a stop on: hand-overs still need open doors.
         self.stopping = False
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return sum(server.open for server in (self.server, self._vip_server) if server is not None)
+
     async def listen(self) -> int:
         """Take the port; returns its number.
 

@@ -103,6 +103,7 @@ class Monitoring(Component):
         self._listener, self.port = await listen(
             self._network, self._config.metrics_host, self._config.metrics_port, self._pages
         )
+        self._spawn(self._figures.process.watch(), "loop")
 
     def _pages(self) -> Mapping[str, HttpPage]:
         from orbitmq.broker.metrics.page import MetricsPage
@@ -113,6 +114,7 @@ class Monitoring(Component):
         return {**health.pages(reasons), "/metrics": self._page.answer}
 
     async def stop(self) -> None:
+        await self.end_work()
         listener, self._listener = self._listener, None
         self.port = 0
         if listener is not None:

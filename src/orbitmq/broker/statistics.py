@@ -89,12 +89,17 @@ class Counters:
         return self._fast.messages_in if self._fast is not None else 0
 
     @property
+    def fast_out(self) -> int:
+        """Messages that took the fast path to consumers."""
+        return self._fast.messages_out if self._fast is not None else 0
+
+    @property
     def messages_in(self) -> int:
         return self.handled_in + self.fast_in
 
     @property
     def messages_out(self) -> int:
-        return self.handled_out + (self._fast.messages_out if self._fast is not None else 0)
+        return self.handled_out + self.fast_out
 
     @property
     def gets_found(self) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
+
+from orbitmq.runtime.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -33,19 +36,19 @@ class Exposition:
         """A metric with all its series; it is there without any, too.
 
         Args:
-            kind: ``counter`` or ``gauge``.
+            kind: ``counter``, ``gauge`` or ``histogram``.
             common: labels that each of its series has.
         """
         family = Family(self, name, kind, meaning, common)
         self._families.append(family)
         return family
 
-    def take(self) -> bool:
-        """Take the place of one more series, if there is one."""
-        if self._room == 0:
-            self.cut += 1
+    def take(self, series: int = 1) -> bool:
+        """Take the places of so many more series, if they are there."""
+        if self._room < series:
+            self.cut += series
             return False
-        self._room -= 1
+        self._room -= series
         return True
 
     def give_place(self) -> None:
@@ -64,7 +67,9 @@ class Family:
         self, exposition: Exposition, name: str, kind: str, meaning: str, common: Mapping[str, str]
     ) -> None:
         self._exposition = exposition
-        self._begin = f"{name}{{{','.join(filter(None, (exposition.common, _pairs(common))))}"
+        self._name = name
+        self._common = ",".join(filter(None, (exposition.common, _pairs(common))))
+        self._begin = f"{name}{{{self._common}"
         self.texts = [f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"]
 
     def add(self, value: float, **labels: str) -> None:
@@ -72,6 +77,19 @@ class Family:
         if self._exposition.take():
             own = _pairs(labels)
             self.texts.append(f"{self._begin}{',' if own else ''}{own}}} {value!r}\n")
+
+    def add_histogram(self, found: Histogram, **labels: str) -> None:
+        """The series of one histogram: one for each bound, their sum and their number."""
+        bounds = [*map(repr, found.bounds), "+Inf"]
+        if not self._exposition.take(len(bounds) + 2):
+            return
+        name, common = self._name, ",".join(filter(None, (self._common, _pairs(labels))))
+        numbers = list(accumulate(found.counts))
+        self.texts += [
+            f'{name}_bucket{{{common},le="{bound}"}} {number}\n'
+            for bound, number in zip(bounds, numbers, strict=True)
+        ]
+        self.texts.append(f"{name}_sum{{{common}}} {found.total!r}\n{name}_count{{{common}}} {numbers[-1]}\n")
 
 
 def _pairs(labels: Mapping[str, str]) -> str:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from orbitmq.monitoring.exposition import CONTENT_TYPE, Exposition
 from orbitmq.monitoring.listen import listen
+from orbitmq.monitoring.process import Process
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.routes import RouteTable
-from orbitmq.runtime.seam import Network
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import Background
 
 if TYPE_CHECKING:
     from orbitmq.monitoring.http import Answer, HttpListener, Page
@@ -27,9 +29,11 @@ class Monitoring:
     """
 
     def __init__(
-        self, network: Network, config: NameServerConfig, handlers: Handlers, routes: RouteTable
+        self, runtime: Runtime, config: NameServerConfig, handlers: Handlers, routes: RouteTable
     ) -> None:
-        self._network = network
+        self._network = runtime.network
+        self._process = Process(runtime.clock, runtime.host)
+        self._background: Background | None = None
         self._config = config
         self._handlers = handlers
         self._routes = routes
@@ -47,9 +51,14 @@ class Monitoring:
             self._listener, self.port = await listen(
                 self._network, config.metrics_host, config.metrics_port, self._pages
             )
+            self._background = Background("monitoring")
+            self._background.spawn(self._process.watch(), "loop")
 
     async def stop(self) -> None:
         """Stop listening."""
+        background, self._background = self._background, None
+        if background is not None:
+            await background.stop()
         listener, self._listener = self._listener, None
         self.port = 0
         if listener is not None:
@@ -87,6 +96,7 @@ class Monitoring:
              self._handlers.route_queries),
         ):  # fmt: skip
             text.family(name, kind, meaning).add(value)
+        self._process.write(text)
         members = text.family(
             "orbitmq_nameserver_broker_members", "gauge", "Brokers of this name that are registered"
         )

@@ -61,7 +61,7 @@ class NameServer:
             max_connections=self._config.max_connections,
             tls=self._tls,
         )
-        self.monitoring = Monitoring(runtime.network, self._config, self.handlers, self.routes)
+        self.monitoring = Monitoring(runtime, self._config, self.handlers, self.routes)
         self._client = RemotingClient(runtime, identity=Identity(tls=self._config.tls.client()))
         self._background = Background("nameserver")
         self._port = 0

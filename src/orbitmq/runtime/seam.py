@@ -36,6 +36,19 @@ class Clock(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one process has used, and uses now.
+
+    Attributes:
+        cpu_seconds: processor time since its start.
+        resident_bytes: its part of the machine's memory.
+    """
+
+    cpu_seconds: float
+    resident_bytes: int
+
+
 class Host(Protocol):
     """What the machine says about itself, this process and its user."""
 
@@ -62,6 +75,10 @@ class Host(Protocol):
     @property
     def memory_bytes(self) -> int:
         """The size of the machine's memory."""
+        ...
+
+    def usage(self) -> Usage:
+        """What this process uses of the machine."""
         ...
 
     def variable(self, name: str) -> str:

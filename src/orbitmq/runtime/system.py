@@ -19,7 +19,7 @@ from datetime import datetime
 
 from orbitmq.errors import StartError
 from orbitmq.runtime.paths import expanded
-from orbitmq.runtime.seam import Listener, Runtime, Segment
+from orbitmq.runtime.seam import Listener, Runtime, Segment, Usage
 from orbitmq.runtime.threads import SystemThreads
 
 LISTEN_BACKLOG = 1024
@@ -86,6 +86,12 @@ class SystemHost:
     def memory_bytes(self) -> int:
         require_linux()
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def usage(self) -> Usage:
+        require_linux()
+        with open("/proc/self/statm", "rb") as file:
+            pages = int(file.read().split()[1])
+        return Usage(time.process_time(), pages * os.sysconf("SC_PAGE_SIZE"))
 
     def variable(self, name: str) -> str:
         return os.environ.get(name, "")

@@ -151,6 +151,11 @@ class RemotingServer:
         """The connections open now."""
         return frozenset(self._connections)
 
+    @property
+    def open(self) -> int:
+        """How many connections are open now."""
+        return len(self._connections)
+
     async def start(self, host: str, port: int) -> int:
         """Listen on ``host:port`` (0: any free port) and return the port.
 

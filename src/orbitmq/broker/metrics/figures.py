@@ -8,6 +8,7 @@ from typing import Final
 
 from orbitmq.broker.clients.registry import Client, ClientManager
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.doors import Doors
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -15,6 +16,7 @@ from orbitmq.broker.role import Role, RoleState
 from orbitmq.broker.statistics import Stats
 from orbitmq.message.reserved import is_system_group
 from orbitmq.monitoring.exposition import Exposition
+from orbitmq.monitoring.process import Process
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.client import ConsumeType
@@ -62,6 +64,7 @@ class Figures:
     """Reads figures that the broker counts for other purposes already.
 
     Attributes:
+        process: the figures of the process.
         status: gives the brokerStatus lines of attached parts.
     """
 
@@ -69,6 +72,7 @@ class Figures:
         self,
         runtime: Runtime,
         config: BrokerConfig,
+        doors: Doors,
         role: RoleState,
         store: MessageStore,
         topics: TopicConfigs,
@@ -79,6 +83,8 @@ class Figures:
     ) -> None:
         self._runtime = runtime
         self._config = config
+        self._doors = doors
+        self.process = Process(runtime.clock, runtime.host)
         self._role = role
         self._store = store
         self._topics = topics
@@ -111,6 +117,12 @@ class Figures:
             ("orbitmq_messages_in_total", "counter", "Messages taken since the start", counters.messages_in),
             ("orbitmq_messages_out_total", "counter", "Messages handed out since the start",
              counters.messages_out),
+            ("orbitmq_fast_path_messages_in_total", "counter", "Those of them that took the fast path",
+             counters.fast_in),
+            ("orbitmq_fast_path_messages_out_total", "counter", "Those of them that took the fast path",
+             counters.fast_out),
+            ("orbitmq_connections", "gauge", "Connections of the remoting protocol that are open",
+             self._doors.connections),
             ("orbitmq_sends_failed_total", "counter", "Sends that the store or the disk refused",
              counters.failed),
             ("orbitmq_pulls_waiting", "gauge", "Pulls that wait for messages", len(self._long_polling)),
@@ -139,6 +151,9 @@ class Figures:
             store.min_commit_log_offset
         )
         text.family("orbitmq_commit_log_end_bytes", "gauge", "Where the message log ends").add(end)
+        text.family(
+            "orbitmq_flush_seconds", "histogram", "How long it takes to bring the message log to the device"
+        ).add_histogram(store.flusher.times)
         text.family("orbitmq_store_refuses", "gauge", "1 while the store takes no messages").add(
             int(store.refusal is not None)
         )

@@ -69,6 +69,7 @@ class MetricsPage:
         text = Exposition(common, limit - 1)
         ready = text.family("orbitmq_ready", "gauge", "1 when clients can use the broker, as /readyz")
         ready.add(int(not self._reasons()))
+        self._figures.process.write(text)
         if self._serving():
             self._figures.write(text)
             await self._topics.write(text, self._serving)

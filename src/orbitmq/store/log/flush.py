@@ -10,10 +10,13 @@ from typing import Protocol
 
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.runtime.again import write_again
+from orbitmq.runtime.histogram import Histogram
 from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.log.files import place_in, sync_all
 
 logger = logging.getLogger(__name__)
+
+FLUSH_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class FlushListener(Protocol):
@@ -48,6 +51,7 @@ class Flusher:
     Attributes:
         written, flushed: how far the log is in its files, and on the device.
         safe: how far it is safe.
+        times: how long flushes took, in seconds.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class Flusher:
         self._listener: FlushListener | None = None
         # Ends the write batch when the current iteration of the event loop ends; that calls :meth:`advance`.
         self.end_batch_soon: Callable[[], None] = self._start
+        self.times = Histogram(FLUSH_BOUNDS_S)
+        self._began = 0.0
         self._wanted = 0
         self._running = False
         # Futures of those who wait for the log to be safe, or for the end of the run under way.
@@ -113,6 +119,7 @@ class Flusher:
     def _start(self) -> None:
         """Bring the bytes written by now to the device, off the loop; one such run at a time."""
         target = self.written
+        self._began = self._runtime.clock.monotonic()
         try:
             self._runtime.threads.sync(self._segments(self.flushed, target), partial(self._ended, target))
         except OSError as error:
@@ -122,6 +129,7 @@ class Flusher:
 
     def _ended(self, target: int, error: BaseException | None) -> None:
         self._running = False
+        self.times.note(self._runtime.clock.monotonic() - self._began)
         if error is not None:
             self.fail(error)
         elif self.error is None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orbitmq.runtime.seam import Clock, Runtime, Segment
+from orbitmq.runtime.seam import Clock, Runtime, Segment, Usage
 from orbitmq.runtime.tasks import as_exception
 from orbitmq.testing.machine.memory_files import MemoryFiles
 from orbitmq.testing.machine.memory_network import LOOPBACK, MemoryNetwork
@@ -87,6 +87,10 @@ class SimulatedHost:
     home: str = "/home"
     cores: int = 1
     memory_bytes: int = 8 << 30
+
+    def usage(self) -> Usage:
+        """Nothing: what the simulation uses is not the machine's."""
+        return Usage(0.0, 0)
 
     def variable(self, name: str) -> str:
         """None is set: the environment of the process that simulates is not the machine's."""

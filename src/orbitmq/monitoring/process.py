@@ -1,0 +1,40 @@
+"""The figures of the process: what it uses of the machine, and how late its event loop is."""
+
+from __future__ import annotations
+
+from orbitmq.monitoring.exposition import Exposition
+from orbitmq.runtime.histogram import Histogram
+from orbitmq.runtime.seam import Clock, Host
+
+LOOK_S = 0.2
+DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Process:
+    """Knows how this process is, from :meth:`watch` on."""
+
+    def __init__(self, clock: Clock, host: Host) -> None:
+        self._clock = clock
+        self._host = host
+        self._delays = Histogram(DELAY_BOUNDS_S)
+
+    async def watch(self) -> None:
+        """Note for ever by how much later than due the event loop comes to a task."""
+        clock, note = self._clock, self._delays.note
+        while True:
+            begin = clock.monotonic()
+            await clock.sleep(LOOK_S)
+            note(max(0.0, clock.monotonic() - begin - LOOK_S))
+
+    def write(self, text: Exposition) -> None:
+        """Add the figures."""
+        usage = self._host.usage()
+        text.family("process_cpu_seconds_total", "counter", "Processor time of this process").add(
+            usage.cpu_seconds
+        )
+        text.family("process_resident_memory_bytes", "gauge", "Memory of this process").add(
+            usage.resident_bytes
+        )
+        text.family(
+            "orbitmq_event_loop_delay_seconds", "histogram", "How late the event loop comes to a task"
+        ).add_histogram(self._delays)
