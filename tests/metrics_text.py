@@ -20,3 +20,20 @@ def value(found: dict[str, Metric], name: str, **labels: str) -> float:
     """The value of the one series that has these labels."""
     [sample] = [s for s in found[name].samples if labels.items() <= s.labels.items()]
     return cast("float", sample.value)
+
+
+STORED = {"storage_type", "storage_medium"}
+# Metrics of RocketMQ 5.5 that have series only once something happened: their types, and their labels beside
+# cluster, node_type and node_id.
+COUNTED = {
+    "rocketmq_half_messages": ("gauge", {"topic"}),
+    "rocketmq_commit_messages_total": ("counter", {"topic"}),
+    "rocketmq_rollback_messages_total": ("counter", {"topic"}),
+    "rocketmq_finish_message_latency_milliseconds": ("histogram", {"topic"}),
+    "rocketmq_send_to_dlq_messages_total": ("counter", {"consumer_group", "topic", "is_system"}),
+    "rocketmq_timer_enqueue_total": ("counter", {"topic"} | STORED),
+    "rocketmq_timer_dequeue_total": ("counter", {"topic"} | STORED),
+    "rocketmq_timing_messages": ("gauge", {"topic"} | STORED),
+    "rocketmq_topic_create_execution_time_milliseconds": ("histogram", {"invocation_status", "is_system"}),
+    "rocketmq_consumer_group_create_execution_time_milliseconds": ("histogram", {"invocation_status"}),
+}

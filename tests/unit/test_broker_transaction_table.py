@@ -24,7 +24,7 @@ def test_the_table_agrees_with_a_list_of_all_half_messages(steps: list[tuple[str
         if table.next_offset < end:
             if not table.skip():
                 offset = table.next_offset
-                table.admit(Half(offset, offset * 100, offset, "same", offset))
+                table.admit(Half(offset, offset * 100, offset, "same", offset, "T"))
             table.next_offset += 1
 
     for step, number in steps:
@@ -55,10 +55,10 @@ def test_the_table_agrees_with_a_list_of_all_half_messages(steps: list[tuple[str
 
 def test_a_copy_stands_for_its_original_until_it_is_finished() -> None:
     table = HalfTable(0)
-    original = Half(0, 0, 0, "U", 6)
+    original = Half(0, 0, 0, "U", 6, "T")
     table.admit(original)
     table.next_offset = 1
-    copy = Half(1, 100, 0, "U", 36)
+    copy = Half(1, 100, 0, "U", 36, "T")
     table.replace(original, copy)
     assert original not in table
     assert copy in table
@@ -77,7 +77,7 @@ def test_an_old_half_message_of_which_nothing_is_known_counts_as_open() -> None:
 def test_the_table_stays_small_behind_one_that_is_never_ended() -> None:
     table = HalfTable(0)
     for offset in range(20_000):
-        table.admit(Half(offset, offset, offset, "", 1_000_000))
+        table.admit(Half(offset, offset, offset, "", 1_000_000, "T"))
         table.next_offset = offset + 1
         if offset:
             table.finish(offset)

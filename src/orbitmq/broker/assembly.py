@@ -22,6 +22,7 @@ from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.clients.topic_queues import TopicQueues
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.counts import Counts
 from orbitmq.broker.dead_letters.attach import attach as dead_letters
 from orbitmq.broker.delay.attach import attach as delay_levels
 from orbitmq.broker.delay.levels import DelayLevels
@@ -70,6 +71,9 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.metrics.counted import Counted
+from orbitmq.broker.metrics.creating import CODES as TIMED
+from orbitmq.broker.metrics.creating import CreationTimes
 from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.monitoring import Monitoring, Readiness
@@ -135,8 +139,9 @@ def assemble(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
     )
     figures = _figures(services, doors)
+    counted = Counted(services.counts, services.topics)
     readiness = Readiness(doors, services.role, services.store, services.registration)
-    shared = _components(services, doors, files, readiness, figures)
+    shared = _components(services, doors, files, readiness, figures, counted)
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
     attached: list[Attachment] = []
@@ -147,6 +152,7 @@ def assemble(
         doors.takers.update(each.takers)
         doors.gate = each.gate or doors.gate
     status = figures.status = [each.status for each in attached]
+    counted.attached = [each.figures for each in attached if each.figures is not None]
     readiness.attached = [each.unready for each in attached]
     router = Router(
         [*families(services, services_of_doors, status), *(f for each in attached for f in each.families)]
@@ -154,6 +160,8 @@ def assemble(
     for each in attached:
         router.replace(each.instead)
     router.wrap(ROLES, AdminChanges(services.role, services.to_master, config.broker_name).around)
+    creations = CreationTimes(runtime.clock, services.counts, services.topics)
+    router.wrap(TIMED, creations.around)
     router.wrap(CODES, SlaveTables(services.role).around)
     parts = [
         *shared,
@@ -173,7 +181,7 @@ def _figures(s: Services, doors: Doors) -> Figures:
 
 
 def _components(
-    s: Services, doors: Doors, files: TableFiles, readiness: Readiness, figures: Figures
+    s: Services, doors: Doors, files: TableFiles, readiness: Readiness, figures: Figures, counted: Counted
 ) -> list[Component]:
     """The parts that start first, in their order; they stop last, in the opposite one."""
     clock = s.runtime.clock
@@ -183,6 +191,7 @@ def _components(
             s.config,
             readiness,
             figures,
+            counted,
             Topics(clock, s.role, s.store, s.topics, s.groups, s.offsets, s.clients, s.stats),
         ),
         s.durability,
@@ -256,6 +265,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls
         levels=levels,
         timer_hook=TimerHook(clock, config),
         counters=counters,
+        counts=Counts(events),
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
         registration=Registration(runtime, config, topics, address, events),
         to_master=ToMaster(),
@@ -334,6 +344,7 @@ def ports(s: Services) -> Ports:
         UniqueIds(s.runtime),
         chance,
         s.counters,
+        s.counts,
         s.registration,
     )
     filters = Filters(config)
@@ -356,7 +367,16 @@ def ports(s: Services) -> Ports:
             s.runtime.host,
         ),
         send_back=SendBack(
-            config, s.role, metadata, store, s.append, s.levels, s.timer_hook, chance, s.registration
+            config,
+            s.role,
+            metadata,
+            store,
+            s.append,
+            s.levels,
+            s.timer_hook,
+            chance,
+            s.registration,
+            s.counts,
         ),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
         group_reset=GroupReset(config, metadata, topics, groups, offsets, clients, store),

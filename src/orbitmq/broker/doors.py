@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from orbitmq.auth.gate import Gate
 from orbitmq.broker.component import Component
@@ -60,9 +60,9 @@ class Doors:
         self.stopping = False
 
     @property
-    def connections(self) -> int:
-        """How many connections are open."""
-        return sum(server.open for server in (self.server, self._vip_server) if server is not None)
+    def servers(self) -> Sequence[RemotingServer]:
+        """What listens: the broker's port, and the VIP port."""
+        return [server for server in (self.server, self._vip_server) if server is not None]
 
     async def listen(self) -> int:
         """Take the port; returns its number.

@@ -15,12 +15,14 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.role import Role
+from orbitmq.monitoring.exposition import Exposition
 from orbitmq.transport.server import Taker
 
 ChangeRole: TypeAlias = Callable[[Role], Awaitable[None]]
 HandOver: TypeAlias = Callable[[], Awaitable[None]]
 Status: TypeAlias = Callable[[], Mapping[str, str]]
 Unready: TypeAlias = Callable[[], Sequence[str]]
+WriteFigures: TypeAlias = Callable[[Exposition], Awaitable[None]]
 
 
 T = TypeVar("T")
@@ -64,6 +66,7 @@ class Attachment:
         instead: handlers that replace the broker's own.
         hand_over: awaited at a clean stop while everything still works; has to keep a time limit of its own.
         status: lines to add to brokerStatus.
+        figures: adds its own metrics to a scrape.
         unready: reasons why clients cannot use the broker, each a short text for `/readyz`; none: they can.
         offers: ports for the extensions attached after it (:meth:`Host.offered`).
         takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
@@ -75,6 +78,7 @@ class Attachment:
     instead: Sequence[Family] = ()
     hand_over: HandOver | None = None
     status: Status = dict
+    figures: WriteFigures | None = None
     unready: Unready = tuple
     offers: Sequence[object] = ()
     takers: Mapping[bytes, Taker] = field(default_factory=dict)

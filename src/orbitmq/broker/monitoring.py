@@ -9,6 +9,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
 from orbitmq.broker.extension import Unready
+from orbitmq.broker.metrics.counted import Counted
 from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.registration import Registration
@@ -81,12 +82,19 @@ class Monitoring(Component):
     name = "monitoring"
 
     def __init__(
-        self, runtime: Runtime, config: BrokerConfig, readiness: Readiness, figures: Figures, topics: Topics
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        readiness: Readiness,
+        figures: Figures,
+        counted: Counted,
+        topics: Topics,
     ) -> None:
         self._network = runtime.network
         self._config = config
         self.readiness = readiness
         self._figures = figures
+        self._counted = counted
         self._topics = topics
         self._page: MetricsPage | None = None
         self._listener: HttpListener | None = None
@@ -110,7 +118,7 @@ class Monitoring(Component):
         from orbitmq.monitoring import health
 
         reasons, serving = self.readiness.reasons, self.readiness.serving
-        self._page = MetricsPage(self._config, self._figures, self._topics, reasons, serving)
+        self._page = MetricsPage(self._config, self._figures, self._counted, self._topics, reasons, serving)
         return {**health.pages(reasons), "/metrics": self._page.answer}
 
     async def stop(self) -> None:

@@ -9,6 +9,7 @@ from orbitmq.broker.clients.assignment import Assignments
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.counts import Counts
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.durability import Durability
 from orbitmq.broker.events import Events
@@ -70,6 +71,7 @@ class Services:
     levels: DelayLevels
     timer_hook: TimerHook
     counters: Counters
+    counts: Counts
     stats: Stats
     registration: Registration
     to_master: ToMaster

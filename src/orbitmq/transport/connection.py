@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -17,6 +18,7 @@ from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.wire import connection as protocol
 from orbitmq.wire.addresses import joined
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.wire.connection import NEVER, RECEIVE_BUFFER_BYTES, ChunkHook, Opaques, RemotingConnection
 from orbitmq.wire.errors import FrameError, OtherProtocolError, RemotingError, WireError
@@ -30,6 +32,21 @@ log = logging.getLogger("orbitmq.transport")
 
 TIMER_RESOLUTION_S = 0.01
 CLOSE_GRACE_S = 1.0
+# The code of requests and answers whose own nobody knows, where they are counted.
+OTHER = -1
+REQUESTS, RESPONSES = frozenset(RequestCode), frozenset(ResponseCode)
+# What was asked for is not there, or not yet.
+NO_FAILURES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.QUERY_NOT_FOUND,
+        ResponseCode.NO_MESSAGE,
+        ResponseCode.POLLING_TIMEOUT,
+    }
+)
 
 Answer: TypeAlias = Command | None
 Handler: TypeAlias = Callable[[Any, Command], Answer | Awaitable[Answer]]
@@ -53,9 +70,13 @@ class Limits:
 
 
 class Endpoint:
-    """What the connections of one server or one client share."""
+    """What the connections of one server or one client share.
 
-    __slots__ = ("handle", "limits", "on_chunk", "opaques", "peers_log", "runtime", "view")
+    Attributes:
+        failures: requests that were not answered with success, by the codes of request and answer.
+    """
+
+    __slots__ = ("failures", "handle", "limits", "on_chunk", "opaques", "peers_log", "runtime", "view")
 
     def __init__(
         self, runtime: Runtime, handle: Handler | None, on_chunk: ChunkHook | None, limits: Limits
@@ -67,6 +88,12 @@ class Endpoint:
         self.view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peers_log = LogLimiter(log)
         self.opaques = Opaques()
+        self.failures: Counter[tuple[int, int]] = Counter()
+
+    def note_failure(self, request: int, response: int) -> None:
+        """A request of this code was answered with an error of that code; codes that nobody knows are one."""
+        known = request if request in REQUESTS else OTHER
+        self.failures[known, response if response in RESPONSES else OTHER] += 1
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -295,6 +322,8 @@ class Connection(asyncio.BufferedProtocol):
         return protocol.failed(command, error)
 
     def _answer(self, command: Command, answer: Command | None) -> None:
+        if answer is not None and answer.code not in NO_FAILURES:
+            self._endpoint.note_failure(command.code, answer.code)
         if answer is None or protocol.answer_to(command, answer) is None:
             return
         try:

@@ -156,6 +156,11 @@ class RemotingServer:
         """How many connections are open now."""
         return len(self._connections)
 
+    @property
+    def failures(self) -> Mapping[tuple[int, int], int]:
+        """Requests that were not answered with success, by the codes of request and answer."""
+        return self._endpoint.failures
+
     async def start(self, host: str, port: int) -> int:
         """Listen on ``host:port`` (0: any free port) and return the port.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.counts import Counts
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import (
@@ -84,6 +85,7 @@ class SendBack:
         timers: TimerHook,
         chance: Random,
         registration: Registration,
+        counts: Counts,
     ) -> None:
         self._config = config
         self._role = role
@@ -94,6 +96,7 @@ class SendBack:
         self._timers = timers
         self._chance = chance
         self._registration = registration
+        self._counts = counts
 
     async def return_(self, returned: ReturnedMessage) -> None:
         """Store a copy of the message for a later delivery (behaviours SB-01 to SB-13, DQ-01 to DQ-05).
@@ -115,6 +118,9 @@ class SendBack:
         tries = record.reconsume_times + 1
         limit = max_reconsume_times(group, returned.version, returned.max_reconsume_times)
         properties = _properties(record, returned.group)
+        # A long message keeps no properties that its copy has no room for.
+        origin = properties[property_names.RETRY_TOPIC]
+        dead: TopicConfig | None = None
         if record.reconsume_times >= limit or returned.delay_level < 0:
             dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
             log.info(
@@ -131,6 +137,8 @@ class SendBack:
             queue_id = self._chance.randrange(queues)
             copy = self._again(returned, record, properties, retry.topic_name, queue_id)
         await self._stored(copy)
+        if dead is not None:
+            self._counts.dead[returned.group, origin] += 1
         # A delayed copy first waits in another topic, then comes to the retry topic.
         await self._registration.announced([retry.topic_name, copy.topic])
 

@@ -11,6 +11,7 @@ from orbitmq.broker import names
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.counts import Counts
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, mark_dead, max_reconsume_times
 from orbitmq.broker.messaging.room import fitted
@@ -125,6 +126,7 @@ class Sending:
         ids: UniqueIds,
         chance: Random,
         counters: Counters,
+        counts: Counts,
         registration: Registration,
     ) -> None:
         self._config = config
@@ -133,6 +135,7 @@ class Sending:
         self._locks = locks
         self._append = append
         self._ids = ids
+        self._counts = counts
         self._chance = chance
         self._counters = counters
         self._registration = registration
@@ -233,6 +236,8 @@ class Sending:
         request.properties[property_names.DELAY] = "-1"
         mark_dead(request.properties)
         stored = await _finished(self._store(origin, request, config))
+        first = request.properties.get(property_names.DLQ_ORIGIN_TOPIC, reserved.retry_topic(name))
+        self._counts.dead[name, first] += 1
         await self._registration.announced([config.topic_name])
         return stored
 

@@ -20,6 +20,7 @@ from orbitmq.monitoring.process import Process
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.client import ConsumeType
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Language
 from orbitmq.wire.versions import name_of
 
@@ -97,6 +98,7 @@ class Figures:
     def write(self, text: Exposition) -> None:
         """Add all of the broker's figures."""
         self._broker(text)
+        self._failures(text)
         self._storage(text)
         self._attached(text)
         self._connections(text)
@@ -122,7 +124,7 @@ class Figures:
             ("orbitmq_fast_path_messages_out_total", "counter", "Those of them that took the fast path",
              counters.fast_out),
             ("orbitmq_connections", "gauge", "Connections of the remoting protocol that are open",
-             self._doors.connections),
+             sum(server.open for server in self._doors.servers)),
             ("orbitmq_sends_failed_total", "counter", "Sends that the store or the disk refused",
              counters.failed),
             ("orbitmq_pulls_waiting", "gauge", "Pulls that wait for messages", len(self._long_polling)),
@@ -130,6 +132,17 @@ class Figures:
              self._stats.started_ms / 1000),
         ):  # fmt: skip
             text.family(name, kind, meaning).add(value)
+
+    def _failures(self, text: Exposition) -> None:
+        failures: Counter[tuple[str, str]] = Counter()
+        for server in self._doors.servers:
+            for (request, response), number in server.failures.items():
+                failures[_name(RequestCode, request), _name(ResponseCode, response)] += number
+        family = text.family(
+            "orbitmq_requests_failed_total", "counter", "Requests that were not answered with success"
+        )
+        for (asked, told), number in failures.items():
+            family.add(number, request_code=asked, response_code=told)
 
     def _storage(self, text: Exposition) -> None:
         store, files = self._store, self._runtime.files
@@ -196,6 +209,13 @@ class Figures:
                 )
             if found := self._clients.conflict_count(group):
                 conflicts.add(found, consumer_group=group)
+
+
+def _name(kind: type[RequestCode] | type[ResponseCode], code: int) -> str:
+    try:
+        return kind(code).name.lower()
+    except ValueError:
+        return "other"
 
 
 def _program(client: Client) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metrics.counted import Counted
 from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.monitoring.exposition import CONTENT_TYPE, Exposition
@@ -27,12 +28,14 @@ class MetricsPage:
         self,
         config: BrokerConfig,
         figures: Figures,
+        counted: Counted,
         topics: Topics,
         reasons: Callable[[], Sequence[str]],
         serving: Callable[[], bool],
     ) -> None:
         self._config = config
         self._figures = figures
+        self._counted = counted
         self._topics = topics
         self._reasons = reasons
         self._serving = serving
@@ -72,6 +75,7 @@ class MetricsPage:
         self._figures.process.write(text)
         if self._serving():
             self._figures.write(text)
+            await self._counted.write(text)
             await self._topics.write(text, self._serving)
         cut = text.cut
         text.give_place()

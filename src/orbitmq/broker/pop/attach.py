@@ -55,6 +55,7 @@ def attach(host: Host) -> Attachment:
         orders,
         check_points,
         Moving(events, topics, offsets, store, state.in_flight, orders),
+        s.counts,
         held.release,
     )
     settling = Settling(

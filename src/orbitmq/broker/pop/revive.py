@@ -12,6 +12,7 @@ from itertools import repeat
 from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.counts import Counts
 from orbitmq.broker.events import Events, GroupChanged, RequestModeSet, TopicChanged
 from orbitmq.broker.messaging.delivering import (
     AFTER_ERROR_SECONDS,
@@ -96,6 +97,7 @@ class PopRevive(Component):
         orders: OrderedPops,
         check_points: CheckPoints,
         moving: Moving,
+        counts: Counts,
         answer_pops: Callable[[str, str], None],
     ) -> None:
         self._config = config
@@ -113,6 +115,7 @@ class PopRevive(Component):
         self._orders = orders
         self._check_points = check_points
         self._moving = moving
+        self._counts = counts
         self._sources = Sources(config, topics)
         self._revived = Revived(store, topics, self._in_flight, self._targets)
         self._pauses = Pauses(clock, outlet, self.name)
@@ -273,6 +276,8 @@ class PopRevive(Component):
             message, properties = self._redelivery(queue, delivery, record, topic)
             try:
                 self._on_the_way[queue, delivery, offset] = self._outlet.hand(message, properties)
+                if topic.startswith(reserved.DLQ_PREFIX):
+                    self._counts.dead[queue.group, pop_info.normal_topic(queue.topic, queue.group)] += 1
             except RemotingError as error:
                 if is_not_now(error):
                     raise

@@ -18,7 +18,9 @@ def attach(host: Host) -> Attachment:
     s = host.services
     clock = s.runtime.clock
     delivered = DeliveredTimers(s.runtime.threads, s.store, s.config.broker_name)
-    timers = TimerService(s.runtime, s.config, s.events, s.store, s.outlet, s.topics, s.feed, delivered)
+    timers = TimerService(
+        s.runtime, s.config, s.events, s.store, s.outlet, s.topics, s.feed, delivered, s.counts
+    )
     s.append.hooks.append(s.timer_hook.timed)
 
     def lost(event: DeliveriesLost) -> None:
@@ -28,11 +30,12 @@ def attach(host: Host) -> Attachment:
             timers.pending.rebuild(timers.written.saved)
 
     s.events.subscribe(DeliveriesLost, lost)
-    inspection = TimerInspection(clock, s.topics, timers)
+    inspection = TimerInspection(clock, s.store, s.role, s.topics, timers)
     recall = Recall(clock, s.config, s.role, s.topics, s.append, timers)
     return Attachment(
         components=[timers, TimerFollower(clock, s.config, timers.pending, timers.written)],
         families=[TimerHandlers(s.config, recall, inspection)],
         status=inspection.state,
+        figures=inspection.write,
         offers=[recall],
     )

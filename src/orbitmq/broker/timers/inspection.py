@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import RoleState
 from orbitmq.broker.timers import forms
+from orbitmq.broker.timers.pending import TOPIC
 from orbitmq.broker.timers.progress import due_of
 from orbitmq.broker.timers.service import TimerService
+from orbitmq.monitoring.exposition import Exposition
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import in_slices
+from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.stats import LateTimer, TimerMetric, TimerMetricsSerializeWrapper
 
 TOPICS_PER_TURN = 500
+STORED_ON = {"storage_type": "local", "storage_medium": "disk"}
 
 
 class TimerInspection:
     """Looks at waiting messages, and changes nothing."""
 
-    def __init__(self, clock: Clock, topics: TopicConfigs, timers: TimerService) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        store: MessageStore,
+        role: RoleState,
+        topics: TopicConfigs,
+        timers: TimerService,
+    ) -> None:
         self._clock = clock
+        self._store = store
+        self._role = role
         self._topics = topics
         self._timers = timers
 
@@ -35,6 +49,26 @@ class TimerInspection:
             "timerOffsetBehind": str(pending.behind),
             "timerCongestNum": str(max(0, waiting)),
         }
+
+    async def write(self, text: Exposition) -> None:
+        """The figures of what waits, at the broker that delivers."""
+        if not self._role.leads:
+            return
+        pending, waiting = self._timers.pending, self._timers.pending.waiting
+        unread_ms = self._store.store_time(TOPIC, 0, pending.position) if pending.behind else 0
+        late_ms = self._clock.now_ms() - unread_ms if unread_ms > 0 else 0
+        text.family(
+            "rocketmq_timer_enqueue_latency_milliseconds",
+            "gauge",
+            "Age of the oldest timer message that was not looked at yet",
+            **STORED_ON,
+        ).add(max(0, late_ms))
+        family = text.family(
+            "rocketmq_timing_messages", "gauge", "Timer messages that wait for their time", **STORED_ON
+        )
+        async for topic in in_slices(list(self._topics), TOPICS_PER_TURN):
+            if number := waiting.get(forms.topic_hash(topic.topic_name), 0):
+                family.add(max(0, number), topic=topic.topic_name)
 
     async def metrics(self, *, detailed: bool) -> bytes:
         """The body of GET_TIMER_METRICS.

@@ -253,8 +253,11 @@ class PendingTimers:
         """How many messages of the timer topic have not been looked at."""
         return max(0, self._store.max_offset(TOPIC, 0) - self.position)
 
-    def take(self) -> None:
+    def take(self, taken: Counter[str] | None = None) -> None:
         """Look at the next messages of the timer topic, some hundred at most.
+
+        Args:
+            taken: counts those that wait from now on, by topic.
 
         Raises:
             OSError: the disk refused the timer log. The messages looked at are known, in memory.
@@ -269,12 +272,12 @@ class PendingTimers:
         found = self._store.get(TOPIC, 0, self.position, TAKE_MESSAGES, max_bytes=TAKE_BYTES)
         if found.status is GetStatus.FOUND:
             for record in iter_records(found.body):
-                self._take(record)
+                self._take(record, taken)
         self.position = max(self.position, found.next_offset)
         self._store.held.are_known = not self.behind
         self._log.write()
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: Record, taken: Counter[str] | None) -> None:
         self.before = max(self.before, record.physical_offset + record.total_size)
         timer = forms.timer_of(record, forms.properties_of(record))
         if timer is None:
@@ -284,6 +287,8 @@ class PendingTimers:
             self._known.discard(record.physical_offset)
             return
         self._put(record, timer)
+        if taken is not None and timer.deletes is None:
+            taken[timer.topic] += 1
 
     def _put(self, record: Record, timer: Timer) -> None:
         place = placing.place_of(timer)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.counts import Counts
 from orbitmq.broker.events import Events, LogCut, SettingsChanged, TablesRead
 from orbitmq.broker.messaging.delivering import (
     AFTER_ERROR_SECONDS,
@@ -68,6 +69,7 @@ class TimerService(Component):
         topics: TopicConfigs,
         feed: ChangeFeed,
         search: DeliveredTimers,
+        counts: Counts,
     ) -> None:
         self._clock = runtime.clock
         self._config = config
@@ -76,6 +78,7 @@ class TimerService(Component):
         self._real_places = RealPlaces(runtime.clock, events, topics, outlet)
         self._pauses = Pauses(runtime.clock, outlet, self.name)
         self._search = search
+        self._counts = counts
         self._files, self._threads = runtime.files, runtime.threads
         root = config.store_path_root_dir
         self._wheel_path = f"{root}/timerwheel"
@@ -271,7 +274,7 @@ class TimerService(Component):
         end = self.pending.position + self.pending.behind
         try:
             while self.pending.position < end:
-                self.pending.take()
+                self.pending.take(self._counts.timers_in)
                 await asyncio.sleep(0)
         except OSError as error:
             log.error("the disk refused the timer log, it is tried again: %s", error)
@@ -340,6 +343,7 @@ class TimerService(Component):
                 _, queue_id = self._real_places.of(properties)
                 message = forms.delivered(record, properties, queue_id, now, self._config)
             handed = self._outlet.hand(message, properties)
+            self._counts.timers_out[timer.topic] += 1
         except RemotingError as error:
             if is_not_now(error):
                 raise
@@ -454,7 +458,7 @@ class TimerService(Component):
             for _ in range(CATCH_UP_SLICES):
                 if not self.pending.behind:
                     break
-                self.pending.take()
+                self.pending.take(self._counts.timers_in)
             return self.pending.find(wanted, self._progress)
         except (OSError, BrokenChainError) as error:
             log.error("a timer message cannot be looked for: %s", error)

@@ -107,7 +107,8 @@ class HalfEscape(Component):
         else:
             due = record.store_timestamp + config.transaction_timeout_ms
         unique_id = properties.get(property_names.UNIQ_KEY, "")
-        return Half(offset, record.physical_offset, forms.origin(offset, properties), unique_id, due)
+        origin, topic = forms.origin(offset, properties), properties.get(property_names.REAL_TOPIC, "")
+        return Half(offset, record.physical_offset, origin, unique_id, due, topic)
 
     async def _hand_due(self) -> None:
         now = self._clock.now_ms()

@@ -10,6 +10,11 @@ from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.broker.transactions.reading import HalfQueue
 from orbitmq.broker.transactions.service import Transactions
+from orbitmq.monitoring.exposition import Exposition
+from orbitmq.runtime.tasks import in_slices
+
+# Series between two turns of the event loop.
+PER_TURN = 200
 
 
 def attach(host: Host) -> Attachment:
@@ -27,6 +32,7 @@ def attach(host: Host) -> Attachment:
         s.clients,
         s.store.config.store_host,
         s.role,
+        s.counts,
     )
     ending = EndingTransactions(s.role, s.append, transactions, s.counters)
     s.append.hooks.append(transactions.prepare)
@@ -38,8 +44,17 @@ def attach(host: Host) -> Attachment:
 
     s.events.subscribe(CutAhead, lambda cut: queue.reopen(cut.end))
     s.events.subscribe(LogCut, log_cut)
+
+    async def figures(text: Exposition) -> None:
+        if not s.role.leads:
+            return  # the master of its name shows them
+        family = text.family("rocketmq_half_messages", "gauge", "Transactions that have not ended")
+        async for topic, number in in_slices(list(transactions.half_messages.items()), PER_TURN):
+            family.add(number, topic=topic)
+
     return Attachment(
         components=[transactions, HalfEscape(s.runtime.clock, s.config, queue, s.outlet, escaped)],
         families=[TransactionHandlers(host.ports.lookup, s.append, transactions, ending)],
+        figures=figures,
         offers=[ending],
     )

@@ -8,7 +8,7 @@ queue was read so far, which is usual.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 
 MAX_REMEMBERED = 100_000
@@ -26,6 +26,7 @@ class Half:
         origin: its own offset, or that of the half message that this one is a copy of.
         unique_id: its UNIQ_KEY; only for log lines, since users may give it twice.
         due_ms: when to ask its producer, or to ask again.
+        topic: the topic it goes to when it is committed.
     """
 
     offset: int
@@ -33,6 +34,7 @@ class Half:
     origin: int
     unique_id: str
     due_ms: int
+    topic: str
 
 
 class HalfTable:
@@ -40,11 +42,15 @@ class HalfTable:
 
     Args:
         first: the offset from which the queue is read; all half messages before it are finished.
+
+    Attributes:
+        by_topic: how many of the half messages that were read are unfinished.
     """
 
     def __init__(self, first: int) -> None:
         self.next_offset = first
         self._pending: dict[int, Half] = {}
+        self.by_topic: Counter[str] = Counter()
         self._ahead: set[int] = set()
         # By origin: the offset of the latest copy that is still pending.
         self._copies: dict[int, int] = {}
@@ -83,6 +89,7 @@ class HalfTable:
 
     def admit(self, half: Half) -> None:
         """Add an unfinished half message."""
+        self.by_topic[half.topic] += 1
         self._pending[half.offset] = half
         heapq.heappush(self._order, half.offset)
         heapq.heappush(self._due, (half.due_ms, half.offset))
@@ -118,12 +125,18 @@ class HalfTable:
             self._ahead.add(offset)
         half = self._pending.pop(offset, None)
         if half is not None:
+            self._uncount(half.topic)
             if self._copies.get(half.origin) == offset:
                 del self._copies[half.origin]
             self._trim()
         if len(self._finished) >= MAX_REMEMBERED:
             del self._finished[next(iter(self._finished))]
         self._finished[offset] = None
+
+    def _uncount(self, topic: str) -> None:
+        self.by_topic[topic] -= 1
+        if not self.by_topic[topic]:
+            del self.by_topic[topic]
 
     def replace(self, old: Half, new: Half) -> None:
         """A half message was put again; ``new`` is its copy."""

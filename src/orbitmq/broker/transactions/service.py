@@ -13,10 +13,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.counts import Counts
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import LEADING, TAKES_MESSAGES, RoleState
@@ -103,8 +105,10 @@ class Transactions(Component):
         clients: ClientManager,
         host: tuple[str, int],
         role: RoleState,
+        counts: Counts,
     ) -> None:
         self._clock = clock
+        self._counts = counts
         self._config = config
         self._store = store
         self._append = append
@@ -155,6 +159,11 @@ class Transactions(Component):
                 self._finish(offset)
         finally:
             self._loading = False
+
+    @property
+    def half_messages(self) -> Mapping[str, int]:
+        """How many half messages are unfinished, by topic; of the last second's some are missing."""
+        return self._table.by_topic
 
     def log_cut(self) -> None:
         """The log was cut: transactions ended by marks not yet written may be open again."""
@@ -227,6 +236,9 @@ class Transactions(Component):
         if state == sysflag.TRANSACTION_COMMIT:
             message, judged = messages.final_message(record, properties)
             self._append.put(message, judged)
+        age_ms = self._clock.now_ms() - record.born_timestamp
+        topic = properties.get(property_names.REAL_TOPIC, "")
+        self._counts.ended(topic, age_ms, committed=state == sysflag.TRANSACTION_COMMIT)
         self._finish(offset)
         return True
 
@@ -351,7 +363,8 @@ class Transactions(Component):
         origin = messages.origin(offset, properties)
         due_ms = 0 if origin in self._elsewhere else self._due_ms(record, properties, checks)
         unique_id = properties.get(property_names.UNIQ_KEY, "")
-        self._table.admit(Half(offset, record.physical_offset, origin, unique_id, due_ms))
+        topic = properties.get(property_names.REAL_TOPIC, "")
+        self._table.admit(Half(offset, record.physical_offset, origin, unique_id, due_ms, topic))
 
     def _due_ms(self, record: Record, properties: Mapping[str, str], checks: int) -> int:
         """When to look at a half message that has just been read."""
@@ -439,7 +452,9 @@ class Transactions(Component):
         properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
         result = self._append.put_many([messages.renewed(record, properties)])
-        copy = Half(result.queue_offset, result.commit_log_offset, half.origin, half.unique_id, due_ms)
+        copy = replace(
+            half, offset=result.queue_offset, physical_offset=result.commit_log_offset, due_ms=due_ms
+        )
         self._table.replace(half, copy)
         self._unmarked.append(half.offset)
         return copy

@@ -1,0 +1,64 @@
+"""What is counted as it happens, off the way of plain messages: ends of transactions, timers, dead letters.
+
+A topic or a group that is deleted takes its counts along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import partial
+
+from orbitmq.broker.events import Events, GroupChanged, TopicChanged
+from orbitmq.runtime.histogram import Histogram
+
+# RocketMQ's: seconds from the birth of a half message to its commit, and milliseconds of a creation.
+FINISH_BOUNDS_S = (5, 60, 600, 3600, 43_200, 86_400)
+CREATE_BOUNDS_MS = (10, 100, 1000, 3000, 5000)
+
+
+class Counts:
+    """Counts since the start of the broker.
+
+    Attributes:
+        committed, rolled_back: transactions that their producers ended, by topic.
+        finish_s: how long those that were committed were open, by topic.
+        timers_in, timers_out: timer messages that began to wait, and that were delivered, by topic. One that
+            waits for longer than the log is kept does so several times.
+        dead: messages that became dead letters, by group and topic.
+        topic_ms: how long creations of topics took, by success and whether the topic is a system topic.
+        group_ms: how long creations of groups took, by success.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self.committed: Counter[str] = Counter()
+        self.rolled_back: Counter[str] = Counter()
+        self.finish_s: defaultdict[str, Histogram] = defaultdict(partial(Histogram, FINISH_BOUNDS_S))
+        self.timers_in: Counter[str] = Counter()
+        self.timers_out: Counter[str] = Counter()
+        self.dead: Counter[tuple[str, str]] = Counter()
+        creations = partial(Histogram, CREATE_BOUNDS_MS)
+        self.topic_ms: defaultdict[tuple[bool, bool], Histogram] = defaultdict(creations)
+        self.group_ms: defaultdict[bool, Histogram] = defaultdict(creations)
+        events.subscribe(TopicChanged, self._topic_changed)
+        events.subscribe(GroupChanged, self._group_changed)
+
+    def ended(self, topic: str, age_ms: int, *, committed: bool) -> None:
+        """A producer ended a transaction whose half message was born so long ago."""
+        if committed:
+            self.committed[topic] += 1
+            self.finish_s[topic].note(max(0, age_ms) // 1000)
+        else:
+            self.rolled_back[topic] += 1
+
+    def _topic_changed(self, event: TopicChanged) -> None:
+        if event.config is not None:
+            return
+        for counter in (self.committed, self.rolled_back, self.timers_in, self.timers_out, self.finish_s):
+            counter.pop(event.topic, None)
+        for key in [key for key in self.dead if key[1] == event.topic]:
+            del self.dead[key]
+
+    def _group_changed(self, event: GroupChanged) -> None:
+        if event.config is None:
+            for key in [key for key in self.dead if key[0] == event.group]:
+                del self.dead[key]

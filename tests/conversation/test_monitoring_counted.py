@@ -1,0 +1,164 @@
+"""What a scrape shows of things that are counted as they happen."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from prometheus_client import Metric
+from tests.conversation.broker_peer import BrokerPeer, send_request
+from tests.conversation.http_peer import ON, ask, get
+from tests.conversation.test_broker_transactions import COMMIT, ROLLBACK, TransactionPeer
+from tests.metrics_text import COUNTED, families, value
+
+from orbitmq.broker.broker import Broker
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.send import ConsumerSendMsgBackRequest
+
+COMMON = {"cluster", "node_type", "node_id"}
+
+
+@pytest.fixture
+def producer(broker: Broker, orbitmq_loop: SimulatedLoop) -> TransactionPeer:
+    return orbitmq_loop.enter(TransactionPeer(broker))
+
+
+async def scrape(broker: Broker) -> dict[str, Metric]:
+    answer = await ask(cast("SimulatedRuntime", broker.runtime), get("/metrics"))
+    assert answer.status == 200
+    return families(answer.body)
+
+
+def part(found: dict[str, Metric], name: str, suffix: str, **labels: str) -> float:
+    """The sum, the number or one bucket of a histogram."""
+    samples = [s for s in found[name].samples if s.name == f"{name}_{suffix}"]
+    [sample] = [s for s in samples if labels.items() <= s.labels.items()]
+    return cast("float", sample.value)
+
+
+@pytest.mark.behaviour("MX-10")
+@pytest.mark.broker(**ON)
+async def test_transactions_are_counted_by_topic(broker: Broker, producer: TransactionPeer) -> None:
+    await producer.create("Orders", readQueueNums=4, writeQueueNums=4)
+    halves = [await producer.prepare() for _ in range(6)]
+    await broker.runtime.clock.sleep(2)
+    assert value(await scrape(broker), "rocketmq_half_messages", topic="Orders") == 6
+    await broker.runtime.clock.sleep(8)
+    for half, state in zip(halves, [COMMIT, COMMIT, COMMIT, ROLLBACK, ROLLBACK], strict=False):
+        assert (await producer.end(half, state)).code == ResponseCode.SUCCESS
+    # One that has ended is not counted once more.
+    assert (await producer.end(halves[0], ROLLBACK)).code != ResponseCode.SUCCESS
+    found = await scrape(broker)
+    assert value(found, "rocketmq_half_messages", topic="Orders") == 1
+    assert value(found, "rocketmq_commit_messages_total", topic="Orders") == 3
+    assert value(found, "rocketmq_rollback_messages_total", topic="Orders") == 2
+    latency = "rocketmq_finish_message_latency_milliseconds"
+    assert part(found, latency, "count", topic="Orders") == 3
+    assert part(found, latency, "bucket", topic="Orders", le="5") == 0
+    assert part(found, latency, "bucket", topic="Orders", le="60") == 3
+    await producer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="Orders")
+    found = await scrape(broker)
+    for name in ("rocketmq_commit_messages_total", "rocketmq_rollback_messages_total", latency):
+        assert found[name].samples == [], name
+
+
+@pytest.mark.behaviour("MX-10")
+@pytest.mark.broker(**ON)
+async def test_dead_letters_are_counted_by_group_and_topic(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    group = SubscriptionGroupConfig(group_name="cg")
+    await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group.encode())
+    await peer.sent(topic="T")
+    entry = broker.services.store.entry("T", 0, 0)
+    assert entry is not None
+    for level in (1, -1):
+        back = ConsumerSendMsgBackRequest(offset=entry[0], group="cg", delay_level=level)
+        assert (await peer.ask(back.command())).code == ResponseCode.SUCCESS
+    again = send_request(
+        "%RETRY%cg", 0, default_topic_queue_nums=1, properties={"RETRY_TOPIC": "T"}, reconsume_times=17
+    )
+    assert (await peer.ask(again.command(b"again"))).code == ResponseCode.SUCCESS
+    found = await scrape(broker)
+    labels = {"consumer_group": "cg", "topic": "T", "is_system": "false"}
+    assert value(found, "rocketmq_send_to_dlq_messages_total", **labels) == 2
+    await peer.ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="cg", cleanOffset="true")
+    assert (await scrape(broker))["rocketmq_send_to_dlq_messages_total"].samples == []
+
+
+@pytest.mark.behaviour("MX-10")
+@pytest.mark.broker(**ON)
+async def test_timers_are_counted_by_topic(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    for seconds in (5, 5, 600):
+        await peer.sent(topic="T", properties={"TIMER_DELAY_SEC": str(seconds)})
+    await broker.runtime.clock.sleep(20)
+    found = await scrape(broker)
+    assert value(found, "rocketmq_timer_enqueue_total", topic="T") == 3
+    assert value(found, "rocketmq_timer_dequeue_total", topic="T") == 2
+    assert value(found, "rocketmq_timing_messages", topic="T") == 1
+    assert value(found, "rocketmq_timer_enqueue_latency_milliseconds") == 0
+
+
+@pytest.mark.behaviour("MX-10")
+@pytest.mark.broker(**ON)
+async def test_creations_are_timed(broker: Broker, peer: BrokerPeer) -> None:
+    name = "rocketmq_topic_create_execution_time_milliseconds"
+    for topic in ("T", "U"):
+        await peer.create(topic)
+    refused = await peer.call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic="T U", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
+        topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false",
+    )  # fmt: skip
+    assert refused.code != ResponseCode.SUCCESS
+    await peer.ok(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig(group_name="cg").encode()
+    )
+    found = await scrape(broker)
+    assert part(found, name, "count", invocation_status="success", is_system="false") == 2
+    assert part(found, name, "count", invocation_status="failure") == 1
+    group = "rocketmq_consumer_group_create_execution_time_milliseconds"
+    assert part(found, group, "count", invocation_status="success") == 1
+
+
+@pytest.mark.behaviour("MX-10")
+@pytest.mark.broker(**ON)
+async def test_requests_that_fail_are_counted_by_their_codes(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    name = "orbitmq_requests_failed_total"
+    for _ in range(3):
+        assert (await peer.pull(topic="nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (await peer.pull(topic="T", sys_flag=4)).code == ResponseCode.PULL_NOT_FOUND
+    for code in range(100_000, 100_020):
+        assert (await peer.ask(Command(code))).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    found = await scrape(broker)
+    assert {(s.labels["request_code"], s.labels["response_code"]): s.value for s in found[name].samples} == {
+        ("pull_message", "topic_not_exist"): 3,
+        ("other", "request_code_not_supported"): 20,
+    }
+
+
+@pytest.mark.behaviour("MX-04")
+@pytest.mark.broker(**ON)
+async def test_names_types_and_labels_are_those_of_rocketmq(
+    broker: Broker, producer: TransactionPeer
+) -> None:
+    await producer.create("Orders", readQueueNums=4, writeQueueNums=4)
+    for state in (COMMIT, ROLLBACK):
+        await producer.end(await producer.prepare(), state)
+    await producer.prepare()
+    for seconds in (1, 600):
+        await producer.sent(topic="Orders", properties={"TIMER_DELAY_SEC": str(seconds)})
+    group = SubscriptionGroupConfig(group_name="cg")
+    await producer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group.encode())
+    await producer.ask(send_request("%RETRY%cg", 0, reconsume_times=17).command(b"x"))
+    await broker.runtime.clock.sleep(5)
+    found = await scrape(broker)
+    for name, (kind, labels) in COUNTED.items():
+        assert found[name].type == kind, name
+        assert found[name].samples, name
+        for sample in found[name].samples:
+            assert set(sample.labels) - {"le"} == labels | COMMON, name
