@@ -144,6 +144,7 @@ def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
         "tlsCertPath",
         "tlsKeyPath",
         "haSlaveSilenceMillis",
+        "metricsQueueLag",
         "popOrderRepeatsDone",
         "recallUnknownMessages",
         "strictSubscription",

@@ -192,7 +192,7 @@ def _components(
             readiness,
             figures,
             counted,
-            Topics(clock, s.role, s.store, s.topics, s.groups, s.offsets, s.clients, s.stats),
+            Topics(clock, s.config, s.role, s.store, s.topics, s.groups, s.offsets, s.clients, s.stats),
         ),
         s.durability,
         NameServerWatch(s.runtime, s.config, s.events),

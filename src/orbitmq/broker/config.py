@@ -135,6 +135,7 @@ class BrokerConfig(Settings):
     metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
     metrics_port: int = setting(5557, "metricsPromExporterPort", number(0, 65535))
     metrics_series: int = setting(50_000, "metricsOtelCardinalityLimit", number(100, 1_000_000))
+    metrics_queue_lag: bool = setting(False, "metricsQueueLag", flag, live=True)
     namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)
     name_servers_by_dns: bool = setting(False, "fetchNameSrvAddrByDnsLookup", flag)
     update_name_servers_ms: int = setting(120_000, "updateNameServerAddrPeriod", number(1000, _DAY_MS))

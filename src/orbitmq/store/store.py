@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
@@ -15,7 +15,7 @@ from orbitmq.store.lifecycle import Lifecycle
 from orbitmq.store.log.append import Writer, pack_host
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
-from orbitmq.store.log.files import LogFiles
+from orbitmq.store.log.files import LogFiles, touch
 from orbitmq.store.log.flush import Flusher
 from orbitmq.store.log.raw import RawLog
 from orbitmq.store.model import GetResult, NewMessage, PutResult
@@ -375,6 +375,11 @@ class MessageStore:
             StoreClosedError: the disk failed; whether the message survives is unknown.
         """
         await self.flusher.stored(end_offset)
+
+    async def bring_to_memory(self, places: Sequence[int]) -> None:
+        """Read what begins at these places of the log in a thread: who looks there next waits for no disk."""
+        parts = self._files.parts_at(places)
+        await self._runtime.threads.run(touch, self._runtime.files, parts)
 
     # -- copying the log ------------------------------------------------------------------------------
 

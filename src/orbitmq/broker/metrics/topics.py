@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import SEPARATOR, ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -19,16 +20,34 @@ from orbitmq.store import MessageStore
 
 # How many topics, or pairs of a group and a topic, are looked at in one turn of the event loop.
 PER_TURN = 20
+# The end of the log, which the system has in memory as a rule: it was written not long ago.
+HOT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a group is in a topic: messages not done, how many of these are in flight, and times."""
+    """How far a group is in a queue.
 
-    lag: int = 0
-    in_flight: int = 0
+    Attributes:
+        done, read: the offset after the last message that is finished in order, and that was read.
+        end: the offset after the newest message.
+        oldest_lagging_ms, oldest_ready_ms: when the first unfinished and unread one was stored; 0: none.
+    """
+
+    queue_id: int
+    done: int
+    read: int
+    end: int
     oldest_lagging_ms: int = 0
     oldest_ready_ms: int = 0
+
+    @property
+    def lag(self) -> int:
+        return self.end - self.done
+
+    @property
+    def in_flight(self) -> int:
+        return self.read - self.done
 
 
 class Topics:
@@ -41,6 +60,7 @@ class Topics:
     def __init__(
         self,
         clock: Clock,
+        config: BrokerConfig,
         role: RoleState,
         store: MessageStore,
         topics: TopicConfigs,
@@ -50,6 +70,7 @@ class Topics:
         stats: Stats,
     ) -> None:
         self._clock = clock
+        self._config = config
         self._role = role
         self._store = store
         self._topics = topics
@@ -120,24 +141,34 @@ class Topics:
         ready = text.family(
             "rocketmq_consumer_ready_messages", "gauge", "Messages that the group can read now"
         )
+        by_queue = _QueueLag(text) if self._config.metrics_queue_lag else None
         async for group, topic in in_slices(self._read_topics(), PER_TURN):
             if not serving():
                 return
             if not text.room:
                 text.cut += 5
                 continue
-            found, now = self._progress(group, topic), self._clock.now_ms()
+            queues = self._queues(group, topic)
+            await self._bring_to_memory(topic, queues)
+            if not serving():
+                return
+            now = self._clock.now_ms()
+            for queue in queues:
+                self._look_at_times(topic, queue)
             labels = {
                 "consumer_group": group,
                 "topic": topic,
                 "is_retry": "false",
                 "is_system": self._is_system(topic, group),
             }
-            lag.add(found.lag, **labels)
-            latency.add(_age(now, found.oldest_lagging_ms), **labels)
-            in_flight.add(found.in_flight, **labels)
-            queueing.add(_age(now, found.oldest_ready_ms), **labels)
-            ready.add(found.lag - found.in_flight, **labels)
+            behind, held = sum(queue.lag for queue in queues), sum(queue.in_flight for queue in queues)
+            lag.add(behind, **labels)
+            latency.add(_age(now, (queue.oldest_lagging_ms for queue in queues)), **labels)
+            in_flight.add(held, **labels)
+            queueing.add(_age(now, (queue.oldest_ready_ms for queue in queues)), **labels)
+            ready.add(behind - held, **labels)
+            if by_queue is not None:
+                by_queue.add(group, topic, queues, now)
 
     def _read_topics(self) -> Iterator[tuple[str, str]]:
         """Each group with each of its topics: as its members subscribe, else as its offsets say."""
@@ -152,32 +183,70 @@ class Topics:
                 if not topic.startswith(RETRY_PREFIX) and topic in self._topics:
                     yield group, topic
 
-    def _progress(self, group: str, topic: str) -> Progress:
-        found, store, offsets = Progress(), self._store, self._offsets
+    def _queues(self, group: str, topic: str) -> list[Progress]:
+        """How far the group is in each queue, without the times."""
+        found, offsets = [], self._offsets
         config = self._topics.get(topic)
         done_by_queue = offsets.kept(group, topic)
         pulled_by_queue = offsets.pulls().get(f"{topic}{SEPARATOR}{group}", {})
         for queue in range(config.read_queue_nums if config is not None else 0):
-            end = max(0, store.max_offset(topic, queue))
+            end = max(0, self._store.max_offset(topic, queue))
             done = min(end, done_by_queue.get(queue, end))
             committed = offsets.query(group, topic, queue)
             read = min(end, max(done, pulled_by_queue.get(queue, 0), committed or 0))
-            found.lag += end - done
-            found.in_flight += read - done
-            if done < end:
-                found.oldest_lagging_ms = self._older(found.oldest_lagging_ms, topic, queue, done)
-            if read < end:
-                found.oldest_ready_ms = self._older(found.oldest_ready_ms, topic, queue, read)
+            found.append(Progress(queue, done, read, end))
         return found
 
-    def _older(self, known_ms: int, topic: str, queue: int, offset: int) -> int:
-        first = max(offset, self._store.min_offset(topic, queue))
-        stored_ms = self._store.store_time(topic, queue, first)
-        return stored_ms if stored_ms > 0 and (not known_ms or stored_ms < known_ms) else known_ms
+    async def _bring_to_memory(self, topic: str, queues: Sequence[Progress]) -> None:
+        """See that nobody waits for the disk in :meth:`_look_at_times`."""
+        border = self._store.max_commit_log_offset - HOT_BYTES
+        cold = []
+        for queue in queues:
+            for offset in {queue.done, queue.read} - {queue.end}:
+                entry = self._store.entry(topic, queue.queue_id, self._stored(topic, queue.queue_id, offset))
+                if entry is not None and entry[0] < border:
+                    cold.append(entry[0])
+        if cold:
+            await self._store.bring_to_memory(cold)
+
+    def _look_at_times(self, topic: str, queue: Progress) -> None:
+        if queue.done < queue.end:
+            queue.oldest_lagging_ms = self._time(topic, queue.queue_id, queue.done)
+        if queue.read < queue.end:
+            queue.oldest_ready_ms = self._time(topic, queue.queue_id, queue.read)
+
+    def _time(self, topic: str, queue_id: int, offset: int) -> int:
+        return max(0, self._store.store_time(topic, queue_id, self._stored(topic, queue_id, offset)))
+
+    def _stored(self, topic: str, queue_id: int, offset: int) -> int:
+        """The first message from ``offset`` on that is still stored."""
+        return max(offset, self._store.min_offset(topic, queue_id))
 
     def _is_system(self, topic: str, group: str) -> str:
         return str(self._topics.is_system(topic) or is_system_group(group)).lower()
 
 
-def _age(now: int, stored_ms: int) -> int:
-    return max(0, now - stored_ms) if stored_ms else 0
+class _QueueLag:
+    """The two figures of each queue."""
+
+    def __init__(self, text: Exposition) -> None:
+        self._messages = text.family(
+            "orbitmq_consumer_queue_lag_messages",
+            "gauge",
+            "Messages of the queue that the group has not done",
+        )
+        self._latency = text.family(
+            "orbitmq_consumer_queue_lag_latency_milliseconds", "gauge", "Age of the oldest of these"
+        )
+
+    def add(self, group: str, topic: str, queues: Sequence[Progress], now: int) -> None:
+        for queue in queues:
+            labels = {"consumer_group": group, "topic": topic, "queue_id": str(queue.queue_id)}
+            self._messages.add(queue.lag, **labels)
+            self._latency.add(_age(now, (queue.oldest_lagging_ms,)), **labels)
+
+
+def _age(now: int, stored_ms: Iterable[int]) -> int:
+    """The age of the oldest; 0 for a time means that there is no message."""
+    oldest = min(filter(None, stored_ms), default=now)
+    return max(0, now - oldest)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections.abc import Iterable
 
 from orbitmq.message.numbers import is_digits
-from orbitmq.runtime import Runtime, Segment
+from orbitmq.runtime import Files, Runtime, Segment
 from orbitmq.store.errors import StoreError
 
 # Blocks are allocated this far ahead of the writer, so that a full disk is noticed before a write needs it.
 ALLOCATE_AHEAD_BYTES = 16 << 20
 _ZERO_CHECK_BYTES = 1 << 20
+# The fixed part of a record: its time is there.
+TOUCHED_BYTES = 128
 # The advice when a file of the log is missing or damaged.
 WAY_OUT = (
     "bring the file back, or empty the store's folder and let this broker join as a slave of another broker "
@@ -138,6 +142,15 @@ class LogFiles:
             at += self.file_bytes
         return found
 
+    def parts_at(self, places: Iterable[int]) -> list[tuple[str, int]]:
+        """The file of each place, and where in it that lies; places without a file are left out."""
+        found = []
+        for place in places:
+            segment = self.segment(place)
+            if segment is not None:
+                found.append((segment.path, place - self.start_of(place)))
+        return found
+
     def close(self) -> None:
         for segment in self._segments.values():
             segment.close()
@@ -148,6 +161,13 @@ class LogFiles:
 def place_in(segment: Segment, offset: int) -> int:
     """Where an offset of the log lies in the log file with this first offset; 0: before the file."""
     return max(0, offset - int(segment.path.rpartition("/")[2]))
+
+
+def touch(files: Files, parts: Iterable[tuple[str, int]]) -> None:
+    """Let the system have these places of files in memory."""
+    for path, at in parts:
+        with contextlib.suppress(OSError):  # the file was deleted meanwhile
+            files.read_at(path, at, TOUCHED_BYTES)
 
 
 def sync_all(segments: list[Segment]) -> None:
