@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
+from orbitmq.monitoring.listen import advice as exposed
 from orbitmq.runtime.paths import expanded
 from orbitmq.settings import access, properties_text, protection
 from orbitmq.settings.tls import KEYS, TlsSettings
@@ -134,6 +135,7 @@ class BrokerConfig(Settings):
     metrics_exporter: str = setting("DISABLE", "metricsExporterType", one_of("DISABLE", "PROM"))
     metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
     metrics_port: int = setting(5557, "metricsPromExporterPort", number(0, 65535))
+    metrics_token_file: str = setting("", "metricsTokenFile", path)
     metrics_series: int = setting(50_000, "metricsOtelCardinalityLimit", number(100, 1_000_000))
     metrics_queue_lag: bool = setting(False, "metricsQueueLag", flag, live=True)
     namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)
@@ -368,6 +370,7 @@ class BrokerConfig(Settings):
         access.check(conf, overrides or {}, config.authentication_enabled)
         warnings += config.tls.check()
         warnings += advice(config)
+        warnings += exposed(config.metrics_exporter, config.metrics_host, config.metrics_token_file)
         if config.broker_role == "SLAVE":
             if config.broker_id == 0:
                 raise ConfigError("brokerId", "0", "a number above 0 with brokerRole=SLAVE")

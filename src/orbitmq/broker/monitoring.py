@@ -90,7 +90,7 @@ class Monitoring(Component):
         counted: Counted,
         topics: Topics,
     ) -> None:
-        self._network = runtime.network
+        self._runtime = runtime
         self._config = config
         self.readiness = readiness
         self._figures = figures
@@ -104,12 +104,16 @@ class Monitoring(Component):
         """Listen, if the settings say so.
 
         Raises:
-            StartError: the port is in use, or h11 is not installed.
+            StartError: the port is in use, h11 is not installed, or a file holds no token.
         """
         if self._config.metrics_exporter == "DISABLE":
             return
         self._listener, self.port = await listen(
-            self._network, self._config.metrics_host, self._config.metrics_port, self._pages
+            self._runtime,
+            self._config.metrics_host,
+            self._config.metrics_port,
+            self._config.metrics_token_file,
+            self._pages,
         )
         self._spawn(self._figures.process.watch(), "loop")
 

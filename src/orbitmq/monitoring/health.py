@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from orbitmq.monitoring.http import Answer, Page, as_json, text
+from orbitmq.monitoring.http import ALIVE, Answer, Page, as_json, text
 
 
 def pages(reasons: Callable[[], Sequence[str]]) -> Mapping[str, Page]:
@@ -24,4 +24,4 @@ def pages(reasons: Callable[[], Sequence[str]]) -> Mapping[str, Page]:
             return as_json(503, {"ready": False, "reasons": found})
         return as_json(200, {"ready": True})
 
-    return {"/healthz": alive, "/readyz": ready}
+    return {ALIVE: alive, "/readyz": ready}

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from hmac import compare_digest
 from http import HTTPStatus
 from typing import TypeAlias, cast
 
@@ -22,6 +23,8 @@ MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 16 * 1024
 # Bodies that slow readers have not taken yet, of all connections together.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
+# Says nothing of the server but that it is alive, to whoever asks.
+ALIVE = "/healthz"
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +59,12 @@ class HttpListener:
 
     Args:
         pages: the page of each path.
+        token: what a request must bring as its bearer token, but for ``/healthz``; empty: nothing.
     """
 
-    def __init__(self, network: Network, pages: Mapping[str, Page]) -> None:
+    def __init__(self, network: Network, pages: Mapping[str, Page], token: bytes = b"") -> None:
         self._network = network
+        self._token = token
         self._pages = pages
         self._listener: Listener | None = None
         self._connections: set[_Connection] = set()
@@ -115,11 +120,16 @@ class HttpListener:
 
     def answer(self, request: h11.Request) -> Answer | Awaitable[Answer]:
         """The answer to a request whose headers have come."""
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        if self._token and path != ALIVE and not _has_token(request, self._token):
+            self._limiter.write(
+                logging.WARNING, "token", "an HTTP request for %r has no valid token", path[:100]
+            )
+            return text(401, "a valid bearer token is needed", ("WWW-Authenticate", "Bearer"))
         if request.method not in (b"GET", b"HEAD"):
             return text(405, "only GET and HEAD are served", ("Allow", "GET, HEAD"))
         if _has_body(request):
             return text(400, "a request takes no body here")
-        path = request.target.partition(b"?")[0].decode("latin-1")
         page = self._pages.get(path)
         if page is None:
             return text(404, f"no such page; there are {', '.join(sorted(self._pages))}")
@@ -140,6 +150,15 @@ async def _awaited(path: str, answer: Awaitable[Answer]) -> Answer:
 def _failed(path: str) -> Answer:
     log.exception("the page %s failed", path)
     return text(500, "the page failed; the server's log has the reason")
+
+
+def _has_token(request: h11.Request, token: bytes) -> bool:
+    # h11 has made the names lower-case.
+    given = [value for name, value in request.headers if name == b"authorization"]
+    if len(given) != 1:
+        return False
+    scheme, _, value = given[0].partition(b" ")
+    return scheme.lower() == b"bearer" and compare_digest(value.strip(), token)
 
 
 def _has_body(request: h11.Request) -> bool:

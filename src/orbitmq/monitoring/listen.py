@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from orbitmq.errors import StartError
-from orbitmq.runtime.seam import Network
-from orbitmq.wire.addresses import joined
+from orbitmq.runtime.seam import Files, Runtime
+from orbitmq.wire.addresses import is_loopback, joined
 
 if TYPE_CHECKING:
     from orbitmq.monitoring.http import HttpListener, Page
 
 
 async def listen(
-    network: Network, host: str, port: int, pages: Callable[[], Mapping[str, Page]]
+    runtime: Runtime, host: str, port: int, token_file: str, pages: Callable[[], Mapping[str, Page]]
 ) -> tuple[HttpListener, int]:
     """The listener and its port.
 
     Args:
+        token_file: holds what requests must bring as their bearer token; empty: they need none.
         pages: makes the page of each path; called when h11 is known to be there.
 
     Raises:
-        StartError: the port is in use, or h11 is not installed.
+        StartError: the port is in use, h11 is not installed, or the file holds no token.
     """
     try:
         from orbitmq.monitoring.http import HttpListener
@@ -30,7 +32,8 @@ async def listen(
         raise StartError(
             "metricsExporterType=PROM needs h11: pip install 'orbitmq[server]', or set it to DISABLE"
         ) from error
-    listener = HttpListener(network, pages())
+    token = _token(runtime.files, token_file) if token_file else b""
+    listener = HttpListener(runtime.network, pages(), token)
     try:
         return listener, await listener.start(host, port)
     except OSError as error:
@@ -38,3 +41,26 @@ async def listen(
             f"cannot listen on {joined(host, port)} (metricsPromExporterHost, metricsPromExporterPort): "
             f"{error.strerror or error}"
         ) from error
+
+
+def _token(files: Files, path: str) -> bytes:
+    try:
+        token = files.read_bytes(path).strip()
+    except OSError as error:
+        raise StartError(f"cannot read metricsTokenFile={path}: {error.strerror or error}") from error
+    if not re.fullmatch(rb"[!-~]{16,1024}", token):
+        raise StartError(
+            f"metricsTokenFile={path} holds no token: expected one line of 16 to 1024 printable ASCII "
+            "characters without spaces, as `openssl rand -hex 32` prints it"
+        )
+    return token
+
+
+def advice(exporter: str, host: str, token_file: str) -> list[str]:
+    """A sentence when others than programs of this machine can ask without a token."""
+    if exporter == "DISABLE" or token_file or is_loopback(host):
+        return []
+    return [
+        f"metricsPromExporterHost={host} without metricsTokenFile: whoever reaches that port reads the "
+        "names of topics and groups"
+    ]

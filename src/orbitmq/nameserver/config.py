@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from orbitmq.monitoring.listen import advice as exposed
 from orbitmq.nameserver.config_keys import KNOWN_KEYS
 from orbitmq.runtime.paths import expanded, joined
 from orbitmq.settings import protection
@@ -53,6 +54,7 @@ class NameServerConfig(Settings):
     metrics_exporter: str = setting("DISABLE", "metricsExporterType", one_of("DISABLE", "PROM"))
     metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
     metrics_port: int = setting(5558, "metricsPromExporterPort", number(0, 65535))
+    metrics_token_file: str = setting("", "metricsTokenFile", path)
     order_message_enable: bool = setting(False, "orderMessageEnable", flag, live=True)
     return_order_topic_config_to_broker: bool = setting(
         True, "returnOrderTopicConfigToBroker", flag, live=True
@@ -92,6 +94,7 @@ class NameServerConfig(Settings):
             config = replace(config, config_store_path=path)
         protection.check(conf, overrides or {}, is_open=config.allow_open, built=KEYS)
         warnings += config.tls.check()
+        warnings += exposed(config.metrics_exporter, config.metrics_host, config.metrics_token_file)
         return config, warnings
 
     @classmethod

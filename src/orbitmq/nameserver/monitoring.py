@@ -31,7 +31,7 @@ class Monitoring:
     def __init__(
         self, runtime: Runtime, config: NameServerConfig, handlers: Handlers, routes: RouteTable
     ) -> None:
-        self._network = runtime.network
+        self._runtime = runtime
         self._process = Process(runtime.clock, runtime.host)
         self._background: Background | None = None
         self._config = config
@@ -44,12 +44,16 @@ class Monitoring:
         """Listen.
 
         Raises:
-            StartError: the port is in use, or h11 is not installed.
+            StartError: the port is in use, h11 is not installed, or a file holds no token.
         """
         if self._config.metrics_exporter != "DISABLE":
             config = self._config
             self._listener, self.port = await listen(
-                self._network, config.metrics_host, config.metrics_port, self._pages
+                self._runtime,
+                config.metrics_host,
+                config.metrics_port,
+                config.metrics_token_file,
+                self._pages,
             )
             self._background = Background("monitoring")
             self._background.spawn(self._process.watch(), "loop")

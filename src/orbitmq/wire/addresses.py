@@ -179,3 +179,8 @@ def is_of_one_machine(host: str) -> bool:
 def joined(host: str, port: int | str) -> str:
     """``host:port``, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can connect to a host in its normal form."""
+    return host == "localhost" or (is_numeric(host) and ipaddress.ip_address(host).is_loopback)
