@@ -21,6 +21,7 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
 PORT = 5558
+OF_PROCESS = {"orbitmq_ready", "orbitmq_event_loop_delay_seconds", "orbitmq_log_lines_dropped_total"}
 
 
 def config(**changes: object) -> NameServerConfig:
@@ -59,7 +60,7 @@ async def test_figures_of_a_name_server_with_one_broker(orbitmq_runtime: Simulat
         listed = set(re.findall(r"`(orbitmq_nameserver_\w+)`", page))
         process = {name for name in found if name.startswith("process_")}
         assert len(process) == 2
-        assert listed | {"orbitmq_ready", "orbitmq_event_loop_delay_seconds"} | process == set(found)
+        assert listed | OF_PROCESS | process == set(found)
 
 
 @pytest.mark.behaviour("MX-07")

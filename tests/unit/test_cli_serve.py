@@ -73,6 +73,7 @@ def test_a_server_may_open_as_many_files_as_the_system_grants() -> None:
     script = """
 import resource
 from orbitmq.cli import serve
+from orbitmq.runtime.log_output import Output
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, min(hard, 4096)))
 class Server:
@@ -81,7 +82,7 @@ class Server:
         print(*resource.getrlimit(resource.RLIMIT_NOFILE))
         raise SystemExit
 try:
-    serve._serve(Server, lambda server: "")
+    serve._serve(Server, lambda server: "", Output())
 except SystemExit:
     pass
 """

@@ -189,6 +189,7 @@ def _components(
         Monitoring(
             s.runtime,
             s.config,
+            s.events,
             readiness,
             figures,
             counted,

@@ -21,6 +21,7 @@ from orbitmq.settings.typed import (
     flag,
     group,
     line_of,
+    log_levels,
     name_servers,
     number,
     one_of,
@@ -136,6 +137,11 @@ class BrokerConfig(Settings):
     metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
     metrics_port: int = setting(5557, "metricsPromExporterPort", number(0, 65535))
     metrics_token_file: str = setting("", "metricsTokenFile", path)
+    log_format: str = setting("text", "logFormat", one_of("text", "json"))
+    log_file: str = setting("", "logFile", path)
+    log_file_max_bytes: int = setting(0, "logFileMaxBytes", number(0, 2**40))
+    log_file_backups: int = setting(5, "logFileBackups", number(1, 1000))
+    logger_levels: str = setting("", "logLevels", log_levels, live=True)
     metrics_series: int = setting(50_000, "metricsOtelCardinalityLimit", number(100, 1_000_000))
     metrics_queue_lag: bool = setting(False, "metricsQueueLag", flag, live=True)
     namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)

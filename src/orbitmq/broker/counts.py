@@ -53,8 +53,9 @@ class Counts:
     def _topic_changed(self, event: TopicChanged) -> None:
         if event.config is not None:
             return
-        for counter in (self.committed, self.rolled_back, self.timers_in, self.timers_out, self.finish_s):
+        for counter in (self.committed, self.rolled_back, self.timers_in, self.timers_out):
             counter.pop(event.topic, None)
+        self.finish_s.pop(event.topic, None)
         for key in [key for key in self.dead if key[1] == event.topic]:
             del self.dead[key]
 

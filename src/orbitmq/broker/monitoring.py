@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
+from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.broker.extension import Unready
 from orbitmq.broker.metrics.counted import Counted
 from orbitmq.broker.metrics.figures import Figures
@@ -15,7 +16,9 @@ from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.monitoring.listen import listen
+from orbitmq.runtime.log_levels import LogLevels
 from orbitmq.runtime.seam import Runtime
+from orbitmq.settings.typed import levels_of
 from orbitmq.store import MessageStore
 
 if TYPE_CHECKING:
@@ -71,8 +74,9 @@ def _recovering(percent: int | None) -> str:
 
 
 class Monitoring(Component):
-    """Listens for the operator's programs. The first component: it answers during recovery and while others
-    stop.
+    """Listens for the operator's programs, and sets the levels of loggers.
+
+    The first component: it answers during recovery and while others stop.
 
     Attributes:
         port: where it listens; 0 when it does not.
@@ -85,6 +89,7 @@ class Monitoring(Component):
         self,
         runtime: Runtime,
         config: BrokerConfig,
+        events: Events,
         readiness: Readiness,
         figures: Figures,
         counted: Counted,
@@ -97,15 +102,18 @@ class Monitoring(Component):
         self._counted = counted
         self._topics = topics
         self._page: MetricsPage | None = None
+        self._levels = LogLevels()
+        events.subscribe(SettingsChanged, self._settings_changed)
         self._listener: HttpListener | None = None
         self.port = 0
 
     async def start(self) -> None:
-        """Listen, if the settings say so.
+        """Let loggers have their levels, and listen, both if the settings say so.
 
         Raises:
             StartError: the port is in use, h11 is not installed, or a file holds no token.
         """
+        self._levels.apply(levels_of(self._config.logger_levels))
         if self._config.metrics_exporter == "DISABLE":
             return
         self._listener, self.port = await listen(
@@ -117,6 +125,10 @@ class Monitoring(Component):
         )
         self._spawn(self._figures.process.watch(), "loop")
 
+    def _settings_changed(self, event: SettingsChanged) -> None:
+        if "logLevels" in event.keys:
+            self._levels.apply(levels_of(self._config.logger_levels))
+
     def _pages(self) -> Mapping[str, HttpPage]:
         from orbitmq.broker.metrics.page import MetricsPage
         from orbitmq.monitoring import health
@@ -127,6 +139,7 @@ class Monitoring(Component):
 
     async def stop(self) -> None:
         await self.end_work()
+        self._levels.apply({})
         listener, self._listener = self._listener, None
         self.port = 0
         if listener is not None:

@@ -16,13 +16,17 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from orbitmq import _streams
 from orbitmq.cli import java_options
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, report, text_of
 from orbitmq.cli.values import pairs
+from orbitmq.errors import StartError
 from orbitmq.message.numbers import whole_number
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.log_output import Output
 
 NAME_SERVERS = "NAMESRV_ADDR"
 # A server that stops hands over and flushes. After so many seconds it is ended anyway.
@@ -63,6 +67,22 @@ class Server(Protocol):
 
     @property
     def port(self) -> int: ...
+
+
+class LogSettings(Protocol):
+    """What the settings of both servers say of their log."""
+
+    @property
+    def log_format(self) -> str: ...
+
+    @property
+    def log_file(self) -> str: ...
+
+    @property
+    def log_file_max_bytes(self) -> int: ...
+
+    @property
+    def log_file_backups(self) -> int: ...
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -137,7 +157,7 @@ def _name_server(options: argparse.Namespace) -> int:
         address = joined(config.bind_address, server.port)
         return f"name server serves {address}{_metrics(server, config.metrics_host)}"
 
-    return _serve(make, line)
+    return _serve(make, line, _logs(config))
 
 
 def _broker(options: argparse.Namespace) -> int:
@@ -184,7 +204,13 @@ def _broker(options: argparse.Namespace) -> int:
             f"{_metrics(server, config.metrics_host)}"
         )
 
-    return _serve(make, line)
+    return _serve(make, line, _logs(config))
+
+
+def _logs(config: LogSettings) -> Output:
+    from orbitmq.runtime.log_output import Output
+
+    return Output(config.log_format, config.log_file, config.log_file_max_bytes, config.log_file_backups)
 
 
 def _metrics(server: Server, host: str) -> str:
@@ -266,11 +292,15 @@ def _say(line: str) -> None:
         print(line, flush=True)
 
 
-def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
+def _serve(make: Callable[[], Server], line: Callable[[Server], str], logs: Output) -> int:
     from orbitmq.runtime.system import require_linux
 
     require_linux()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        writer = logs.open()
+    except OSError as error:
+        raise StartError(f"cannot open logFile={logs.path}: {error.strerror or error}") from error
+    logging.basicConfig(level=logging.WARNING, handlers=[writer])
     for name in EVENTS:
         logging.getLogger(name).setLevel(logging.INFO)
     _allow_open_files()
@@ -285,6 +315,7 @@ def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
         with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(_until_stopped(make, line))
     finally:
+        writer.close()
         _streams.leave_unwritten()
 
 

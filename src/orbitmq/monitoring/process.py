@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.runtime.histogram import Histogram
+from orbitmq.runtime.log_output import dropped_lines
 from orbitmq.runtime.seam import Clock, Host
 
 LOOK_S = 0.2
@@ -35,6 +36,11 @@ class Process:
         text.family("process_resident_memory_bytes", "gauge", "Memory of this process").add(
             usage.resident_bytes
         )
+        text.family(
+            "orbitmq_log_lines_dropped_total",
+            "counter",
+            "Log lines that the disk was too slow for, or refused",
+        ).add(dropped_lines())
         text.family(
             "orbitmq_event_loop_delay_seconds", "histogram", "How late the event loop comes to a task"
         ).add_histogram(self._delays)

@@ -16,6 +16,7 @@ from orbitmq.settings.typed import (
     bind_host,
     flag,
     group,
+    log_levels,
     number,
     one_of,
     path,
@@ -55,6 +56,11 @@ class NameServerConfig(Settings):
     metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
     metrics_port: int = setting(5558, "metricsPromExporterPort", number(0, 65535))
     metrics_token_file: str = setting("", "metricsTokenFile", path)
+    log_format: str = setting("text", "logFormat", one_of("text", "json"))
+    log_file: str = setting("", "logFile", path)
+    log_file_max_bytes: int = setting(0, "logFileMaxBytes", number(0, 2**40))
+    log_file_backups: int = setting(5, "logFileBackups", number(1, 1000))
+    logger_levels: str = setting("", "logLevels", log_levels, live=True)
     order_message_enable: bool = setting(False, "orderMessageEnable", flag, live=True)
     return_order_topic_config_to_broker: bool = setting(
         True, "returnOrderTopicConfigToBroker", flag, live=True

@@ -26,7 +26,9 @@ from orbitmq.nameserver.route_text import encode_route
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.nameserver.topics import TopicQueues
 from orbitmq.runtime import Runtime
+from orbitmq.runtime.log_levels import LogLevels
 from orbitmq.settings import properties_text
+from orbitmq.settings.typed import levels_of
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody, TopicRouteData
@@ -81,6 +83,7 @@ class Handlers:
         self.registrations = 0
         self.route_queries = 0
         self._config_lock = asyncio.Lock()
+        self.log_levels = LogLevels()
         self._by_code: dict[int, Callable[[Hashable, Command], Answer]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -415,6 +418,7 @@ class Handlers:
             if settings and config.config_store_path:
                 await self._save_config(config.config_store_path, settings)
             self.config = config
+            self.log_levels.apply(levels_of(config.logger_levels))
         return command.reply()
 
     async def _save_config(self, path: str, settings: dict[str, str]) -> None:

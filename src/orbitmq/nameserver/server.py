@@ -16,6 +16,7 @@ from orbitmq.nameserver.monitoring import Monitoring
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.tasks import Background
+from orbitmq.settings.typed import levels_of
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.identity import Identity
@@ -99,6 +100,7 @@ class NameServer:
         except StartError:
             await self._server.stop()
             raise
+        self.handlers.log_levels.apply(levels_of(self._config.logger_levels))
         self._background.spawn(self._watch(), "look for dead brokers")
         log.debug("name server serves on %s:%d", host, self._port)
 
@@ -109,6 +111,7 @@ class NameServer:
         await self._server.stop()
         await self._client.close()
         await self.monitoring.stop()
+        self.handlers.log_levels.apply({})
 
     async def _watch(self) -> None:
         """Look for dead brokers when the first one is due, and every ``scanNotActiveBrokerInterval``."""

@@ -237,3 +237,23 @@ def addresses(key: str, value: str) -> str:
         return ";".join(several(value))
     except AddressError as error:
         raise ConfigError(key, value, f"addresses as host:port, separated by ';': {error}") from error
+
+
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def log_levels(key: str, value: str) -> str:
+    """``logger:LEVEL;logger:LEVEL``, or nothing."""
+    for name, level in levels_of(value).items():
+        if not re.fullmatch(r"orbitmq(\.[a-z0-9_]{1,50}){0,10}", name) or level not in _LEVELS:
+            expected = (
+                f"logger:LEVEL, separated by ';', as orbitmq.transport:INFO; levels: {', '.join(_LEVELS)}"
+            )
+            raise ConfigError(key, value, expected)
+    return value
+
+
+def levels_of(value: str) -> dict[str, str]:
+    """The levels by their loggers; what has no level has the empty one."""
+    pairs = (part.strip().rpartition(":") for part in value.split(";") if part.strip())
+    return {name or level: level if name else "" for name, _, level in pairs}

@@ -1,0 +1,246 @@
+"""Where a server's log lines go: formatted at once, written by a thread.
+
+A disk that is full or hangs stops no server: the queue to the thread has a limit, what finds no place there
+is counted and left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler, WatchedFileHandler
+from typing import Any, TextIO, cast
+
+MAX_LINES = 10_000
+# How long the end of a process waits for the lines that are not written yet.
+END_S = 2.0
+# Line ends, what moves a terminal's cursor, and what turns the direction of writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where lines go, and how they look.
+
+    Attributes:
+        format: ``text`` or ``json``.
+        path: the file; empty: standard error.
+        max_bytes: from which size on the file is renamed and another begun; 0: somebody else renames it.
+        backups: how many renamed files are kept.
+    """
+
+    format: str = "text"
+    path: str = ""
+    max_bytes: int = 0
+    backups: int = 5
+
+    def open(self) -> LogWriter:
+        """Open the file and start the thread.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        target: logging.StreamHandler[Any]
+        if not self.path:
+            target = _Stream(_own_stderr())
+        elif self.max_bytes:
+            target = _RotatedFile(
+                self.path,
+                maxBytes=self.max_bytes,
+                backupCount=self.backups,
+                encoding="utf-8",
+                errors="backslashreplace",
+            )
+        else:
+            target = _File(self.path, encoding="utf-8", errors="backslashreplace")
+        writer = LogWriter(target)
+        writer.setFormatter(JsonFormatter() if self.format == "json" else TextFormatter())
+        return writer
+
+
+class LogWriter(logging.Handler):
+    """Formats lines where they arise, and lets a thread write them.
+
+    Args:
+        target: writes a line that is formatted.
+
+    """
+
+    def __init__(self, target: logging.StreamHandler[Any], limit: int = MAX_LINES) -> None:
+        super().__init__()
+        self._target = target
+        self._target.setFormatter(logging.Formatter("%(message)s"))
+        self._lines: queue.Queue[logging.LogRecord | None] = queue.Queue(limit)
+        # Each is counted by one side: emit() under the handler's lock, the thread.
+        self._crowded = 0
+        self._refused = 0
+        self._told = 0
+        self._ended = False
+        self._thread = threading.Thread(target=self._write, name="orbitmq-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one line."""
+        try:
+            self._lines.put_nowait(_line(record, self.format(record)))
+        except queue.Full:
+            self._crowded += 1
+        except Exception:
+            self.handleError(record)
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were left out, as too many waited or the disk refused them."""
+        return self._crowded + self._refused
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            if not self._put(line):
+                self._refused += 1
+            if self.dropped > self._told and self._lines.empty():
+                self._tell()
+
+    def _put(self, line: logging.LogRecord) -> bool:
+        try:
+            self._target.emit(line)
+        except Exception:  # whatever a disk or a stream does: the thread goes on with the next line
+            return False
+        return True
+
+    def _tell(self) -> None:
+        """Say how many lines are missing; while the disk refuses that too, it is said later."""
+        dropped = self.dropped
+        text = "%d log lines are missing here: the disk was too slow for them, or refused them"
+        record = logging.LogRecord(
+            "orbitmq.runtime", logging.WARNING, __file__, 0, text, (dropped - self._told,), None
+        )
+        if self._put(_line(record, self.format(record))):
+            self._told = dropped
+
+    def flush(self) -> None:
+        """Nothing: the thread writes what waits."""
+
+    def close(self) -> None:
+        """Write what waits, as far as that is done in time."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self._lines.put(None, timeout=END_S)
+            self._thread.join(END_S)
+        except queue.Full:
+            pass
+        if self._thread.is_alive():
+            # It hangs with the disk: the end of the process must not wait for the same stream.
+            self._target.stream = None
+        else:
+            self._target.close()
+        super().close()
+
+
+def dropped_lines() -> int:
+    """How many lines of this process were left out."""
+    return sum(each.dropped for each in logging.getLogger().handlers if isinstance(each, LogWriter))
+
+
+def _line(record: logging.LogRecord, text: str) -> logging.LogRecord:
+    """The record with its final text: what its arguments are may change before it is written."""
+    line = copy.copy(record)
+    line.msg, line.args, line.exc_info, line.exc_text, line.stack_info = text, None, None, None, None
+    return line
+
+
+class _NoLock:
+    """Held by nobody: only the thread writes, and the end of the process must not wait for it."""
+
+    def acquire(self) -> None:
+        """Go on at once."""
+
+    def release(self) -> None:
+        """Nothing was held."""
+
+    def __enter__(self) -> None:
+        """Go on at once."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was held."""
+
+
+class _Raises(logging.Handler):
+    """An error of writing is the caller's, who counts it."""
+
+    def createLock(self) -> None:  # noqa: N802 - logging's name
+        self.lock = cast("threading.RLock", _NoLock())
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        raise  # it is called where the error is handled
+
+
+class _Stream(_Raises, logging.StreamHandler[Any]):
+    """Standard error."""
+
+
+def _own_stderr() -> TextIO:
+    """Another stream to the same place: when its reader does not read, only the thread waits for it."""
+    try:
+        descriptor = os.dup(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return sys.stderr  # a stream in memory
+    return open(descriptor, "w", encoding=sys.stderr.encoding, errors="backslashreplace")
+
+
+class _File(_Raises, WatchedFileHandler):
+    """A file that is opened again when it was renamed or removed, as logrotate does."""
+
+
+class _RotatedFile(_Raises, RotatingFileHandler):
+    """A file that is renamed when it is full."""
+
+
+class TextFormatter(logging.Formatter):
+    """One line a message; a traceback below it is indented, so nothing in it looks like another message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        record.message = escaped(record.getMessage())
+        record.asctime = self.formatTime(record)
+        below = _below(self, record)
+        return "\n".join([self.formatMessage(record), *(f"    {escaped(line)}" for line in below)])
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        found = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if below := _below(self, record):
+            found["traceback"] = "\n".join(below)
+        return json.dumps(found)
+
+
+def _below(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    """The lines of the traceback."""
+    return formatter.formatException(record.exc_info).splitlines() if record.exc_info else []
+
+
+def escaped(text: str) -> str:
+    """The text without control characters: a peer must not write lines of its own, or move the cursor."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
