@@ -6,6 +6,8 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from orbitmq.runtime.log_events import TEMPLATE
+
 PERIOD_S = 1.0
 
 
@@ -16,6 +18,7 @@ class _Suppressed:
     count: int = 0
     level: int = logging.INFO
     last: str = ""
+    template: str = ""
 
 
 class LogLimiter:
@@ -54,6 +57,7 @@ class LogLimiter:
             suppressed.count += 1
             suppressed.level = level
             suppressed.last = text % args
+            suppressed.template = text
 
     def _plan(self, kind: str) -> None:
         asyncio.get_running_loop().call_later(self._period_s, self._end_period, kind)
@@ -63,6 +67,7 @@ class LogLimiter:
         if not left_out.count:
             return
         summary = "%s: %d more within %s, the last: %s"
-        self._log.log(left_out.level, summary, kind, left_out.count, self._period, left_out.last)
+        values = kind, left_out.count, self._period, left_out.last
+        self._log.log(left_out.level, summary, *values, extra={TEMPLATE: left_out.template})
         self._kinds[kind] = _Suppressed()
         self._plan(kind)

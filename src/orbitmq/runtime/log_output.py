@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from typing import Any, TextIO, cast
 
+from orbitmq.runtime.log_events import event_of
+
 MAX_LINES = 10_000
 # How long the end of a process waits for the lines that are not written yet.
 END_S = 2.0
@@ -209,12 +211,14 @@ class TextFormatter(logging.Formatter):
     """One line a message; a traceback below it is indented, so nothing in it looks like another message."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        super().__init__("%(asctime)s %(levelname)s %(name)s%(event)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a record."""
         record.message = escaped(record.getMessage())
         record.asctime = self.formatTime(record)
+        event = event_of(record)
+        record.event = f" [{event}]" if event else ""
         below = _below(self, record)
         return "\n".join([self.formatMessage(record), *(f"    {escaped(line)}" for line in below)])
 
@@ -231,6 +235,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if event := event_of(record):
+            found["event"] = event
         if below := _below(self, record):
             found["traceback"] = "\n".join(below)
         return json.dumps(found)

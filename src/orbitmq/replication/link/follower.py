@@ -148,10 +148,10 @@ class Following(Component):
                 await self._follow_once()
             except OwnEndCountsError as error:
                 self.own_end_counts = True
-                self._say(logging.WARNING, f"nothing is copied back: {error}")
+                self._say("nothing is copied back: %s", error)
             except (OSError, TransportError, LinkError, StoreError) as error:
                 self._failures += 1
-                self._say(logging.WARNING, f"cannot follow {whom}: {error}")
+                self._say("cannot follow %s: %s", whom, error)
             except Exception:
                 # A mistake of ours: it must be seen, and must not end the copying for good.
                 self._failures += 1
@@ -178,11 +178,12 @@ class Following(Component):
             )
         await self._changed.wait()
 
-    def _say(self, level: int, text: str) -> None:
+    def _say(self, text: str, *values: object) -> None:
         """Log a repeated failure once."""
-        if text != self._said:
-            self._said = text
-            log.log(level, "%s", text)
+        said = text % values
+        if said != self._said:
+            self._said = said
+            log.warning(text, *values)
 
     async def _follow_once(self) -> None:
         """Copy the master's log until the link ends on purpose.

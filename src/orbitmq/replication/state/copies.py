@@ -84,10 +84,10 @@ class TableCopies(Component):
         try:
             await work()
         except (ExchangeError, TransportError, WireError) as error:
-            text = f"the tables of the master {address} are not copied: {error}"
-            if text != self._said:
-                self._said = text
-                log.warning("%s", text)
+            text, values = "the tables of the master %s are not copied: %s", (address, str(error))
+            if text % values != self._said:
+                self._said = text % values
+                log.warning(text, *values)
         else:
             self._said = ""
 

@@ -60,7 +60,7 @@ class DurableTables:
         try:
             await self.all()
         except OSError as error:
-            self._limiter.write(logging.ERROR, "not kept", "%s", error)
+            self._limiter.write(logging.ERROR, "not kept", "what a master told is not kept: %s", error)
 
     async def progress(self) -> None:
         """Return when all progress that followers told is on the disk, or the disk has refused it."""

@@ -1,0 +1,44 @@
+"""The stable names of what a server warns of: found by the text before its values are put in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+# An attribute of a record whose own text is not the one of the catalogue.
+TEMPLATE = "template"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One entry of the catalogue."""
+
+    name: str
+    texts: tuple[str, ...]
+    cause: str
+    cure: str
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Sequence[LogEvent]:
+    """All events (``log_events.toml`` in this package)."""
+    import tomllib
+    from importlib.resources import files
+
+    data = tomllib.loads(files("orbitmq").joinpath("log_events.toml").read_text(encoding="utf-8"))
+    return [LogEvent(**{**entry, "texts": tuple(entry["texts"])}) for entry in data["event"]]
+
+
+@lru_cache(maxsize=1)
+def _by_text() -> Mapping[str, str]:
+    return MappingProxyType({text: event.name for event in catalogue() for text in event.texts})
+
+
+def event_of(record: logging.LogRecord) -> str:
+    """The name of the event; empty for news, and for lines of others."""
+    if record.levelno < logging.WARNING:
+        return ""
+    return _by_text().get(getattr(record, TEMPLATE, record.msg), "")
