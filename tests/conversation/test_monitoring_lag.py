@@ -12,6 +12,7 @@ from tests.conversation.http_peer import ON, ask, get
 from tests.metrics_text import families, value
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import METRIC_LABELS, BrokerConfig, ConfigError
 from orbitmq.broker.metrics import topics as figures_of_topics
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.codes import RequestCode
@@ -92,3 +93,21 @@ async def test_a_log_file_that_goes_meanwhile_is_no_fault(broker: Broker, peer: 
     store = broker.services.store
     broker.runtime.files.remove(f"{store.config.commit_log_path}/{0:020d}")
     await store.bring_to_memory([0, 1 << 50])
+
+
+@pytest.mark.behaviour("MX-04")
+@pytest.mark.broker(**ON, metrics_label="zone:east, rack:7:b", metrics_queue_lag=True)
+async def test_the_operators_labels_are_on_all_series(broker: Broker, peer: BrokerPeer) -> None:
+    await lagging(peer)
+    await peer.pull(topic="nowhere")
+    found = await scrape(broker)
+    for metric in found.values():
+        for sample in metric.samples:
+            assert sample.labels.items() >= {"zone": "east", "rack": "7:b"}.items()
+            assert set(sample.labels) - {"zone", "rack"} <= METRIC_LABELS
+
+
+@pytest.mark.parametrize("wrong", ["zone", "zone:a,zone:b", "topic:T", "le:1", "1a:b", "a b:c", ":x", ","])
+def test_labels_that_cannot_be_are_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="metricsLabel"):
+        BrokerConfig.load(f"metricsLabel={wrong}")

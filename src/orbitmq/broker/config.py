@@ -96,6 +96,31 @@ def _hours(key: str, value: str) -> str:
     return value
 
 
+# Labels that series have by themselves.
+METRIC_LABELS = frozenset(
+    {
+        "cluster", "consume_mode", "consumer_group", "invocation_status", "is_retry", "is_system", "language",
+        "le", "message_type", "node_id", "node_type", "processor", "protocol_type", "queue_id",
+        "request_code", "response_code", "role", "storage_medium", "storage_type", "topic", "version",
+    }
+)  # fmt: skip
+
+
+def _metric_labels(key: str, value: str) -> str:
+    """``name:value,name:value``, or nothing."""
+    names = []
+    for pair in value.split(",") if value else []:
+        name, colon, _ = pair.strip().partition(":")
+        if not colon or not re.fullmatch("[a-zA-Z][a-zA-Z0-9_]{0,60}", name) or name in METRIC_LABELS:
+            raise ConfigError(
+                key, value, "name:value,name:value; the names are none that metrics have themselves"
+            )
+        names.append(name)
+    if len(set(names)) != len(names):
+        raise ConfigError(key, value, "each name once")
+    return value
+
+
 def _precision(key: str, value: str) -> int:
     """RocketMQ takes the next lower of four values (MessageStoreConfig.setTimerPrecisionMs)."""
     return max(ms for ms in (100, 200, 500, 1000) if ms == 100 or ms <= number(0, 2**31 - 1)(key, value))
@@ -143,6 +168,7 @@ class BrokerConfig(Settings):
     log_file_backups: int = setting(5, "logFileBackups", number(1, 1000))
     logger_levels: str = setting("", "logLevels", log_levels, live=True)
     metrics_series: int = setting(50_000, "metricsOtelCardinalityLimit", number(100, 1_000_000))
+    metrics_label: str = setting("", "metricsLabel", _metric_labels)
     metrics_queue_lag: bool = setting(False, "metricsQueueLag", flag, live=True)
     namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)
     name_servers_by_dns: bool = setting(False, "fetchNameSrvAddrByDnsLookup", flag)
@@ -299,6 +325,12 @@ class BrokerConfig(Settings):
 
     def __post_init__(self) -> None:
         self.store_path_root_dir = expanded(self.store_path_root_dir)
+
+    @property
+    def metric_labels(self) -> dict[str, str]:
+        """The labels that the operator gives to all metrics."""
+        pairs = [pair.strip().partition(":") for pair in self.metrics_label.split(",") if pair.strip()]
+        return {name: value for name, _, value in pairs}
 
     @property
     def name_server_source(self) -> Source:

@@ -63,6 +63,7 @@ class MetricsPage:
     async def _read(self) -> bytes:
         config = self._config
         common = {
+            **config.metric_labels,
             "node_type": "broker",
             "cluster": config.broker_cluster_name,
             "node_id": config.broker_name,
