@@ -167,6 +167,7 @@ class BrokerConfig(Settings):
     log_file_max_bytes: int = setting(0, "logFileMaxBytes", number(0, 2**40))
     log_file_backups: int = setting(5, "logFileBackups", number(1, 1000))
     logger_levels: str = setting("", "logLevels", log_levels, live=True)
+    slow_request_ms: int = setting(0, "slowRequestMillis", number(0, _DAY_MS), live=True)
     metrics_series: int = setting(50_000, "metricsOtelCardinalityLimit", number(100, 1_000_000))
     metrics_label: str = setting("", "metricsLabel", _metric_labels)
     metrics_queue_lag: bool = setting(False, "metricsQueueLag", flag, live=True)

@@ -14,6 +14,7 @@ from orbitmq.broker.events import ConnectionClosed, Events
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.handlers.router import Router
+from orbitmq.broker.slow_requests import SlowRequests
 from orbitmq.errors import StartError
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
@@ -48,6 +49,7 @@ class Doors:
         self._on_closed: Callable[[ServerConnection], None] | None = None
         self._vip_server: RemotingServer | None = None
         self._peers_log = LogLimiter(log)
+        self._slow = SlowRequests(runtime.clock)
         self.takers: dict[bytes, Taker] = {}
         self.tls = config.tls.server(
             runtime, (config.broker_ip1, runtime.host.name, "localhost", "127.0.0.1")
@@ -129,6 +131,9 @@ class Doors:
             )
         if self.gate is not None:
             self._check(self.gate, connection, command)
+        limit_ms = self._config.slow_request_ms
+        if limit_ms:
+            return self._slow.watch(self.router.handle, connection, command, limit_ms)
         return self.router.handle(connection, command)
 
     def _check(self, gate: Gate, connection: ServerConnection, command: Command) -> None:
