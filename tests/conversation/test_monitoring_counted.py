@@ -162,3 +162,44 @@ async def test_names_types_and_labels_are_those_of_rocketmq(
         assert found[name].samples, name
         for sample in found[name].samples:
             assert set(sample.labels) - {"le"} == labels | COMMON, name
+
+
+@pytest.mark.behaviour("MX-17")
+@pytest.mark.broker(**ON, mapped_file_size_commit_log=8 << 20)
+async def test_bytes_and_sizes_are_those_of_the_records_on_both_paths(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """The same messages by the fast path, and by the handlers, which take those of a unit."""
+    for topic in ("fast", "handled"):
+        await peer.create(topic, readQueueNums=2, writeQueueNums=2)
+    before = await scrape(broker)
+    fast_before = broker.services.counters.fast_in
+    bodies = [10, 10, 900, 2000, 300_000, 700_000]
+    for number, size in enumerate(bodies):
+        await peer.sent(bytes(size), topic="fast", queue_id=number % 2)
+    assert broker.services.counters.fast_in == fast_before + len(bodies)
+    for number, size in enumerate(bodies):
+        await peer.sent(bytes(size), topic="handled", queue_id=number % 2, unit_mode=True)
+    assert broker.services.counters.fast_in == fast_before + len(bodies)
+    found = await scrape(broker)
+    store = broker.services.store
+    for topic in ("fast", "handled"):
+        entries = [store.entry(topic, number % 2, number // 2) for number in range(len(bodies))]
+        stored = sum(entry[1] for entry in entries if entry is not None)
+        assert stored > sum(bodies)
+        assert value(found, "rocketmq_throughput_in_total", topic=topic, is_system="false") == stored
+    name = "rocketmq_message_size"
+
+    def grown(suffix: str, **labels: str) -> float:
+        return part(found, name, suffix, **labels) - part(before, name, suffix, **labels)
+
+    assert grown("count") == 2 * len(bodies)
+    assert [grown("bucket", le=bound) for bound in ("1024", "4096", "524288", "1048576", "+Inf")] == [
+        4, 8, 10, 12, 12
+    ]  # fmt: skip
+    assert grown("sum") == sum(
+        value(found, "rocketmq_throughput_in_total", topic=topic) for topic in ("fast", "handled")
+    )
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="fast")
+    await peer.create("fast", readQueueNums=2, writeQueueNums=2)
+    assert value(await scrape(broker), "rocketmq_throughput_in_total", topic="fast") == 0

@@ -485,6 +485,11 @@ class MessageStore:
         """
         return self._reader.get(topic, queue_id, offset, max_count, max_bytes, filter)
 
+    def bytes_in(self, topic: str, queue_id: int) -> int:
+        """Bytes of the records that were put into the queue since the start; 0 for an unknown queue."""
+        slot = self.queues.slot(topic, queue_id)
+        return self.appender.get(slot, table.Q_BYTES) if slot >= 0 else 0
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The smallest offset still stored; 0 for an unknown queue."""
         slot = self.queues.slot(topic, queue_id)

@@ -108,6 +108,11 @@ class Topics:
 
     async def _in(self, text: Exposition, serving: Callable[[], bool]) -> None:
         taken = text.family("rocketmq_messages_in_total", "counter", "Messages that the topic ever got")
+        traffic = text.family(
+            "rocketmq_throughput_in_total",
+            "counter",
+            "Bytes of the records that the topic got since the start",
+        )
         dead = text.family("orbitmq_dead_letters_total", "counter", "Messages that the group gave up")
         async for config in in_slices(list(self._topics), PER_TURN):
             if not serving():
@@ -116,14 +121,16 @@ class Topics:
             if topic.startswith(RETRY_PREFIX):
                 continue
             if not text.room:
-                text.cut += 1
+                text.cut += 2
                 continue
-            queues = max(config.read_queue_nums, config.write_queue_nums)
-            messages = sum(max(0, self._store.max_offset(topic, queue)) for queue in range(queues))
+            queues = range(max(config.read_queue_nums, config.write_queue_nums))
+            messages = sum(max(0, self._store.max_offset(topic, queue)) for queue in queues)
             if topic.startswith(DLQ_PREFIX):
                 dead.add(messages, consumer_group=topic.removeprefix(DLQ_PREFIX))
             else:
-                taken.add(messages, topic=topic, is_system=str(self._topics.is_system(topic)).lower())
+                labels = {"topic": topic, "is_system": str(self._topics.is_system(topic)).lower()}
+                taken.add(messages, **labels)
+                traffic.add(sum(self._store.bytes_in(topic, queue) for queue in queues), **labels)
 
     async def _lag(self, text: Exposition, serving: Callable[[], bool]) -> None:
         lag = text.family("rocketmq_consumer_lag_messages", "gauge", "Messages that the group has not done")

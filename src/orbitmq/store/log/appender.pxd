@@ -8,7 +8,8 @@ from orbitmq.store.queues.table cimport QueueTable
 ctypedef const uint8_t* bytes_in
 ctypedef uint8_t* bytes_out
 
-cdef int Q_NEXT, Q_TAIL, Q_SAVED, Q_RING, Q_WIDTH
+cdef int Q_NEXT, Q_TAIL, Q_SAVED, Q_RING, Q_BYTES, Q_WIDTH
+cdef int64_t SIZE_1, SIZE_2, SIZE_3, SIZE_4, SIZE_5, SIZE_6
 cdef int NO_ROOM, ROLL, TAIL_FULL
 cdef int MAGIC_V1, MAGIC_V2, RECORD_FIXED_BYTES, END_OF_FILE_RESERVE, BORN_V6, STORE_V6
 
@@ -26,12 +27,16 @@ cdef class Appender(QueueTable):
     cdef const uint8_t[::1] host_view
     cdef public Py_ssize_t host_length
     cdef public int64_t now_ms
+    cdef public int64_t bytes_in
+    cdef int64_t[::1] sizes
 
     cpdef int64_t get(self, Py_ssize_t slot, int column) noexcept nogil
     cpdef set(self, Py_ssize_t slot, int column, int64_t value)
     @cython.locals(base=Py_ssize_t)
     cpdef int check_room(self, Py_ssize_t slot, int64_t size_bytes, int64_t count) noexcept nogil
     cdef bint never_fits(self, int64_t size_bytes, int64_t count) noexcept nogil
+    @cython.locals(place=Py_ssize_t)
+    cdef void _count_size(self, int64_t size) noexcept nogil
     @cython.locals(size=int64_t)
     cpdef int64_t record_bytes(self, Py_ssize_t body_length, Py_ssize_t topic_length, Py_ssize_t props_length, Py_ssize_t born_length) noexcept nogil
     @cython.locals(size=int64_t, room=int, out=bytes_out, host=bytes_in, at=Py_ssize_t, physical=int64_t, base=Py_ssize_t, offset=int64_t)

@@ -11,6 +11,7 @@ Typed in ``appender.pxd`` and compiled when a C compiler is there; the same text
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import cython
@@ -30,7 +31,9 @@ Q_NEXT = layout.Q_NEXT
 Q_TAIL = layout.Q_TAIL
 Q_SAVED = layout.Q_SAVED
 Q_RING = layout.Q_RING
+Q_BYTES = layout.Q_BYTES
 Q_WIDTH = layout.Q_WIDTH
+SIZE_1, SIZE_2, SIZE_3, SIZE_4, SIZE_5, SIZE_6 = layout.SIZE_BOUNDS
 NO_ROOM = layout.NO_ROOM
 ROLL = layout.ROLL
 TAIL_FULL = layout.TAIL_FULL
@@ -50,6 +53,9 @@ class Appender(QueueTable):
         tail_entries: as of the table.
         segment_bytes: size of a log file.
         store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
+
+    Attributes:
+        bytes_in: of all records that were put since the start.
     """
 
     def __init__(self, batch_bytes: int, tail_entries: int, segment_bytes: int, store_host: bytes) -> None:
@@ -66,6 +72,8 @@ class Appender(QueueTable):
         self.host_view = store_host
         self.host_length = len(store_host)
         self.now_ms = 0
+        self.bytes_in = 0
+        self.sizes = array("q", bytes(8 * (len(layout.SIZE_BOUNDS) + 1)))
 
     # Here and not in the table: only a final class may have a method callable from both Python and C.
     def get(self, slot: int, column: int) -> int:
@@ -206,10 +214,34 @@ class Appender(QueueTable):
         copy(out, at + 2, props, props_at, props_length)
         self.batch_used += size
         self.batch_records += 1
+        self.q[base + Q_BYTES] += size
+        self._count_size(size)
         self.add_entry(slot, physical, size, tags_code)
         return physical
 
+    def _count_size(self, size: int) -> None:
+        self.bytes_in += size
+        if size <= SIZE_1:
+            place = 0
+        elif size <= SIZE_2:
+            place = 1
+        elif size <= SIZE_3:
+            place = 2
+        elif size <= SIZE_4:
+            place = 3
+        elif size <= SIZE_5:
+            place = 4
+        elif size <= SIZE_6:
+            place = 5
+        else:
+            place = 6
+        self.sizes[place] += 1
+
     # -- for callers in Python -------------------------------------------------------------------------
+
+    def size_counts(self) -> list[int]:
+        """How many records were put since the start at each of ``layout.SIZE_BOUNDS``, and above all."""
+        return [self.sizes[place] for place in range(len(self.sizes))]
 
     def append_message(
         self,

@@ -21,7 +21,11 @@ Q_MIN_PLACE = 12  # log offset of the record at Q_MIN, -1: unknown
 Q_CHECKED = 13  # its newest file was looked at since the start
 Q_COUNTED = 14  # messages below this offset are in the statistics
 Q_ID = 15  # its queue id, which its records have
-Q_WIDTH = 16
+Q_BYTES = 16  # of all records that were put into it since the start
+Q_WIDTH = 17
+
+# Records are counted by their size: at the first of these that it does not exceed, or above all.
+SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 
 # Answers of :meth:`Appender.append` and :meth:`Appender.check_room` in place of an offset.
 NO_ROOM = -1  # the write batch is full: write it first

@@ -36,6 +36,7 @@ Q_RING = layout.Q_RING
 Q_UNSAVED = layout.Q_UNSAVED
 Q_MIN_PLACE = layout.Q_MIN_PLACE
 Q_COUNTED = layout.Q_COUNTED
+Q_BYTES = layout.Q_BYTES
 Q_WIDTH = layout.Q_WIDTH
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 # A queue's ring begins small and grows: most queues get few messages.
@@ -99,6 +100,7 @@ class QueueTable:
         self.q[base + Q_TAIL_FIRST] = next_offset
         self.q[base + Q_SAVED] = next_offset
         self.q[base + Q_COUNTED] = next_offset
+        self.q[base + Q_BYTES] = 0
         self.q[base + Q_MIN] = min_offset
         self.q[base + Q_MIN_PLACE] = -1
         self.q[base + Q_MAP_COUNT] = 0
