@@ -21,7 +21,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc chaos test-spark behaviours clean
+.PHONY: help setup build wheel docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc interop-prometheus chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -104,6 +104,9 @@ interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Cen
 
 interop-grpc: $(BUILT)  ## the official gRPC clients of Python, Java and Node against orbitmq up, from their registries: ten minutes (SHORT=1: four)
 	@$(PY) -m tests.interop.grpc_run $(SHORT_FLAG)
+
+interop-prometheus: $(BUILT)  ## Debian's Prometheus at our metrics, alerts and board: a minute
+	@$(PY) -m tests.interop.prometheus_run
 
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and a half hours (SHORT=1: twelve)
 	$(if $(SHORT),,@ORBITMQ_SEEDS=40 $(PY) -m pytest -q tests/simulation --ignore tests/simulation/test_pop_model.py)

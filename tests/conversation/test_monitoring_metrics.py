@@ -348,7 +348,7 @@ def test_versions_have_the_names_of_releases(version: int, name: str) -> None:
 
 
 @pytest.mark.behaviour("MX-08")
-@pytest.mark.broker(**ON)
+@pytest.mark.broker(**ON, metrics_queue_lag=True)
 async def test_alerts_board_and_page_name_the_metrics_that_there_are(
     broker: Broker, peer: BrokerPeer
 ) -> None:

@@ -16,7 +16,7 @@ from orbitmq.monitoring.alerts import ALERTS, rules
 from orbitmq.monitoring.board import board
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
-METRIC = re.compile(r"\b(?:rocketmq|orbitmq)_\w+")
+METRIC = re.compile(r"\b(?:rocketmq|orbitmq|process)_\w+?(?=_bucket\b|\b)")
 
 
 def queries() -> Iterator[str]:

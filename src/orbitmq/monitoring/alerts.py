@@ -99,6 +99,24 @@ ALERTS: Final = (
         f"{_NODE} delivers messages for later more than a minute late",
     ),
     Alert(
+        "FlushesAreSlow",
+        "histogram_quantile(0.99, rate(orbitmq_flush_seconds_bucket[5m])) > 1",
+        "10m",
+        f"one of a hundred flushes of {_NODE} takes more than a second: look at the disk",
+    ),
+    Alert(
+        "EventLoopIsLate",
+        "histogram_quantile(0.99, rate(orbitmq_event_loop_delay_seconds_bucket[5m])) > 0.5",
+        "10m",
+        "{{ $labels.instance }} answers late: its processor is busy",
+    ),
+    Alert(
+        "LogLinesMissing",
+        "increase(orbitmq_log_lines_dropped_total[10m]) > 0",
+        "",
+        "{{ $labels.instance }} could not write all log lines: look at the disk of its log",
+    ),
+    Alert(
         "SeriesLeftOut",
         "orbitmq_metrics_series_cut > 0",
         "10m",

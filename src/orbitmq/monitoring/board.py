@@ -41,6 +41,17 @@ def _rate(metric: str) -> str:
     return f"rate({metric}[$__rate_interval])"
 
 
+def _p99(histogram: str) -> str:
+    """What 99 of 100 observations stay below."""
+    rate = _rate(f"{histogram}_bucket{{NODES}}")
+    return f"histogram_quantile(0.99, sum by (node_id, instance, le) ({rate}))"
+
+
+def _share(way: str) -> str:
+    fast, whole = f"orbitmq_fast_path_messages_{way}_total", f"orbitmq_messages_{way}_total"
+    return " / ".join(_rate(f"{name}{{NODES}}") for name in (fast, whole))
+
+
 _BROKER: Final = "{{node_id}} {{instance}}"
 _GROUP: Final = "{{consumer_group}} {{topic}}"
 
@@ -83,6 +94,16 @@ ROWS: Final = (
                 ),
             ),
             Panel("Sends that failed", "ops", ((_rate("orbitmq_sends_failed_total{NODES}"), _BROKER),)),
+            Panel(
+                "In, bytes",
+                "Bps",
+                (
+                    (
+                        f"sum by (node_id, instance) ({_rate('rocketmq_throughput_in_total{NODES}')})",
+                        _BROKER,
+                    ),
+                ),
+            ),
             Panel("Pulls that wait", "short", (("orbitmq_pulls_waiting{NODES}", _BROKER),)),
         ),
     ),
@@ -181,6 +202,38 @@ ROWS: Final = (
                 "Messages for later, how late",
                 "ms",
                 (("rocketmq_timer_dequeue_latency_milliseconds{NODES}", _BROKER),),
+            ),
+        ),
+    ),
+    Row(
+        "Process",
+        (
+            Panel("Flush of the log, 99 of 100", "s", ((_p99("orbitmq_flush_seconds"), _BROKER),)),
+            Panel(
+                "Delay of the event loop, 99 of 100",
+                "s",
+                ((_p99("orbitmq_event_loop_delay_seconds"), _BROKER),),
+            ),
+            Panel(
+                "Share of messages on the fast path",
+                "percentunit",
+                (
+                    (_share("in"), f"in {_BROKER}"),
+                    (_share("out"), f"out {_BROKER}"),
+                ),
+            ),
+            Panel("Processor", "percentunit", ((_rate("process_cpu_seconds_total{NODES}"), _BROKER),)),
+            Panel("Memory", "bytes", (("process_resident_memory_bytes{NODES}", _BROKER),)),
+            Panel(
+                "Requests that failed",
+                "ops",
+                (
+                    (
+                        "topk(10, sum by (request_code, response_code) "
+                        f"({_rate('orbitmq_requests_failed_total{NODES}')}))",
+                        "{{request_code}} {{response_code}}",
+                    ),
+                ),
             ),
         ),
     ),
