@@ -27,7 +27,7 @@ app = make_app(
     "acl",
     "What users of brokers that require keys may do (ACL 2.0): rules.",
     """
-orbitmq acl allow app --topic 'orders*' Pub,Sub --group billing Sub --from 10.0.0.0/8
+orbitmq acl allow app --topic 'orders*' Pub,Sub --from 10.0.0.0/8
 orbitmq acl deny app --topic orders-secret All
 orbitmq acl list app
 orbitmq acl test app Pub Topic:orders --from 10.0.0.9

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("orbitmq.cli.importing", "Make the topics and groups of an export at another cluster."),
     "generate": ("orbitmq.cli.generating", "Print alerts for Prometheus and a board for Grafana."),
     "completion": ("orbitmq.cli.completion", "Complete commands and options in bash, zsh or fish."),
+    "doctor": ("orbitmq.cli.doctor", "Look for what is wrong here or in the cluster, and say what to do."),
     "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),
     "spark": ("orbitmq.cli.spark", "Jobs on Spark: archive, replay, audit; dead letters as tables."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
