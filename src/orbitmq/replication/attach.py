@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
 from orbitmq.broker.delay.delivered import deliveries_between
 from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut, MasterNamed
-from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.extension import Attachment, ChangeRole, Host
 from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import LEADING
 from orbitmq.message.reserved import MASTER_ID
@@ -30,7 +29,6 @@ from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.name_servers import NameServerQueries
-from orbitmq.replication.members.ports import TableExchange
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
 from orbitmq.replication.members.siblings import OtherSlaves
 from orbitmq.replication.members.surroundings import OwnState, Surroundings
@@ -44,7 +42,6 @@ from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.queue_ends import QueueEnds
 from orbitmq.replication.status import ReplicationStatus
-from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 
 
@@ -53,189 +50,215 @@ def attach(host: Host) -> Attachment:
 
     One that asks for keys has none, and no HA port, which would give the log to anybody.
     """
-    s = host.services
-    if s.config.authentication_enabled:
+    if host.services.config.authentication_enabled:
         return Attachment()
-    replicas = Replicas(rule_of(s.config), lambda: s.store.max_commit_log_offset)
-    gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, replicas)
+    return Replication(host).attachment()
 
-    def listens(port: int) -> None:
-        s.registration.ha_port = port
 
-    def term() -> int:
-        return s.topics.version.state_version
+class Replication:
+    """The parts of replication in one broker, in the order in which they are made: each needs earlier ones.
 
-    peers = Peers()
+    The link copies the log, the exchange copies the tables beside it, membership decides who leads.
+    """
 
-    async def about_to_cut(start: int, end: int) -> None:
-        threads, name = s.runtime.threads, s.config.broker_name
-        async for lost in deliveries_between(threads, s.store, name, start, end):
+    def __init__(self, host: Host) -> None:
+        s = self._services = host.services
+        self._replicas = Replicas(rule_of(s.config), self._log_end)
+        self._gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, self._replicas)
+        self._peers = Peers()
+        self._client = client_of(s.runtime, s.config)
+        self._make_link()
+        self._escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
+        self._make_tables()
+        self._make_members(host.change_role)
+
+    def attachment(self) -> Attachment:
+        """All of it, as the broker takes it."""
+        s = self._services
+        handlers = HaHandlers(
+            s.role,
+            s.store,
+            self._status,
+            s.address,
+            self._ha_address,
+            self._master_said,
+            self._term,
+            self._siblings.answer,
+        )
+        return Attachment(
+            # The gate starts last and stops first, while the port still takes acknowledgements.
+            components=[
+                self._port,
+                self._following,
+                self._finder,
+                self._exchange,
+                self._copies,
+                self._journal,
+                self._membership,
+                self._locks,
+                self._escape,
+                self._lines,
+                self._gate,
+            ],
+            families=[MemberHandlers(self._membership.look_now)],
+            instead=[handlers, LockHandlers(self._locks)],
+            hand_over=self._membership.hand_over,
+            status=lambda: {**self._gate.status(), **self._status.lines(), **self._lines.lines()},
+            unready=self._status.unready,
+            offers=[self._exchange],
+        )
+
+    # -- what parts are told of this broker ------------------------------------------------------------
+
+    def _log_end(self) -> int:
+        return self._services.store.max_commit_log_offset
+
+    def _term(self) -> int:
+        return self._services.topics.version.state_version
+
+    def _ha_address(self) -> str:
+        return self._services.registration.ha_address
+
+    # -- the log ---------------------------------------------------------------------------------------
+
+    def _make_link(self) -> None:
+        s, replicas = self._services, self._replicas
+        identity = Identity(s.runtime, s.config, s.store, s.role, s.address, self._term)
+        self._lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, self._term)
+        self._port = HaPort(
+            s.runtime, s.config, s.store, replicas, self._peers, identity, self._listens, self._lines.begin,
+            s.tls,
+        )  # fmt: skip
+        cutting = TailTruncation(s.runtime, s.store, self._before_cut, self._after_cut)
+        ours = Ours(self._peers, identity, cutting, RecordBoundaries(s.runtime, s.store))
+        self._kept = DurableTables(self._save)
+        prepare = self._kept.all if s.config.broker_id != MASTER_ID else None
+        self._following = Following(s.runtime, s.config, s.store, s.address, ours, prepare)
+        self._status = ReplicationStatus(s.runtime.clock, s.role, s.store, self._port, self._following)
+
+    def _listens(self, port: int) -> None:
+        self._services.registration.ha_port = port
+
+    async def _before_cut(self, start: int, end: int) -> None:
+        s = self._services
+        async for lost in deliveries_between(s.runtime.threads, s.store, s.config.broker_name, start, end):
             s.events.publish(DeliveriesLost(lost))
         s.events.publish(CutAhead(start))
         # Before the log is shorter: after a crash between the two the log tells that they are done.
         await s.persistence.flush(DELAYS, TIMERS, OFFSETS)
 
-    async def cut(end: int) -> None:
-        replicas.forget()
-        s.events.publish(LogCut(end))
+    async def _after_cut(self, end: int) -> None:
+        self._replicas.forget()
+        self._services.events.publish(LogCut(end))
         # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
-        await s.persistence.flush(*PROGRESS)
+        await self._services.persistence.flush(*PROGRESS)
 
-    identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
-    lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
-    port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens, lines.begin, s.tls)
-    cutting = TailTruncation(s.runtime, s.store, about_to_cut, cut)
-    ours = Ours(peers, identity, cutting, RecordBoundaries(s.runtime, s.store))
+    # -- the tables beside it --------------------------------------------------------------------------
 
-    async def keep(*tables: str) -> None:
-        await s.persistence.flush(*(table for table in tables if table != QUEUE_ENDS))
+    def _make_tables(self) -> None:
+        s = self._services
+        QueueEnds(s.feed, s.store)
+        self._exchange = StateExchange(
+            s.runtime.clock,
+            s.events,
+            s.role,
+            s.feed,
+            s.store,
+            self._peers,
+            self._kept,
+            s.persistence.note_version,
+            self._following.broken,
+        )
+        codes = TableCodes(self._client, s.feed, s.topics, takes=lambda: s.role.role not in LEADING)
+        self._copies = TableCopies(s.runtime.clock, codes, lambda: self._following.classic_master)
+        self._tables = TravellingTables(self._peers, self._exchange, codes)
+        self._journal = ActingJournal(s.runtime.clock, s.persistence)
+
+    async def _save(self, *tables: str) -> None:
+        await self._services.persistence.flush(*(table for table in tables if table != QUEUE_ENDS))
         if QUEUE_ENDS in tables:
-            await s.store.keep_ends()  # in files of the store's own
+            await self._services.store.keep_ends()  # in files of the store's own
 
-    kept = DurableTables(keep)
-    prepare = kept.all if s.config.broker_id != MASTER_ID else None
-    following = Following(s.runtime, s.config, s.store, s.address, ours, prepare)
-    status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
+    # -- who leads -------------------------------------------------------------------------------------
 
-    escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
-    QueueEnds(s.feed, s.store)
+    def _make_members(self, change_role: ChangeRole) -> None:
+        s, following, client = self._services, self._following, self._client
+        clock = s.runtime.clock
+        acted = ActedTables(s.feed, self._exchange, self._exchange.acted)
+        self._siblings = OtherSlaves(client, s.role, s.address, acted)
+        self._membership = membership = Membership(
+            clock,
+            s.config,
+            s.events,
+            s.role,
+            OwnState(
+                s.address,
+                self._ha_address,
+                self._log_end,
+                partial(s.store.record_at, damaged=True),
+                self._term,
+                lambda: s.store.crashed,
+            ),
+            client,
+            NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
+            Surroundings(
+                following,
+                Links(clock, s.config, self._port, following, self._peers),
+                self._tables,
+                self._siblings,
+                s.outlet.settle,
+                # Clients whose pulls wait here are answered, and pull from the master next (SS-05).
+                s.long_polling.expire_all,
+            ),
+            change_role,
+        )
+        self._hear_peers()
+        self._siblings.living = membership.others
+        # Behind the exchange: what waits there is made before the locks say what they know.
+        self._locks = ReplicatedLocks(
+            clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,
+            membership.terms, membership.locks_from_s, self._has_groups, s.persistence.flush,
+        )  # fmt: skip
+        s.to_master.ask = PassingOn(clock, s.role, following, client).ask
+        self._finder = MasterFinder(clock, s.config, following, membership.others)
+        if not s.config.enable_slave_acting_master:
+            # Without acting masters the name server's answer to a registration is all that a slave knows.
+            s.events.subscribe(MasterNamed, lambda named: self._follow(named.ha_address, named.address))
 
-    exchange = StateExchange(
-        s.runtime.clock,
-        s.events,
-        s.role,
-        s.feed,
-        s.store,
-        peers,
-        kept,
-        s.persistence.note_version,
-        following.broken,
-    )
-    client = client_of(s.runtime, s.config)
-    codes = TableCodes(
-        client,
-        s.feed,
-        s.topics,
-        takes=lambda: s.role.role not in LEADING,
-    )
-    copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)
-    tables = TravellingTables(peers, exchange, codes)
-    journal = ActingJournal(s.runtime.clock, s.persistence)
-    siblings = OtherSlaves(client, s.role, s.address, ActedTables(s.feed, exchange, exchange.acted))
-    membership = _membership(host, port, following, peers, client, tables, siblings, term)
-    siblings.living = membership.others
+    def _hear_peers(self) -> None:
+        peers, membership = self._peers, self._membership
+        peers.on(Kind.LEASE_ASKED, self._lease_asked)
+        peers.on(Kind.LEASE_GIVEN, self._lease_given)
+        peers.on(Kind.TAKE_OVER, self._take_over_asked)
+        peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
+        peers.on_greeting(membership.greeted)
+        peers.on_longer(membership.longer)
+        peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
 
-    def has_groups() -> bool:
-        return s.groups.any_known() or not (s.locks.alone or membership.took_all())
-
-    # Behind the exchange: what waits there is made before the locks say what they know.
-    locks = ReplicatedLocks(
-        s.runtime.clock, s.events, s.config, s.role, s.locks, client, membership.others, exchange,
-        membership.terms, membership.locks_from_s, has_groups, s.persistence.flush,
-    )  # fmt: skip
-
-    s.to_master.ask = PassingOn(s.runtime.clock, s.role, following, client).ask
-
-    finder = MasterFinder(s.runtime.clock, s.config, following, membership.others)
-
-    def master_named(ha_address: str | None, master_address: str | None) -> None:
-        # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
-        following.follow(s.config.ha_master_address or ha_address, master_address)
-
-    async def pushed(news: ExchangeBrokerHaInfoRequest) -> bool:
-        if s.config.enable_slave_acting_master:
-            locks.master_returns()
-            return await membership.announced(news.master_ha_address, news.master_address)
-        master_named(news.master_ha_address, news.master_address)
-        return s.role.leads
-
-    if not s.config.enable_slave_acting_master:
-        # Without acting masters the name server's answer to a registration is all that a slave knows.
-        s.events.subscribe(MasterNamed, lambda named: master_named(named.ha_address, named.address))
-    handlers = HaHandlers(
-        s.role,
-        s.store,
-        status,
-        s.address,
-        lambda: s.registration.ha_address,
-        pushed,
-        term,
-        siblings.answer,
-    )
-    return Attachment(
-        # The gate starts last and stops first, while the port still takes acknowledgements.
-        components=[
-            port,
-            following,
-            finder,
-            exchange,
-            copies,
-            journal,
-            membership,
-            locks,
-            escape,
-            lines,
-            gate,
-        ],
-        families=[MemberHandlers(membership.look_now)],
-        instead=[handlers, LockHandlers(locks)],
-        hand_over=membership.hand_over,
-        status=lambda: {**gate.status(), **status.lines(), **lines.lines()},
-        unready=status.unready,
-        offers=[exchange],
-    )
-
-
-def _membership(
-    host: Host,
-    port: HaPort,
-    following: Following,
-    peers: Peers,
-    client: RemotingClient,
-    tables: TableExchange,
-    slaves: OtherSlaves,
-    term: Callable[[], int],
-) -> Membership:
-    s = host.services
-    links = Links(s.runtime.clock, s.config, port, following, peers)
-    membership = Membership(
-        s.runtime.clock,
-        s.config,
-        s.events,
-        s.role,
-        OwnState(
-            s.address,
-            lambda: s.registration.ha_address,
-            lambda: s.store.max_commit_log_offset,
-            partial(s.store.record_at, damaged=True),
-            term,
-            lambda: s.store.crashed,
-        ),
-        client,
-        NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
-        # Clients whose pulls wait here are answered, and pull from the master next (SS-05).
-        Surroundings(following, links, tables, slaves, s.outlet.settle, s.long_polling.expire_all),
-        host.change_role,
-    )
-
-    def asked(link: PeerLink, _payload: bytes) -> None:
-        if membership.may_take_over():
+    def _take_over_asked(self, link: PeerLink, _payload: bytes) -> None:
+        if self._membership.may_take_over():
             link.send(Kind.HAND_OVER, b"")
 
-    def lease_asked(link: PeerLink, payload: bytes) -> None:
+    def _lease_asked(self, link: PeerLink, payload: bytes) -> None:
         number, term = lease.read_question(payload)
-        if link.is_master and membership.promises(term):
+        if link.is_master and self._membership.promises(term):
             link.send(Kind.LEASE_GIVEN, lease.answer(number))
 
-    def lease_given(link: PeerLink, payload: bytes) -> None:
+    def _lease_given(self, link: PeerLink, payload: bytes) -> None:
         if not link.is_master:
-            membership.lease_given(link.broker_id, lease.read_answer(payload))
+            self._membership.lease_given(link.broker_id, lease.read_answer(payload))
 
-    peers.on(Kind.LEASE_ASKED, lease_asked)
-    peers.on(Kind.LEASE_GIVEN, lease_given)
-    peers.on(Kind.TAKE_OVER, asked)
-    peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
-    peers.on_greeting(membership.greeted)
-    peers.on_longer(membership.longer)
-    peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
-    return membership
+    def _has_groups(self) -> bool:
+        s = self._services
+        return s.groups.any_known() or not (s.locks.alone or self._membership.took_all())
+
+    def _follow(self, ha_address: str | None, master_address: str | None) -> None:
+        # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
+        self._following.follow(self._services.config.ha_master_address or ha_address, master_address)
+
+    async def _master_said(self, news: ExchangeBrokerHaInfoRequest) -> bool:
+        if self._services.config.enable_slave_acting_master:
+            self._locks.master_returns()
+            return await self._membership.announced(news.master_ha_address, news.master_address)
+        self._follow(news.master_ha_address, news.master_address)
+        return self._services.role.leads
