@@ -11,7 +11,6 @@ from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import reserved
 from orbitmq.store import Made, MessageStore, StoreConfig
-from orbitmq.store.queues import layout as table
 from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
 from orbitmq.wording import counted
 
@@ -86,7 +85,10 @@ class StoreTopics(Component):
 
     def _tell_unknown(self) -> None:
         """Log topics with messages but no entry in the table: it may be damaged, and nobody can read them."""
-        unknown = [topic for topic in self._store.queues.unknown_topics() if self._has_messages(topic)]
+        queues, is_system = self._store.queues, self._topics.is_system
+        unknown = [
+            topic for topic in queues.unknown_topics() if not is_system(topic) and queues.has_messages(topic)
+        ]
         if unknown:
             shown = ", ".join(unknown[:TOPICS_SHOWN]) + (", ..." if len(unknown) > TOPICS_SHOWN else "")
             log.warning(
@@ -94,12 +96,6 @@ class StoreTopics(Component):
                 "copy back, or create them again (docs/operations.md, Damaged files)",
                 counted(len(unknown), "topic"), shown,
             )  # fmt: skip
-
-    def _has_messages(self, topic: str) -> bool:
-        if self._topics.is_system(topic):
-            return False
-        get, slots = self._store.appender.get, self._store.queues.slots_of(topic)
-        return any(slot >= 0 and get(slot, table.Q_MIN) < get(slot, table.Q_VISIBLE) for slot in slots)
 
     def _drop_deleted(self) -> None:
         """Delete queues that were rebuilt from the log for topics that no longer exist.

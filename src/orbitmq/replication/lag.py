@@ -12,7 +12,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.replicas import Replicas
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore
+from orbitmq.store.ports import CopiedLog
 
 # Writes within this time count as one, made when it began.
 SAMPLE_S = 0.1
@@ -64,7 +64,7 @@ class ReplicationLines(Component):
         self,
         clock: Clock,
         role: RoleState,
-        store: MessageStore,
+        store: CopiedLog,
         replicas: Replicas,
         term: Callable[[], int],
     ) -> None:

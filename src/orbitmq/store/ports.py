@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime import Segment
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.log.appender import Appender
+    from orbitmq.store.log.raw import RawLog
     from orbitmq.store.queues.lookup import Lookup
     from orbitmq.store.queues.queues import TopicQueues
     from orbitmq.store.writable import WriteGate
@@ -111,3 +112,59 @@ class HotStore(Protocol):
     def find_topic(self, topic: str) -> TopicQueues | None:
         """The slots of a topic's queues; ``None``: the topic was not set."""
         ...
+
+
+class CopiedLog(Protocol):
+    """The log as replication uses it: sent to followers, and written as it comes from a master.
+
+    The members are those of ``MessageStore``.
+
+    Attributes:
+        raw: reads its bytes.
+    """
+
+    raw: RawLog
+
+    @property
+    def config(self) -> StoreConfig: ...
+
+    @property
+    def min_commit_log_offset(self) -> int: ...
+
+    @property
+    def max_commit_log_offset(self) -> int: ...
+
+    @property
+    def received_offset(self) -> int: ...
+
+    @property
+    def flushed_offset(self) -> int: ...
+
+    @property
+    def flush_error(self) -> BaseException | None: ...
+
+    def in_memory(self, offset: int) -> memoryview | None: ...
+
+    def record_at(self, commit_log_offset: int, *, damaged: bool = False) -> bytes | None: ...
+
+    def on_written(self, waker: Callable[[], None], *, first: bool = False) -> None: ...
+
+    def off_written(self, waker: Callable[[], None]) -> None: ...
+
+    def on_flushed(self, watcher: Callable[[], None]) -> None: ...
+
+    def off_flushed(self, watcher: Callable[[], None]) -> None: ...
+
+    def flush_soon(self, offset: int) -> None: ...
+
+    async def flush(self) -> None: ...
+
+    def check_flush(self) -> None: ...
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> None: ...
+
+    def refuse_raw(self) -> None: ...
+
+    def drop_partial(self) -> None: ...
+
+    async def truncate(self, to: int) -> None: ...

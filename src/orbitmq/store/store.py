@@ -415,6 +415,14 @@ class MessageStore:
         """Why nothing is flushed any more; ``None``: flushes work."""
         return self.flusher.error
 
+    def check_flush(self) -> None:
+        """See ``Flusher.check``."""
+        self.flusher.check()
+
+    def flush_soon(self, offset: int) -> None:
+        """See ``Flusher.want``."""
+        self.flusher.want(offset)
+
     # -- a master's log --------------------------------------------------------------------------------
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> None:

@@ -7,9 +7,8 @@ from struct import pack
 from orbitmq.message.record_layout import BLANK_BYTES, MAGIC_AT, MAGIC_BLANK, MAGIC_V1
 from orbitmq.replication.link.agreement import Span
 from orbitmq.runtime.seam import Runtime
-from orbitmq.store import MessageStore
 from orbitmq.store.log.records import RecordReader
-from orbitmq.store.ports import LogPiece
+from orbitmq.store.ports import CopiedLog, LogPiece
 from orbitmq.store.queues import layout as table
 
 # A record is searched backwards so far from its end: twice what the largest message may have.
@@ -23,7 +22,7 @@ _BLANK_MARK = pack(">i", MAGIC_BLANK)
 class RecordBoundaries:
     """Reads heads of records, many of them in a thread. Implements ``agreement.Records``."""
 
-    def __init__(self, runtime: Runtime, store: MessageStore) -> None:
+    def __init__(self, runtime: Runtime, store: CopiedLog) -> None:
         self._runtime = runtime
         self._store = store
 

@@ -13,13 +13,13 @@ from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.link.cutting import TailTruncation
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.inquiry import Inquiry
-from orbitmq.store import MessageStore
+from orbitmq.store.ports import CopiedLog
 
 
 class Comparing:
     """Compares this broker's log with a master's."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, cutting: TailTruncation) -> None:
+    def __init__(self, config: BrokerConfig, store: CopiedLog, cutting: TailTruncation) -> None:
         self._config = config
         self._store = store
         self._cutting = cutting

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from orbitmq.store import MessageStore
-from orbitmq.store.ports import FilePart
+from orbitmq.store.ports import CopiedLog, FilePart
 
 
 class Cursor:
@@ -14,7 +13,7 @@ class Cursor:
         position: everything below was handed out.
     """
 
-    def __init__(self, store: MessageStore, position: int) -> None:
+    def __init__(self, store: CopiedLog, position: int) -> None:
         self._store = store
         self.position = position
 

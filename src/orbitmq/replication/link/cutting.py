@@ -6,7 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from orbitmq.runtime.seam import Runtime
-from orbitmq.store import MessageStore, StoreError
+from orbitmq.store import StoreError
+from orbitmq.store.ports import CopiedLog
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class TailTruncation:
     def __init__(
         self,
         runtime: Runtime,
-        store: MessageStore,
+        store: CopiedLog,
         before_cut: Callable[[int, int], Awaitable[None]],
         on_cut: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -44,7 +45,7 @@ class TailTruncation:
         Raises:
             OSError, StoreError: the disk refused; nothing is removed before it is set aside.
         """
-        self._store.flusher.check()
+        self._store.check_flush()
         path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
         try:
             await self._runtime.threads.run(self._copy, path, start, end)

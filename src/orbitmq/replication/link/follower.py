@@ -22,7 +22,8 @@ from orbitmq.replication.link.stream import STREAM_VERSION
 from orbitmq.replication.link.stream_follower import Ours, StreamFollowerLink
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Clock, Runtime
-from orbitmq.store import MessageStore, StoreError
+from orbitmq.store import StoreError
+from orbitmq.store.ports import CopiedLog
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.errors import TransportError
 
@@ -34,7 +35,7 @@ CONNECT_SECONDS = 3.0
 # An HA port alone does not say whose it is: so long a name server may name the master first.
 NAMED_SECONDS = 5.0
 
-_MakeLink: TypeAlias = Callable[[Clock, BrokerConfig, MessageStore, str], FollowerLink]
+_MakeLink: TypeAlias = Callable[[Clock, BrokerConfig, CopiedLog, str], FollowerLink]
 
 
 class Following(Component):
@@ -58,7 +59,7 @@ class Following(Component):
         self,
         runtime: Runtime,
         config: BrokerConfig,
-        store: MessageStore,
+        store: CopiedLog,
         address: str,
         ours: Ours,
         prepare: Callable[[], Awaitable[None]] | None = None,

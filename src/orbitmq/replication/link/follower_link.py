@@ -12,7 +12,8 @@ from orbitmq.replication.link.classic import REPORT, FrameReader
 from orbitmq.replication.link.cursor import Flow
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore, StoreError
+from orbitmq.store import StoreError
+from orbitmq.store.ports import CopiedLog
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +35,12 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     tells_durable = False
 
-    def __init__(self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str) -> None:
+    def __init__(self, clock: Clock, config: BrokerConfig, store: CopiedLog, address: str) -> None:
         self._clock = clock
         self._monotonic = clock.monotonic
         self._config = config
         self._store = store
-        self._flusher = store.flusher
-        self._sync = store.flusher.sync
+        self._sync = store.config.sync_flush
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,10 +106,10 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._mistake(error)
         else:
             if self._sync:
-                self._flusher.want(self._store.max_commit_log_offset)
+                self._store.flush_soon(self._store.max_commit_log_offset)
             else:
                 if self.transferring:
-                    self._report(self._store.received_offset, self._flusher.flushed)
+                    self._report(self._store.received_offset, self._store.flushed_offset)
                 self._written.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -216,7 +216,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 class ClassicFollowerLink(FollowerLink):
     """The master speaks RocketMQ's protocol."""
 
-    def __init__(self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str) -> None:
+    def __init__(self, clock: Clock, config: BrokerConfig, store: CopiedLog, address: str) -> None:
         super().__init__(clock, config, store, address)
         self._reported = store.received_offset
         self._frames = FrameReader(self._reported, store.config.commit_log_file_bytes)

@@ -23,7 +23,7 @@ from orbitmq.replication.replicas import Replicas, ReplicaState, ReportError
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Listener, Runtime
 from orbitmq.runtime.server_tls import ServerTls
-from orbitmq.store import MessageStore
+from orbitmq.store.ports import CopiedLog
 from orbitmq.transport.entrance import Entrance
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class HaPort(Component):
         self,
         runtime: Runtime,
         config: BrokerConfig,
-        store: MessageStore,
+        store: CopiedLog,
         replicas: Replicas,
         peers: Peers,
         identity: Identity,

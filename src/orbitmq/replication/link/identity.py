@@ -11,7 +11,7 @@ from orbitmq.replication.alike import Comparison, alike
 from orbitmq.replication.gate import rule_of
 from orbitmq.replication.link.hello import Hello
 from orbitmq.runtime.seam import Runtime
-from orbitmq.store import MessageStore
+from orbitmq.store.ports import CopiedLog
 
 
 class Identity:
@@ -29,7 +29,7 @@ class Identity:
         self,
         runtime: Runtime,
         config: BrokerConfig,
-        store: MessageStore,
+        store: CopiedLog,
         role: RoleState,
         address: str,
         term: Callable[[], int],

@@ -20,7 +20,7 @@ from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.stream import Kind, StreamReader
 from orbitmq.replication.replicas import Replicas
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore
+from orbitmq.store.ports import CopiedLog
 
 # Before a follower has said who it is, it gets no place for more.
 MAX_HELLO_BYTES = 1 << 20
@@ -32,7 +32,7 @@ class Port:
 
     clock: Clock
     config: BrokerConfig
-    store: MessageStore
+    store: CopiedLog
     pace: Pace
     replicas: Replicas
     peers: Peers

@@ -4,7 +4,6 @@ from libc.stdint cimport int64_t
 
 from orbitmq.replication.link.cursor cimport Cursor, Flow
 from orbitmq.runtime.file_sending cimport FileSender
-from orbitmq.store.log.appender cimport Appender
 
 @cython.final
 cdef class Rest:
@@ -19,7 +18,6 @@ cdef class Rest:
 cdef class LogSender:
     cdef object _monotonic
     cdef object _store
-    cdef Appender _appender
     cdef object _in_memory
     cdef object _pace
     cdef object _transport

@@ -12,7 +12,7 @@ from orbitmq.replication.link.classic import MAX_DATA_BYTES
 from orbitmq.replication.link.cursor import Cursor, Flow
 from orbitmq.runtime.file_sending import FileSender
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore
+from orbitmq.store.ports import CopiedLog
 
 # What one follower gets in one iteration of the event loop (some 200 us): senders of messages have their turn
 # between two steps of a copy.
@@ -110,7 +110,7 @@ class LogSender:
     def __init__(
         self,
         clock: Clock,
-        store: MessageStore,
+        store: CopiedLog,
         pace: Pace,
         transport: asyncio.Transport,
         position: int,
@@ -120,7 +120,6 @@ class LogSender:
     ) -> None:
         self._monotonic = clock.monotonic
         self._store = store
-        self._appender = store.appender
         self._in_memory = store.in_memory
         self._pace = pace
         self._transport = transport
@@ -132,7 +131,7 @@ class LogSender:
         self._next: asyncio.Handle | None = None
         self._gathers = False
         self._ahead = position
-        self._end_seen = self._appender.batch_base
+        self._end_seen = self._store.max_commit_log_offset
         self._flow = Flow(clock.monotonic())
         self._last_step = -math.inf
         self._rest = Rest()
@@ -148,7 +147,7 @@ class LogSender:
     def broken(self) -> str:
         """Why the follower cannot get what comes next; empty: it can."""
         position, store = self.cursor.position, self._store
-        if position > self._appender.batch_base:
+        if position > store.max_commit_log_offset:
             return "our log became shorter"
         if position < store.min_commit_log_offset:
             return f"it was too slow: what comes next for it, at {position}, is deleted"
@@ -195,7 +194,7 @@ class LogSender:
         self._rest.ended(self._monotonic())
         if self._paused or self._transport.is_closing():
             return
-        cursor, end = self.cursor, self._appender.batch_base
+        cursor, end = self.cursor, self._store.max_commit_log_offset
         share = self._share(end)
         left = allowed = min(self._pace.allowed(), share)
         flows = True

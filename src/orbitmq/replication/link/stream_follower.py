@@ -24,7 +24,7 @@ from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.stream import Kind, StreamReader
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore
+from orbitmq.store.ports import CopiedLog
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class StreamFollowerLink(FollowerLink):
     tells_durable = True
 
     def __init__(
-        self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str, ours: Ours
+        self, clock: Clock, config: BrokerConfig, store: CopiedLog, address: str, ours: Ours
     ) -> None:
         super().__init__(clock, config, store, address)
         self._ours = ours

@@ -152,6 +152,13 @@ class Queues:
         known = self._stored.get(topic)
         return () if known is None else known.slots
 
+    def has_messages(self, topic: str) -> bool:
+        """Whether a queue of the topic has messages, also when it was not set."""
+        get = self._appender.get
+        return any(
+            slot >= 0 and get(slot, table.Q_MIN) < get(slot, table.Q_VISIBLE) for slot in self.slots_of(topic)
+        )
+
     def of_slot(self, slot: int) -> tuple[TopicQueues, int]:
         """The topic and the queue id of a slot."""
         return self._by_number[self._owners[slot]], self._ids[slot]
