@@ -78,6 +78,7 @@ from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.monitoring import Monitoring, Readiness
 from orbitmq.broker.name_server_watch import NameServerWatch
+from orbitmq.broker.name_servers import NameServers
 from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.pop.attach import attach as pop
 from orbitmq.broker.registration import Registration
@@ -197,6 +198,7 @@ def _components(
         ),
         s.durability,
         NameServerWatch(s.runtime, s.config, s.events),
+        s.name_servers,
         StoreLife(s.store, s.config, s.events),
         files,
         MetadataTables(s.topics, s.groups, s.offsets, s.locks),
@@ -242,6 +244,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
     append = MessageAppend(role, store, durability, counters)
     modes = RequestModes(feed, events)
+    name_servers = NameServers(runtime, config)
     return Services(
         runtime=runtime,
         config=config,
@@ -258,7 +261,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls
         metadata=metadata,
         clients=clients,
         modes=modes,
-        assignments=Assignments(config, metadata, clients, TopicQueues(runtime, config, topics), modes),
+        assignments=Assignments(config, metadata, clients, TopicQueues(config, topics, name_servers), modes),
         locks=QueueLocks(clock, feed, alone=_grants_locks_alone(config)),
         append=append,
         outlet=Outlet(role, append, store),
@@ -268,6 +271,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls
         counters=counters,
         counts=Counts(events),
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
+        name_servers=name_servers,
         registration=Registration(runtime, config, topics, address, events),
         to_master=ToMaster(),
         tls=tls,

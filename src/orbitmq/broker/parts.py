@@ -30,6 +30,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.name_servers import NameServers
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters, Stats
@@ -73,6 +74,7 @@ class Services:
     counters: Counters
     counts: Counts
     stats: Stats
+    name_servers: NameServers
     registration: Registration
     to_master: ToMaster
     tls: ServerTls

@@ -68,7 +68,7 @@ class Replication:
         self._peers = Peers()
         self._client = client_of(s.runtime, s.config)
         self._make_link()
-        self._escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
+        self._escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups, s.name_servers)
         self._make_tables()
         self._make_members(host.change_role)
 

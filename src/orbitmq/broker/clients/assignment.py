@@ -52,10 +52,6 @@ class Assignments(Component):
     def tables(self) -> Sequence[Table]:
         return (Table(REQUEST_MODES, self._modes),)
 
-    async def stop(self) -> None:
-        await self.end_work()
-        await self._queues.close()
-
     def modes(self) -> MessageRequestModeSerializeWrapper:
         """All modes that administrators set."""
         return MessageRequestModeSerializeWrapper(

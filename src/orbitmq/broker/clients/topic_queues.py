@@ -4,54 +4,32 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.broker.clients.route_question import NoRouteError, route_of
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.own_requests import client_of
+from orbitmq.broker.name_servers import NameServers, NoRouteError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import PERM_READ
-from orbitmq.runtime.seam import Runtime
 
 log = logging.getLogger(__name__)
 
-FRESH_MS = 5000
-MOST_KEPT = 10_000
+FRESH_S = 5.0
 
 
 class TopicQueues:
-    """Asks the name servers, and keeps an answer for some seconds (TopicRouteInfoManager)."""
+    """Knows the queues of topics from routes that are some seconds old at most."""
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, topics: TopicConfigs) -> None:
-        self._clock = runtime.clock
+    def __init__(self, config: BrokerConfig, topics: TopicConfigs, name_servers: NameServers) -> None:
         self._config = config
         self._topics = topics
-        self._client = client_of(runtime, config)
-        self._kept: dict[str, tuple[int, list[MessageQueue]]] = {}
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+        self._name_servers = name_servers
 
     async def of(self, topic: str) -> list[MessageQueue] | None:
         """The queues, sorted; those of this broker when no name server answers; ``None``: no such topic."""
-        now = self._clock.now_ms()
-        kept = self._kept.get(topic)
-        if kept is not None and now - kept[0] < FRESH_MS:
-            return kept[1]
-        found = await self._asked(topic)
-        if found is None:
-            return self._own(topic)
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        self._kept[topic] = (now, found)
-        return found
-
-    async def _asked(self, topic: str) -> list[MessageQueue] | None:
         try:
-            route = await route_of(self._client, self._config, topic)
+            route = await self._name_servers.route(topic, FRESH_S)
         except NoRouteError as error:
             log.info("route of %s: %s", topic, error)
-            return None
+            return self._own(topic)
         return sorted(
             MessageQueue(topic, data.broker_name, number)
             for data in route.queue_datas

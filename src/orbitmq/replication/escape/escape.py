@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.name_servers import NameServers, NoRouteError
 from orbitmq.broker.own_requests import client_of
 from orbitmq.message import property_names, reserved
 from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.replication.escape import forms
-from orbitmq.replication.escape.routes import Routes
+from orbitmq.replication.escape.forms import Target
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background
@@ -36,6 +37,10 @@ COMPLAIN_EVERY_S = 60.0
 # Bytes and messages on the way at a time; more messages wait where they are stored.
 MAX_MESSAGES = 1024
 MAX_BYTES = 64 * 1024 * 1024
+# A route that leads to another master counts so long.
+ROUTE_SECONDS = 30.0
+# Any other is asked for again, however many messages wait for it, once in this time.
+ASK_AGAIN_S = 1.0
 # How long messages on the way may take when this broker stops to deliver.
 SETTLE_SECONDS = 3.0
 
@@ -93,13 +98,15 @@ class Escape(Component):
 
     name = "escape"
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, groups: SubscriptionGroups) -> None:
+    def __init__(
+        self, runtime: Runtime, config: BrokerConfig, groups: SubscriptionGroups, name_servers: NameServers
+    ) -> None:
         self._runtime = runtime
         self._clock = runtime.clock
         self._config = config
         self._groups = groups
+        self._name_servers = name_servers
         self._client = client_of(runtime, config)
-        self._routes = Routes(runtime.clock, config, self._client)
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, runtime.random)
         self._tasks = self._background_of_messages()
         self._on_the_way: dict[Escaping, None] = {}
@@ -116,7 +123,6 @@ class Escape(Component):
 
     async def stop(self) -> None:
         await self._call_back()
-        await self._routes.close()
         await self._client.close()
         await super().stop()
 
@@ -229,7 +235,7 @@ class Escape(Component):
     ) -> tuple[PutStatus | None, str, str]:
         """One try: the status when a master has the message, which master was tried, and what went wrong."""
         message = escaping.message
-        found, problem = await self._routes.targets(message.topic, helped=helped)
+        found, problem = await self._targets(message.topic, helped=helped)
         if not found:
             return None, tried, problem
         target = forms.choose(found, tried, self._runtime.random)
@@ -248,6 +254,22 @@ class Escape(Component):
             return None, target.broker_name, str(error)
         problem = f"{target.address}: code {answer.code}, {answer.remark}"
         return forms.STORED.get(answer.code), target.broker_name, problem
+
+    async def _targets(self, topic: str, *, helped: bool) -> tuple[Sequence[Target], str]:
+        """The masters of other groups that take the topic's messages; when there are none, why (ES-07).
+
+        Args:
+            helped: the known route worked and may be used again.
+        """
+        problem = f"no other master takes messages of topic {topic}"
+        for age_s in (ROUTE_SECONDS, ASK_AGAIN_S) if helped else (ASK_AGAIN_S,):
+            try:
+                route = await self._name_servers.route(topic, age_s, failed_s=ASK_AGAIN_S)
+            except NoRouteError as error:
+                return (), str(error)
+            if found := forms.targets(route, self._config.broker_name):
+                return found, ""
+        return (), problem
 
     def _limit(self, topic: str, properties: Mapping[str, str]) -> int | None:
         """How often a retry message may be delivered: the other master may not know its group."""
