@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from orbitmq.broker.change_feed import ESCAPED_HALVES
 from orbitmq.broker.component import Component, Table
@@ -14,9 +14,8 @@ from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.role import Role
 from orbitmq.broker.transactions import forms
 from orbitmq.broker.transactions.escaped import EscapedHalves
-from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
-from orbitmq.broker.transactions.reading import HalfQueue
-from orbitmq.message import property_names
+from orbitmq.broker.transactions.half_table import Half
+from orbitmq.broker.transactions.reading import HalfQueue, HalfReader
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Clock
@@ -25,7 +24,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-# How many half messages are read, or handed on, in one turn of the event loop.
+# How many half messages are handed on in one turn of the event loop.
 _SLICE = 128
 
 
@@ -48,21 +47,18 @@ class HalfEscape(Component):
         self._outlet = outlet
         self._pauses = Pauses(clock, outlet, self.name)
         self._escaped = escaped
-        self._table = HalfTable(0)
-        self._marks = MarkProgress(0)
+        self._halves = HalfReader(queue, config)
         self._on_the_way: dict[int, Handed] = {}
-        # Origins of half messages that another broker has: the master may have put copies of them since.
-        self._elsewhere: set[int] = set()
 
     def tables(self) -> Sequence[Table]:
         return (Table(ESCAPED_HALVES, self._escaped),)
 
     async def start(self) -> None:
-        self._table, self._marks = await self._queue.load()
+        self._halves.table, self._halves.marks = await self._queue.load()
         self._on_the_way.clear()
-        self._elsewhere = await self._queue.origins(list(self._escaped))
+        self._halves.elsewhere = await self._queue.origins(list(self._escaped))
         for offset in self._escaped:
-            self._table.finish(offset)
+            self._halves.table.finish(offset)
         self._every(self._clock, TICK_SECONDS, self.tick, first_s=0.0)
 
     async def stop(self) -> None:
@@ -75,50 +71,18 @@ class HalfEscape(Component):
     async def tick(self) -> None:
         """Read new half messages, hand out those due, note those that have arrived."""
         self._settle()
-        await self._read_new()
+        await self._halves.read_new()
         await self._hand_due()
-
-    async def _read_new(self) -> None:
-        """Read new half messages: the queue grows only until the master's last bytes have arrived."""
-        while self._table.next_offset < self._queue.end:
-            if not self._table.skip():
-                offset = self._table.next_offset
-                record = self._queue.half(offset)
-                if record is not None:
-                    self._admit(self._half(offset, record, decode_properties(record.properties)))
-            self._table.next_offset += 1
-            if self._table.next_offset % _SLICE == 0:
-                await asyncio.sleep(0)
-
-    def _admit(self, half: Half) -> None:
-        if half.origin in self._elsewhere:
-            self._table.finish(half.offset)
-        else:
-            self._table.admit(half)
-
-    def _half(self, offset: int, record: Record, properties: Mapping[str, str]) -> Half:
-        config = self._config
-        if forms.checks_so_far(properties):
-            due = record.store_timestamp + config.transaction_check_interval_ms
-        elif forms.has_immunity(properties):
-            # The clock of a producer may be ahead of ours.
-            begin = min(record.born_timestamp, record.store_timestamp)
-            due = begin + forms.immunity_ms(properties, config.transaction_timeout_ms)
-        else:
-            due = record.store_timestamp + config.transaction_timeout_ms
-        unique_id = properties.get(property_names.UNIQ_KEY, "")
-        origin, topic = forms.origin(offset, properties), properties.get(property_names.REAL_TOPIC, "")
-        return Half(offset, record.physical_offset, origin, unique_id, due, topic)
 
     async def _hand_due(self) -> None:
         now = self._clock.now_ms()
-        while due := self._table.due(now, _SLICE):
+        while due := self._halves.table.due(now, _SLICE):
             for at, half in enumerate(due):
                 if half.offset in self._on_the_way:
                     continue
-                record = self._queue.half(half.offset)
+                record = None if half.origin in self._halves.elsewhere else self._queue.half(half.offset)
                 if record is None:
-                    self._table.finish(half.offset)
+                    self._halves.table.finish(half.offset)
                     continue
                 try:
                     self._hand(half, record)
@@ -126,11 +90,11 @@ class HalfEscape(Component):
                     if not is_not_now(error):
                         # The refusal is about this message alone: the others must not wait for it.
                         log.error("the half message %s cannot be handed on: %s", half.unique_id, error)
-                        self._table.postpone(half, now + self._config.transaction_check_interval_ms)
+                        self._halves.table.postpone(half, now + self._config.transaction_check_interval_ms)
                         continue
                     wait_ms = self._pauses.after_ms(error)
                     for late in due[at:]:
-                        self._table.postpone(late, now + wait_ms)
+                        self._halves.table.postpone(late, now + wait_ms)
                     return
             await asyncio.sleep(0)
 
@@ -141,7 +105,7 @@ class HalfEscape(Component):
 
     def _settle(self) -> None:
         for offset in take_stored(self._on_the_way):
-            self._table.finish(offset)
+            self._halves.table.finish(offset)
             self._escaped.add(offset)
-            self._elsewhere.add(self._queue.origin(offset))
-        self._queue.note(self._table, self._marks)
+            self._halves.elsewhere.add(self._queue.origin(offset))
+        self._queue.note(self._halves.table, self._halves.marks)

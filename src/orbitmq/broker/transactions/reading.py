@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.transactions import forms
-from orbitmq.broker.transactions.half_table import HalfTable, MarkProgress
-from orbitmq.message import reserved
+from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
+from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record, iter_records
 from orbitmq.runtime.tasks import in_slices
@@ -22,6 +23,7 @@ GROUP = reserved.TRANS_GROUP
 MARKS_PER_TURN = 64
 MARK_BYTES_PER_TURN = 1 << 16
 ORIGINS_PER_TURN = 128
+HALVES_PER_TURN = 128
 # An entry without a record is skipped, or is being made anew: there are more messages behind it.
 _GOES_ON = frozenset({GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING})
 
@@ -146,3 +148,60 @@ class HalfQueue:
         """Commit a progress that has changed; a broker without transactions shows no transaction group."""
         if offset != (self._offsets.query(GROUP, topic, 0) or 0):
             self._offsets.commit(GROUP, topic, 0, offset)
+
+
+class HalfReader:
+    """Reads the half queue from front to back into a table, each message with the time when it is due.
+
+    Args:
+        hold_ms: each is due so long after it was stored at the latest; ``None``: none before its time.
+
+    Attributes:
+        table: the half messages that nobody has ended.
+        marks: from where on the op queue is needed.
+        elsewhere: the origins of those that another broker has. Copies of them, which this one may have put
+            since, are due at once.
+    """
+
+    def __init__(self, queue: HalfQueue, config: BrokerConfig, hold_ms: int | None = None) -> None:
+        self._queue = queue
+        self._config = config
+        self._hold_ms = hold_ms
+        self.table, self.marks = HalfTable(0), MarkProgress(0)
+        self.elsewhere: set[int] = set()
+
+    async def read_new(self) -> None:
+        """Read what is new. What is not stored any more counts as ended."""
+        steps = 0
+        while self.table.next_offset < self._queue.end:
+            if not self.table.skip():
+                offset = self.table.next_offset
+                record = self._queue.half(offset)
+                if record is not None:
+                    self.table.admit(self._half(offset, record))
+            self.table.next_offset += 1
+            steps += 1
+            if steps % HALVES_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _half(self, offset: int, record: Record) -> Half:
+        properties = decode_properties(record.properties)
+        origin = forms.origin(offset, properties)
+        due_ms = 0 if origin in self.elsewhere else self._due_ms(record, properties)
+        unique_id = properties.get(property_names.UNIQ_KEY, "")
+        topic = properties.get(property_names.REAL_TOPIC, "")
+        return Half(offset, record.physical_offset, origin, unique_id, due_ms, topic)
+
+    def _due_ms(self, record: Record, properties: Mapping[str, str]) -> int:
+        if forms.checks_so_far(properties):
+            return record.store_timestamp + self._config.transaction_check_interval_ms
+        if not forms.has_immunity(properties):
+            return record.store_timestamp + self._config.transaction_timeout_ms
+        until = self.immune_until(record, properties)
+        return until if self._hold_ms is None else min(until, record.store_timestamp + self._hold_ms)
+
+    def immune_until(self, record: Record, properties: Mapping[str, str]) -> int:
+        """Until when nobody is asked about a message whose producer chose that time."""
+        # The clock of a producer may be ahead of ours.
+        begin = min(record.born_timestamp, record.store_timestamp)
+        return begin + forms.immunity_ms(properties, self._config.transaction_timeout_ms)

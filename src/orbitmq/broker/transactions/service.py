@@ -24,9 +24,9 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import LEADING, TAKES_MESSAGES, RoleState
 from orbitmq.broker.transactions import forms as messages
 from orbitmq.broker.transactions.escaped import EscapedHalves
-from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
+from orbitmq.broker.transactions.half_table import Half
 from orbitmq.broker.transactions.reading import HALF as _HALF
-from orbitmq.broker.transactions.reading import HalfQueue
+from orbitmq.broker.transactions.reading import HalfQueue, HalfReader
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import offset_message_id
 from orbitmq.message.properties import decode_properties
@@ -45,7 +45,6 @@ MAX_UNFINISHED = 500_000
 # A half message with a long immunity is put again after this time, so that the progress goes on.
 HOLD_MS = 600_000
 _HOUR_MS = 3_600_000
-_SLICE = 128
 _ASK_SLICE = 200
 
 
@@ -116,13 +115,10 @@ class Transactions(Component):
         self._queue = queue
         self._escaped = escaped
         self._handed_on: list[int] = []
-        # Their transactions, by origin: this broker may have put copies of these messages since (see _renew).
-        self._elsewhere: set[int] = set()
         self._clients = clients
         self._host = host
         self._role = role
-        self._table = HalfTable(0)
-        self._marks = MarkProgress(0)
+        self._halves = HalfReader(queue, config, HOLD_MS)
         self._unmarked: list[int] = []
         self._marking = False
         # The place of the next marks, or why they were not put; the ends of transactions wait for it.
@@ -149,12 +145,12 @@ class Transactions(Component):
         self._loading = True
         try:
             if not self._store.has_unwritten:
-                self._table, self._marks = await self._queue.load()
+                self._halves.table, self._halves.marks = await self._queue.load()
                 for offset in self._unmarked:
-                    self._table.finish(offset)
+                    self._halves.table.finish(offset)
             # Half messages that another broker took over while this one was away are ended here.
             self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
-            self._elsewhere = await self._queue.origins(self._handed_on)
+            self._halves.elsewhere = await self._queue.origins(self._handed_on)
             for offset in self._handed_on:
                 self._finish(offset)
         finally:
@@ -163,7 +159,7 @@ class Transactions(Component):
     @property
     def half_messages(self) -> Mapping[str, int]:
         """How many half messages are unfinished, by topic; of the last second's some are missing."""
-        return self._table.by_topic
+        return self._halves.table.by_topic
 
     def log_cut(self) -> None:
         """The log was cut: transactions ended by marks not yet written may be open again."""
@@ -186,7 +182,7 @@ class Transactions(Component):
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] sending transaction message is forbidden",
             )
-        unfinished = self._table.unfinished(self._store.max_offset(_HALF, 0))
+        unfinished = self._halves.table.unfinished(self._store.max_offset(_HALF, 0))
         if unfinished >= MAX_UNFINISHED:
             raise RemotingError(
                 ResponseCode.SYSTEM_BUSY,
@@ -226,7 +222,7 @@ class Transactions(Component):
         if exact:
             _check_message(request, properties)
         origin = messages.origin(record.queue_offset, properties)
-        offset = self._table.current(record.queue_offset, origin)
+        offset = self._halves.table.current(record.queue_offset, origin)
         if offset is None:
             raise NoTransactionError(
                 f"the transaction of half message {record.queue_offset} ({request.msg_id}) has ended already"
@@ -290,7 +286,7 @@ class Transactions(Component):
             )
 
     def _finish(self, offset: int) -> None:
-        self._table.finish(offset)
+        self._halves.table.finish(offset)
         self._unmarked.append(offset)
         self._schedule_marks()
 
@@ -327,7 +323,7 @@ class Transactions(Component):
                 for late, _ in made[at:]:
                     self._unmarked += messages.marked_offsets(late.body)
                 return error
-            self._marks.note(result.queue_offset, highest)
+            self._halves.marks.note(result.queue_offset, highest)
         return result
 
     # -- checking ----------------------------------------------------------------------------------------
@@ -336,75 +332,38 @@ class Transactions(Component):
         """Read new half messages, ask about those due, note the progress."""
         if self._unmarked:
             self._write_marks()
-        await self._read_new()
+        await self._halves.read_new()
         try:
             await self._ask_due()
         finally:
             self._tell.flush()
         self._note_progress()
 
-    async def _read_new(self) -> None:
-        steps = 0
-        while self._table.next_offset < self._store.max_offset(_HALF, 0):
-            if not self._table.skip():
-                self._read_one(self._table.next_offset)
-            self._table.next_offset += 1
-            steps += 1
-            if steps % _SLICE == 0:
-                await asyncio.sleep(0)
-
-    def _read_one(self, offset: int) -> None:
-        record = self._queue.half(offset)
-        if record is None:
-            # The log file has expired; a transaction that was left open for that long is abandoned.
-            return
-        properties = decode_properties(record.properties)
-        checks = messages.checks_so_far(properties)
-        origin = messages.origin(offset, properties)
-        due_ms = 0 if origin in self._elsewhere else self._due_ms(record, properties, checks)
-        unique_id = properties.get(property_names.UNIQ_KEY, "")
-        topic = properties.get(property_names.REAL_TOPIC, "")
-        self._table.admit(Half(offset, record.physical_offset, origin, unique_id, due_ms, topic))
-
-    def _due_ms(self, record: Record, properties: Mapping[str, str], checks: int) -> int:
-        """When to look at a half message that has just been read."""
-        config = self._config
-        if checks:
-            return record.store_timestamp + config.transaction_check_interval_ms
-        if messages.has_immunity(properties):
-            return min(self._immune_until(record, properties), record.store_timestamp + HOLD_MS)
-        return record.store_timestamp + config.transaction_timeout_ms
-
-    def _immune_until(self, record: Record, properties: Mapping[str, str]) -> int:
-        limit = messages.immunity_ms(properties, self._config.transaction_timeout_ms)
-        # The clock of a producer may be ahead of ours.
-        return min(record.born_timestamp, record.store_timestamp) + limit
-
     async def _ask_due(self) -> None:
         now = self._clock.now_ms()
-        while due := self._table.due(now, _ASK_SLICE):
+        while due := self._halves.table.due(now, _ASK_SLICE):
             for at, half in enumerate(due):
                 if not self._role.leads:
                     for late in due[at:]:
-                        self._table.postpone(late, late.due_ms)
+                        self._halves.table.postpone(late, late.due_ms)
                     return
                 try:
                     await self._look_at(half, now)
                 except (RemotingError, OSError) as error:
                     if isinstance(error, RemotingError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
                         self._tell.warn(f"it cannot be checked: {error}", half.unique_id)
-                        self._table.postpone(half, now + self._config.transaction_check_interval_ms)
+                        self._halves.table.postpone(half, now + self._config.transaction_check_interval_ms)
                         continue
                     log.warning("checking transactions waits: %s", error)
                     for late in due[at:]:
-                        self._table.postpone(late, late.due_ms)
+                        self._halves.table.postpone(late, late.due_ms)
                     return
             await asyncio.sleep(0)
 
     async def _look_at(self, half: Half, now: int) -> None:
-        if half not in self._table:
+        if half not in self._halves.table:
             return
-        if half.origin in self._elsewhere:
+        if half.origin in self._halves.elsewhere:
             self._finish(half.offset)
             return
         stored = self._store.record_at(half.physical_offset)
@@ -417,13 +376,11 @@ class Transactions(Component):
         checks = messages.checks_so_far(properties)
         config = self._config
         too_old = now - record.born_timestamp > config.file_reserved_time_hours * _HOUR_MS
+        until = self._halves.immune_until(record, properties)
         if checks >= config.transaction_check_max or too_old:
             await self._discard(half, record, properties, checks)
-        elif (
-            not checks and messages.has_immunity(properties) and self._immune_until(record, properties) > now
-        ):
-            until = min(self._immune_until(record, properties), now + HOLD_MS)
-            self._renew(half, record, properties, until)
+        elif not checks and messages.has_immunity(properties) and until > now:
+            self._renew(half, record, properties, min(until, now + HOLD_MS))
         else:
             properties[property_names.TRANSACTION_CHECK_TIMES] = str(checks + 1)
             copy = self._renew(half, record, properties, now + config.transaction_check_interval_ms)
@@ -432,7 +389,7 @@ class Transactions(Component):
     async def _discard(self, half: Half, record: Record, properties: Mapping[str, str], checks: int) -> None:
         topic = reserved.TRANS_CHECK_MAX_TIME_TOPIC
         await self._metadata.inner_topic(topic, 1)
-        if half not in self._table:
+        if half not in self._halves.table:
             return
         if not self._role.leads:
             raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker has no right to lead now")
@@ -455,7 +412,7 @@ class Transactions(Component):
         copy = replace(
             half, offset=result.queue_offset, physical_offset=result.commit_log_offset, due_ms=due_ms
         )
-        self._table.replace(half, copy)
+        self._halves.table.replace(half, copy)
         self._unmarked.append(half.offset)
         return copy
 
@@ -483,7 +440,7 @@ class Transactions(Component):
 
     def _note_progress(self) -> None:
         """Commit the progress; once its marks are durable, forget the half messages that a slave escaped."""
-        if self._queue.note(self._table, self._marks, all_marked=not self._unmarked):
+        if self._queue.note(self._halves.table, self._halves.marks, all_marked=not self._unmarked):
             handed_on, self._handed_on = self._handed_on, []
             for offset in handed_on:
                 self._escaped.remove(offset)
