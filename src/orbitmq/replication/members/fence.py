@@ -24,6 +24,8 @@ LONGEST_GUARD_S = 0.5
 GUARD_SHARE = 8
 # After this many looks without an answer, the other brokers are asked for a promise.
 STALE_LOOKS = 1.5
+# By then what each broker does in every look has happened, though one look was late.
+LATE_LOOKS = 2.5
 
 
 def to_renew(name_servers: int) -> int:
@@ -65,7 +67,22 @@ class Timing:
     @property
     def gap_s(self) -> float:
         """Two looks that lie further apart may have missed a leader between them."""
-        return 2.5 * self.look_s
+        return LATE_LOOKS * self.look_s
+
+    @property
+    def noticed_s(self) -> float:
+        """How long a broker must have been registered until all others have surely seen it."""
+        return LATE_LOOKS * self.look_s
+
+    @property
+    def asking_s(self) -> float:
+        """A slave that has not asked to be the heir for this time asks no more."""
+        return LATE_LOOKS * self.look_s
+
+    @property
+    def arrival_s(self) -> float:
+        """How long a master that may have lost messages waits for other brokers to register."""
+        return LATE_LOOKS * self.look_s
 
 
 @dataclass(slots=True)
@@ -122,7 +139,7 @@ class Fence:
         known.last_s = max(known.last_s, sent_s)
         if known.registered_s is None:
             known.registered_s = sent_s
-        if sent_s - known.registered_s >= self._terms.gap_s and sent_s > (known.renewed_s or -1.0):
+        if sent_s - known.registered_s >= self._terms.noticed_s and sent_s > (known.renewed_s or -1.0):
             known.renewed_s = sent_s
 
     def settled(self, now_s: float) -> bool:

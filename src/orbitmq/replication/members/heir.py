@@ -54,7 +54,7 @@ class LockGrantor:
     def asked(self, broker_id: int, address: str, hold_s: float, now_s: float) -> bool:
         """A slave asks for the promise, for ``hold_s`` from now on; whether it gets it."""
         self._asked_s = {
-            number: at for number, at in self._asked_s.items() if now_s - at <= self._terms.gap_s
+            number: at for number, at in self._asked_s.items() if now_s - at <= self._terms.asking_s
         } | {broker_id: now_s}
         heir = self.heir(now_s)
         if not 0 < hold_s <= LONGEST_HOLD_S:

@@ -322,7 +322,7 @@ class Membership(Component):
         if 0 < needed <= len(self._came):
             return True
         may_lack = self._config.broker_id == MASTER_ID and (self._crashed or not self._own.log_end())
-        if may_lack and len(self._others()) < needed and now < self._isolated_s + self.terms.gap_s:
+        if may_lack and len(self._others()) < needed and now < self._isolated_s + self.terms.arrival_s:
             return False
         return self.seen.told(now)
 
