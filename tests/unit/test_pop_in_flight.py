@@ -293,6 +293,16 @@ def test_what_a_broker_dealt_out_itself_is_no_news_to_it() -> None:
     assert feed.is_news(Entry(1, 0, POPS, "no queue", 1)), "making it says what is wrong"
 
 
+def test_asking_whether_pops_are_news_makes_no_queue() -> None:
+    """A queue that was asked about would count as popped: its group's commits would go through it."""
+    other_feed, other = pops()
+    take(other.in_flight, other.in_flight.queue("T", "g", 0), 4)
+    told = {entry.table: entry for entry in everything(other_feed)}
+    feed, state = pops()
+    assert [feed.is_news(told[table]) for table in (POP_DELIVERIES, POPS)] == [True, True]
+    assert list(state.in_flight) == []
+
+
 @pytest.mark.behaviour("PO-37")
 def test_pops_of_before_a_reset_that_waits_are_no_news() -> None:
     """A returning slave told them, and the group's committed offset went behind the reset again."""

@@ -116,23 +116,31 @@ class PopState:
         topic, group, queue_id = key.rsplit(SEPARATOR, 2)
         return self.in_flight.queue(topic, group, int(queue_id))
 
+    def _popped_to(self, key: str) -> int | None:
+        """Where the next pop of a queue begins, also when its group has not popped it yet.
+
+        ``None``: a reset waits, which forgets what was popped before it.
+        """
+        topic, group, number = key.rsplit(SEPARATOR, 2)
+        queue_id = int(number)
+        if self._offsets.has_reset(group, topic, queue_id):
+            return None
+        queue = self.in_flight.find(topic, group, queue_id)
+        return self._begin(topic, group, queue_id) if queue is None else queue.next
+
     def _is_ahead(self, key: str, position: int | None) -> bool:
         if key == MARKS or position is None:
             return False
-        queue = self._queue_of(key)
-        return position > queue.next and not self._waits_for_reset(queue)
-
-    def _waits_for_reset(self, queue: PopQueue) -> bool:
-        """Whether a reset waits, which discards everything popped before it."""
-        return self._offsets.has_reset(queue.group, queue.topic, queue.queue_id)
+        known = self._popped_to(key)
+        return known is not None and position > known
 
     def _is_unknown(self, key: str, plain: Plain | None) -> bool:
         """Whether a delivery holds messages that this broker has not dealt out yet."""
         name, start, _ = key.rsplit(SEPARATOR, 2)
-        queue = self._queue_of(name)
-        if plain is None or self._waits_for_reset(queue):
+        known = self._popped_to(name)
+        if plain is None or known is None:
             return False
-        return any(offset >= queue.next for offset in _offsets_of(plain, int(start)))
+        return any(offset >= known for offset in _offsets_of(plain, int(start)))
 
     def _restore_queue(self, key: str, value: Any) -> None:
         if key == MARKS:
