@@ -388,6 +388,39 @@ async def test_a_running_cluster_is_closed_after_it_was_observed(secured: World)
             await unsigned.send(Message("orders", b"x"))
 
 
+@pytest.mark.behaviour("AZ-11")
+@pytest.mark.parametrize("how", ["pull", "pop"])
+async def test_who_loses_a_right_while_waiting_gets_nothing(secured: World, how: str) -> None:
+    root, app = Keys(secured, ROOT), Keys(secured, APP)
+    consumes = {"consumerGroup": "billing", "topic": "orders"}
+    if how == "pull":
+        code, values = Code.PULL_MESSAGE, {
+            **consumes, "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "6",
+            "commitOffset": "0", "suspendTimeoutMillis": "60000", "subscription": "*", "subVersion": "0",
+        }  # fmt: skip
+    else:
+        code, values = Code.POP_MESSAGE, {
+            **consumes, "queueId": "-1", "maxMsgNums": "1", "invisibleTime": "60000", "pollTime": "60000",
+            "bornTime": str(secured.runtime.clock.now_ms()), "initMode": "0", "expType": "TAG", "exp": "*",
+        }  # fmt: skip
+    waiting = asyncio.ensure_future(app.ask(code, values))
+    others = asyncio.ensure_future(root.ask(code, {**values, "consumerGroup": "others"}))
+    await asyncio.sleep(1)
+    assert [waiting.done(), others.done()] == [False, False]
+    async with admin(secured, ROOT) as client:
+        await client.access.delete_rules("app", "Topic:orders")
+    ended = await waiting
+    assert (ended.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT), ended.body) == (
+        True,
+        b"",
+    )
+    assert (await app.ask(code, values)).code == ResponseCode.NO_PERMISSION
+    assert not others.done()
+    others.cancel()
+    await root.close()
+    await app.close()
+
+
 @pytest.mark.behaviour("AZ-03")
 async def test_the_table_is_about_requests_that_a_broker_answers(secured: World) -> None:
     known = secured.brokers["broker-a"].doors.router

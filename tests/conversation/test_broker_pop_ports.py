@@ -50,6 +50,9 @@ class Answered:
     def answer(self, popped: Popped) -> None:
         self.popped = popped
 
+    def is_of(self, user: str) -> bool:
+        return False
+
     def refuse(self, error: RemotingError) -> None:
         raise error
 

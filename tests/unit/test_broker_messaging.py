@@ -73,6 +73,9 @@ class Waiting:
     def answer(self, pulled: Pulled) -> None:
         self.heard.append(pulled)
 
+    def is_of(self, user: str) -> bool:
+        return False
+
     def refuse(self, error: RemotingError) -> None:
         self.heard.append(error)
 

@@ -59,6 +59,9 @@ class Waiter:
         self.events.append("wake")
         return self.answers
 
+    def is_of(self, user: str) -> bool:
+        return False
+
     def expire(self) -> None:
         self.events.append("expire")
 

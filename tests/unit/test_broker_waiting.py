@@ -38,6 +38,9 @@ class Waiter:
     def expire(self) -> None:
         self.events.append(("expire", self.runtime.clock.monotonic()))
 
+    def is_of(self, user: str) -> bool:
+        return False
+
 
 def nothing(_topic: str, _queue_id: int) -> None:
     pass

@@ -64,6 +64,13 @@ class ConnectionClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class RightsChanged:
+    """A user or the rules of a user changed; ``user`` may have lost a right."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsReset:
     """An administrator moved a group in a topic."""
 

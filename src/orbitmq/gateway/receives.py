@@ -91,6 +91,10 @@ class _Waiting:
     def answer(self, popped: Popped) -> None:
         self.outcome.set_result(popped)
 
+    def is_of(self, user: str) -> bool:
+        """Calls have no user yet: brokers that require keys do not serve gRPC."""
+        return False
+
     def refuse(self, error: RemotingError) -> None:
         self.outcome.set_exception(error)
 

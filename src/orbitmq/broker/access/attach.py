@@ -16,7 +16,7 @@ from orbitmq.settings.access import OBSERVE
 def attach(host: Host) -> Attachment:
     """The tables; with ``authenticationEnabled`` the gate, and the handlers that change them."""
     s = host.services
-    access = Access(s.config, s.feed, s.metadata.save)
+    access = Access(s.config, s.feed, s.events, s.metadata.save)
     if not s.config.authentication_enabled:
         return Attachment([access])
     gate = Gate(

@@ -11,6 +11,7 @@ from orbitmq.auth.users import User, Users, new_super_user
 from orbitmq.broker.change_feed import ACLS, USERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, RightsChanged
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
 from orbitmq.errors import StartError
 from orbitmq.wire.bodies.auth import AclInfo
@@ -29,12 +30,21 @@ class Access(Component):
     name = "access"
 
     def __init__(
-        self, config: BrokerConfig, feed: ChangeFeed, written: Callable[..., Awaitable[object]]
+        self,
+        config: BrokerConfig,
+        feed: ChangeFeed,
+        events: Events,
+        written: Callable[..., Awaitable[object]],
     ) -> None:
         self._config = config
         self.written = written
-        self.users = Users(partial(feed.changed, USERS))
-        self.rules = Rules(partial(feed.changed, ACLS))
+
+        def changed(table: str, name: str, value: object) -> None:
+            feed.changed(table, name, value)
+            events.publish(RightsChanged(name))
+
+        self.users = Users(partial(changed, USERS))
+        self.rules = Rules(partial(changed, ACLS))
         # Without items they are not sent to other brokers: the HA port would give them to anybody.
         feed.register(USERS, FedTable(User.plain, self._apply_user))
         feed.register(ACLS, FedTable(Acl.plain, self._apply_acl))

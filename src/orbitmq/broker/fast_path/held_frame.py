@@ -35,6 +35,10 @@ class WaitingPull:
     def gone(self) -> bool:
         return self.connection.closed
 
+    def is_of(self, user: str) -> bool:
+        """A request with a signature is never kept as its frame."""
+        return False
+
     def wake(self) -> bool:
         """Answer from the fast path; ``False`` when there is still no message to read."""
         answered = self._answer(self)

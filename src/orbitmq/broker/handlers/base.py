@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.signing import ACCESS_KEY
 
 Answer: TypeAlias = Command | Awaitable[Command | None] | None
 Handler: TypeAlias = Callable[[ServerConnection, Command], Answer]
@@ -53,6 +54,9 @@ class WaitingClient:
     @property
     def gone(self) -> bool:
         return self._connection.closed
+
+    def is_of(self, user: str) -> bool:
+        return self._command.ext.get(ACCESS_KEY) == user
 
     def refuse(self, error: RemotingError) -> None:
         self._connection.send(self._command.reply(error.code, error.remark))

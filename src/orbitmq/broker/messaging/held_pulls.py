@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from orbitmq.broker.events import Events, OffsetsReset
+from orbitmq.broker.events import Events, OffsetsReset, RightsChanged
 from orbitmq.broker.messaging.waiting import HasDeadline, Waiting
 from orbitmq.runtime.seam import Clock
 
@@ -40,6 +40,7 @@ class LongPolling(Waiting[tuple[str, int], Waiter]):
         self._by_topic: dict[str, dict[int, None]] = {}
         events.on_messages_arrived(self.on_arrival)
         events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
+        events.subscribe(RightsChanged, lambda event: self.expire_of(event.user))
 
     def waiting(self, topic: str, queue_id: int) -> int:
         """How many pulls wait for this queue."""

@@ -121,6 +121,10 @@ class PullClient(Protocol):
         """The pull ends without an answer: its topic was deleted."""
         ...
 
+    def is_of(self, user: str) -> bool:
+        """Whether this user signed the request."""
+        ...
+
 
 class Pulling:
     """Hands stored messages to consumers."""
@@ -419,6 +423,9 @@ class _HeldPull:
     @property
     def gone(self) -> bool:
         return self.client.gone
+
+    def is_of(self, user: str) -> bool:
+        return self.client.is_of(user)
 
     def wake(self) -> bool:
         return self._pulling.wake(self)

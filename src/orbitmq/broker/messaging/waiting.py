@@ -32,6 +32,10 @@ class HasDeadline(Protocol):
         """Answer that no message came."""
         ...
 
+    def is_of(self, user: str) -> bool:
+        """Whether this user signed the request."""
+        ...
+
 
 K = TypeVar("K", bound=Hashable)
 W = TypeVar("W", bound=HasDeadline)
@@ -144,6 +148,13 @@ class Waiting(Component, Generic[K, W]):
         everyone = [held for key in self.keys() for held in self.at(key)]
         for held in sorted(everyone, key=lambda one: one.ends):
             self.expire(held)
+
+    def expire_of(self, user: str) -> None:
+        """Answer every request of a user now: the next one is checked again."""
+        for key in self.keys():
+            for held in self.at(key):
+                if held.waiter.is_of(user):
+                    self.expire(held)
 
     # -- for subclasses --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Protocol, TypeAlias
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, OffsetsReset, TopicChanged
+from orbitmq.broker.events import Events, OffsetsReset, RightsChanged, TopicChanged
 from orbitmq.broker.messaging.waiting import HasDeadline, Held, Waiting
 from orbitmq.runtime.seam import Clock
 
@@ -55,6 +55,7 @@ class HeldPops(Waiting[Place, Waiter]):
         self._watched: set[tuple[str, int]] = set()
         events.on_messages_arrived(self.on_arrival)
         events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
+        events.subscribe(RightsChanged, lambda event: self.expire_of(event.user))
         events.subscribe(TopicChanged, lambda event: self.wake_topic(event.topic))
 
     def waiting(self, place: Place) -> int:

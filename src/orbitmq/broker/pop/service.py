@@ -34,6 +34,10 @@ class PopClient(Protocol):
         """The topic or the group was deleted, or may not be read."""
         ...
 
+    def is_of(self, user: str) -> bool:
+        """Whether this user signed the request."""
+        ...
+
 
 class NoticeClient(Protocol):
     """The client behind a request that waits for messages without taking them."""
@@ -42,6 +46,8 @@ class NoticeClient(Protocol):
     def gone(self) -> bool: ...
 
     def answer(self, has_messages: bool) -> None: ...
+
+    def is_of(self, user: str) -> bool: ...
 
 
 class PopsFullError(OrbitError):
@@ -262,6 +268,9 @@ class _WaitingPop:
     def gone(self) -> bool:
         return self.client.gone
 
+    def is_of(self, user: str) -> bool:
+        return self.client.is_of(user)
+
     def look(self) -> Looked:
         return self._pops.look(self)
 
@@ -282,6 +291,9 @@ class _WaitingNotice:
     @property
     def gone(self) -> bool:
         return self._client.gone
+
+    def is_of(self, user: str) -> bool:
+        return self._client.is_of(user)
 
     def look(self) -> Looked:
         if not self._pops.any_for(self._request):
