@@ -190,6 +190,14 @@ def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) ->
         told = json.loads(orbitmq("group", "show", "billing", "--json"))
         # Whether the member has committed by now is chance.
         check("group-show", json.dumps({**told, "lag": 0, "why": []}))
+        clients = json.loads(orbitmq("client", "list", "--group", "billing", "--json"))
+        check("client-list", json.dumps(clients))
+        name = clients["clients"][0]["client_id"]
+        running = json.loads(orbitmq("client", "show", "billing", name, "--stacks", "--json"))
+        assert running["properties"]
+        assert running["stacks"]
+        still = {"properties": {}, "stacks": "STACKS", "queues": running["queues"][:0]}
+        check("client-show", json.dumps({**running, **still}))
     check("group-lag", orbitmq("group", "lag", "billing", "--topic", "orders", "--json"))
     moves = orbitmq("group", "reset", "billing", "orders", "--to", "first", "--dry-run", "--json")
     check("group-reset-dry-run", moves)

@@ -4,6 +4,7 @@ from orbitmq.admin.access import AccessAdmin, RefusalCount, Rule, UserEntry
 from orbitmq.admin.answers import IncompleteError, LeftOut, Partial
 from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
+from orbitmq.admin.clients import ClientAdmin, ConnectedClient, QueueAtClient, RunningClient
 from orbitmq.admin.dead_letters import DeadLetterAdmin, DeadLetters, RedriveJob, RedriveState
 from orbitmq.admin.definitions import Change, DefinitionAdmin, Definitions
 from orbitmq.admin.draining import Reader
@@ -33,7 +34,9 @@ __all__ = [
     "BrokerState",
     "BrokerTimers",
     "Change",
+    "ClientAdmin",
     "Conflict",
+    "ConnectedClient",
     "DeadLetterAdmin",
     "DeadLetters",
     "DefinitionAdmin",
@@ -51,6 +54,7 @@ __all__ = [
     "MessageAdmin",
     "Move",
     "Partial",
+    "QueueAtClient",
     "QueueLag",
     "QueueStatus",
     "Reader",
@@ -59,6 +63,7 @@ __all__ = [
     "RefusalCount",
     "RouteEntry",
     "Rule",
+    "RunningClient",
     "ServerCertificate",
     "Subscription",
     "TimerAdmin",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from orbitmq.admin.access import AccessAdmin
 from orbitmq.admin.broker_admin import BrokerAdmin
+from orbitmq.admin.clients import ClientAdmin
 from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.dead_letters import DeadLetterAdmin
 from orbitmq.admin.definitions import DefinitionAdmin
@@ -61,6 +62,7 @@ class Admin:
 
     Attributes:
         brokers: the brokers, their state and settings.
+        clients: connected producers and consumers.
         topics: topics, their routes and offsets.
         groups: consumer groups: members, lag, reset, clone.
         messages: stored messages by id and key, and their traces.
@@ -100,6 +102,7 @@ class Admin:
         self._name_servers = NameServers(self._client, source)
         cluster = ClusterClient(self._client, self._name_servers, milliseconds(settings.timeout))
         self.brokers = BrokerAdmin(cluster)
+        self.clients = ClientAdmin(cluster)
         self.topics = TopicAdmin(cluster)
         self.groups = GroupAdmin(cluster)
         self.messages = MessageAdmin(cluster)

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "user": ("orbitmq.cli.user", "Users of brokers that require keys: list, create, change, delete."),
     "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test, refusals."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
+    "client": ("orbitmq.cli.client", "Show connected clients, and what a consumer works on."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),
     "import": ("orbitmq.cli.importing", "Make the topics and groups of an export at another cluster."),

@@ -37,6 +37,13 @@ class BrokerAdmin(_Part[admin.BrokerAdmin]):
     certificates = blocking(admin.BrokerAdmin.certificates)
 
 
+class ClientAdmin(_Part[admin.ClientAdmin]):
+    """See :class:`orbitmq.admin.ClientAdmin`."""
+
+    list = blocking(admin.ClientAdmin.list)
+    show = blocking(admin.ClientAdmin.show)
+
+
 class TopicAdmin(_Part[admin.TopicAdmin]):
     """See :class:`orbitmq.admin.TopicAdmin`."""
 
@@ -120,6 +127,7 @@ class Admin(BlockingClient[admin.Admin]):
         core = admin.Admin(*args, **options)
         super().__init__(core, "admin")
         self.brokers = BrokerAdmin(core.brokers, self._running)
+        self.clients = ClientAdmin(core.clients, self._running)
         self.topics = TopicAdmin(core.topics, self._running)
         self.groups = GroupAdmin(core.groups, self._running)
         self.messages = MessageAdmin(core.messages, self._running)

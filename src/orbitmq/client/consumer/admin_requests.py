@@ -14,6 +14,7 @@ from orbitmq.client.core.broker_calls import Filter
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, to_received
+from orbitmq.runtime.stacks import stacks
 from orbitmq.wire.bodies.client import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
@@ -28,7 +29,7 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import PROTOCOL_VERSION, Command
 from orbitmq.wire.connection import not_supported
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers.client import ConsumeMessageDirectlyRequest
+from orbitmq.wire.headers.client import ConsumeMessageDirectlyRequest, GetConsumerRunningInfoRequest
 from orbitmq.wire.headers.offset import GetConsumerStatusFromClientRequest, ResetConsumerClientOffsetRequest
 
 
@@ -92,7 +93,10 @@ class PushMember:
             self._rebalance_soon()
             return None
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
-            return command.reply(body=self._running_info().encode(java_keys=True))
+            asked = GetConsumerRunningInfoRequest.from_ext(command.ext)
+            info = self._running_info()
+            info.jstack = stacks() if asked.jstack_enable else None
+            return command.reply(body=info.encode(java_keys=True))
         if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
             topic = GetConsumerStatusFromClientRequest.from_ext(command.ext).topic
             queues = [queue for queue in self._queues.process_queues() if queue.topic == topic]
