@@ -22,7 +22,7 @@ COMMANDS_OF = {
     "audit": ["spark audit"],
     "dead-letters": ["spark dlq", "spark redrive"],
 }
-COMMON = {"--name-servers", "-n", "--json", "--master"}
+COMMON = {"--name-servers", "-n", "--context", "--json", "--master"}
 
 
 def pages() -> list[str]:

@@ -12,6 +12,7 @@ from orbitmq.cli.formats import date
 from orbitmq.cli.reading import read, reader_of
 from orbitmq.cli.where import Servers
 from orbitmq.durations import instant
+from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from orbitmq.admin import LeftOut
@@ -87,9 +88,9 @@ async def by_reading(servers: Servers, wanted: Wanted) -> Found:
                 if len(messages) >= wanted.count:
                     break
                 if seen >= MOST_READ:
-                    why = f"the search ended after {seen:,} messages: give a later --from"
+                    why = f"the search ended after {counted(seen, 'message')}: give a later --from"
                     break
     except TimeoutError:
-        why = f"the search ended after {LONGEST_S:g} s and {seen:,} messages: give a later --from"
+        why = f"the search ended after {LONGEST_S:g} s and {counted(seen, 'message')}: give a later --from"
     messages.sort(key=lambda message: message.store_timestamp_ms)
     return Found(messages[: wanted.count], lost, why)

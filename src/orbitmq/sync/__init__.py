@@ -13,8 +13,10 @@ that runs on that thread. A plain handler runs in another one, and may close it.
 """
 
 from orbitmq.sync.admin import (
+    AccessAdmin,
     Admin,
     BrokerAdmin,
+    ClientAdmin,
     DeadLetterAdmin,
     DefinitionAdmin,
     GroupAdmin,
@@ -26,8 +28,10 @@ from orbitmq.sync.consumers import Consumer, PullConsumer, Reader, SimpleConsume
 from orbitmq.sync.producer import Producer, TransactionProducer
 
 __all__ = [
+    "AccessAdmin",
     "Admin",
     "BrokerAdmin",
+    "ClientAdmin",
     "Consumer",
     "DeadLetterAdmin",
     "DefinitionAdmin",

@@ -111,6 +111,19 @@ class DefinitionAdmin(_Part[admin.DefinitionAdmin]):
     make = blocking(admin.DefinitionAdmin.make)
 
 
+class AccessAdmin(_Part[admin.AccessAdmin]):
+    """See :class:`orbitmq.admin.AccessAdmin`."""
+
+    users = blocking(admin.AccessAdmin.users)
+    create_user = blocking(admin.AccessAdmin.create_user)
+    change_user = blocking(admin.AccessAdmin.change_user)
+    delete_user = blocking(admin.AccessAdmin.delete_user)
+    rules = blocking(admin.AccessAdmin.rules)
+    set_rule = blocking(admin.AccessAdmin.set_rule)
+    delete_rules = blocking(admin.AccessAdmin.delete_rules)
+    refusals = blocking(admin.AccessAdmin.refusals)
+
+
 class Admin(BlockingClient[admin.Admin]):
     """Operations on the cluster behind some name servers; see :class:`orbitmq.admin.Admin`.
 
@@ -134,3 +147,4 @@ class Admin(BlockingClient[admin.Admin]):
         self.dead_letters = DeadLetterAdmin(core.dead_letters, self._running)
         self.timers = TimerAdmin(core.timers, self._running)
         self.definitions = DefinitionAdmin(core.definitions, self._running)
+        self.access = AccessAdmin(core.access, self._running)
