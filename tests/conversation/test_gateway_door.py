@@ -498,7 +498,7 @@ async def test_connections_above_the_limit_are_refused(
         await asyncio.sleep(1)
         async with client(broker) as asker:
             assert (await asker.call("Echo", b"x")).status == 0
-    assert "all 2 gRPC connections are in use" in lines(caplog)[0]
+    assert "connection refused: all 2 connections are in use (maxConnections)" in lines(caplog)[0]
 
 
 # -- calls without a task ------------------------------------------------------------------------------

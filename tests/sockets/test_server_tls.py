@@ -36,6 +36,7 @@ from orbitmq.transport import entrance
 from orbitmq.transport import server as transport_server
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
+from orbitmq.transport.seats import Seats
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import encode_frame
 
@@ -198,7 +199,7 @@ def test_connections_above_the_limit_are_refused_also_those_that_shake_hands(
 ) -> None:
     async def test(runtime: Runtime) -> None:
         tls = server_tls(runtime, made, mode)
-        async with Serving(runtime, tls=tls, max_connections=3) as serving:
+        async with Serving(runtime, tls=tls, seats=Seats(3)) as serving:
             first = b"" if mode is TlsMode.DISABLED else b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
             inside = [await serving.raw() for _ in range(3)]
             for peer in inside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 
@@ -19,13 +20,17 @@ from tests.sockets.transport import (
     World,
     echo,
     in_memory,
+    on_asyncio,
     until,
 )
 
 from orbitmq.runtime import Runtime
+from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.connection import Limits
+from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.addresses import split
 from orbitmq.wire.command import FLAG_ONEWAY, Command
 from orbitmq.wire.frame import FrameDecoder, encode_frame
 
@@ -306,7 +311,7 @@ def test_a_slow_reader_gets_everything(world: World) -> None:
 
 def test_too_many_connections(world: World, caplog: pytest.LogCaptureFixture) -> None:
     async def test(runtime: Runtime) -> None:
-        async with Serving(runtime, max_connections=2) as serving:
+        async with Serving(runtime, seats=Seats(2)) as serving:
             first, second = await serving.raw(), await serving.raw()
             third = await serving.raw()
             await third.disconnected()
@@ -317,6 +322,40 @@ def test_too_many_connections(world: World, caplog: pytest.LogCaptureFixture) ->
 
     world(test)
     assert any("all 2 connections are in use" in record.message for record in caplog.records)
+
+
+@pytest.mark.behaviour("LM-02")
+@pytest.mark.parametrize("mode", [TlsMode.DISABLED, TlsMode.ENFORCING], ids=lambda mode: mode.value)
+def test_too_many_connections_from_one_address(mode: TlsMode, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(runtime: Runtime) -> None:
+        tls = ServerTls(runtime, mode, made_for=("localhost",))
+        tls.check()
+        seats = Seats(10, 2)
+        async with Serving(runtime, tls=tls, seats=seats) as serving:
+            host, port = split(serving.address)
+
+            async def connected(source: str) -> asyncio.StreamReader:
+                reader, writer = await asyncio.open_connection(host, port, local_addr=(source, 0))
+                writers.append(writer)
+                return reader
+
+            writers: list[asyncio.StreamWriter] = []
+            for source in ("127.0.0.1", "127.0.0.1", "127.0.0.2"):
+                await connected(source)
+            await until(lambda: seats.taken == 3)
+            refused = await connected("127.0.0.1")
+            with contextlib.suppress(ConnectionResetError):
+                assert await refused.read() == b""
+            writers[0].close()
+            await until(lambda: seats.taken == 2)
+            await connected("127.0.0.1")
+            await until(lambda: seats.taken == 3)
+            for writer in writers:
+                writer.close()
+        await until(lambda: seats.taken == 0)
+
+    on_asyncio(test)
+    assert "127.0.0.1 has 2 connections already (maxConnectionsPerAddress)" in caplog.text
 
 
 def test_too_many_requests_in_handling(world: World) -> None:

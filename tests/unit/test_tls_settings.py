@@ -27,7 +27,7 @@ def test_the_defaults(kind: Kind) -> None:
     config, said = kind.load("")
     assert config.tls == TlsSettings()
     assert (config.tls.mode, config.tls.test_mode, config.tls.client()) == ("permissive", False, None)
-    assert config.max_connections == 10_000
+    assert (config.max_connections, config.max_connections_per_address) == (10_000, 1000)
     assert said == []
 
 

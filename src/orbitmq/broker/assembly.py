@@ -95,6 +95,7 @@ from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.store import MessageStore, StoreClosedError
+from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 
 # Services beside sending and pulling, in the order in which they start and their append hooks see messages.
@@ -134,7 +135,7 @@ def assemble(
     """Put a broker together; nothing is started or read yet. Its records name ``address``, an IP and a
     port."""
     port = address[1]
-    services = _services(runtime, config, address, doors.tls)
+    services = _services(runtime, config, address, doors.tls, doors.seats)
     services_of_doors = ports(services)
     files = TableFiles(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
@@ -219,7 +220,9 @@ def _components(
     ]
 
 
-def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls: ServerTls) -> Services:
+def _services(
+    runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls: ServerTls, seats: Seats
+) -> Services:
     clock = runtime.clock
     address = joined(config.broker_ip1, host[1])
     events = Events()
@@ -275,6 +278,7 @@ def _services(runtime: Runtime, config: BrokerConfig, host: tuple[str, int], tls
         registration=Registration(runtime, config, topics, address, events),
         to_master=ToMaster(),
         tls=tls,
+        seats=seats,
     )
 
 

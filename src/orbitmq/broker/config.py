@@ -154,6 +154,7 @@ class BrokerConfig(Settings):
     bind_address: str = setting("0.0.0.0", "bindAddress", bind_host)  # noqa: S104 - RocketMQ's default
     grpc_server_port: int = setting(8081, "grpcServerPort", number(0, 65535))
     max_connections: int = setting(10_000, "maxConnections", number(1, 1_000_000))
+    max_connections_per_address: int = setting(1000, "maxConnectionsPerAddress", number(1, 1_000_000))
     tls: TlsSettings = field(default_factory=TlsSettings, metadata=group(TlsSettings))
     tls_cert_path: str = setting("", "tlsCertPath", path)
     tls_key_path: str = setting("", "tlsKeyPath", path)

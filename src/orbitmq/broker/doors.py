@@ -19,6 +19,7 @@ from orbitmq.errors import StartError
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreError
+from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection, Taker
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -39,6 +40,7 @@ class Doors:
         tls: of all ports of the broker.
         gate: asked before router and fast path, ``None``: everybody is served. With one the router has all
             requests.
+        seats: of all ports for clients.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
     """
@@ -55,6 +57,7 @@ class Doors:
             runtime, (config.broker_ip1, runtime.host.name, "localhost", "127.0.0.1")
         )
         self.gate: Gate | None = None
+        self.seats = Seats(config.max_connections, config.max_connections_per_address)
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
@@ -87,7 +90,7 @@ class Doors:
             on_close=self._closed,
             on_chunk=self._on_chunk,
             takers=self.takers,
-            max_connections=self._config.max_connections,
+            seats=self.seats,
             tls=self.tls,
         )
 

@@ -39,6 +39,7 @@ from orbitmq.broker.to_master import ToMaster
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.store import MessageStore
+from orbitmq.transport.seats import Seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Services:
     registration: Registration
     to_master: ToMaster
     tls: ServerTls
+    seats: Seats
 
 
 @dataclass(frozen=True, slots=True)

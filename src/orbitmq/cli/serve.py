@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from orbitmq import _streams
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 NAME_SERVERS = "NAMESRV_ADDR"
 # A server that stops hands over and flushes. After so many seconds it is ended anyway.
 STOP_LIMIT_S = 15.0
+# Descriptors that connections leave to the store: it has up to 256 queues open, and the log.
+KEPT_FILES = 512
 # Loggers whose INFO lines are printed: the end of a failure is news like its begin, which is a warning.
 EVENTS = (
     "orbitmq.nameserver",
@@ -145,7 +148,9 @@ def _name_server(options: argparse.Namespace) -> int:
         raise _wrong(error, path, overrides) from error
     if options.print_config is True:
         return _print_settings(config.to_properties())
-    _warn(warnings)
+    fit, more = _fit(config.max_connections)
+    config = replace(config, max_connections=fit)
+    _warn(warnings + more)
 
     def make() -> Server:
         from orbitmq.nameserver.server import NameServer
@@ -184,7 +189,8 @@ def _broker(options: argparse.Namespace) -> int:
         warnings.append(
             f"no name server is known (-n, namesrvAddr or ${NAME_SERVERS}): clients cannot find it"
         )
-    _warn(warnings)
+    config.max_connections, more = _fit(config.max_connections)
+    _warn(warnings + more)
 
     def make() -> Server:
         from orbitmq import _speed
@@ -323,9 +329,36 @@ def _allow_open_files() -> None:
     """Raise the limit of open files as far as the system allows: a shell's default of 1024 is too low."""
     import resource
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _most_open_files()
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _most_open_files() -> int:
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
+
+
+def connections_of(most: int, open_files: int) -> int:
+    """How many connections of ``most`` a server takes so that the store, replicas and its own requests have
+    descriptors left: a quarter of all, 512 at least, but never more than half.
+    """
+    kept = min(max(open_files // 4, KEPT_FILES), open_files // 2)
+    return max(1, min(most, open_files - kept))
+
+
+def _fit(max_connections: int) -> tuple[int, list[str]]:
+    """How many of ``maxConnections`` the limit of open files allows, and the warning when these are fewer."""
+    files = _most_open_files()
+    fit = connections_of(max_connections, files)
+    if fit == max_connections:
+        return fit, []
+    return fit, [
+        f"maxConnections is {fit} instead of {max_connections}: the system allows {files} open files "
+        "(ulimit -Hn, or LimitNOFILE= of systemd), and some are kept for the store"
+    ]
 
 
 async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], str]) -> int:

@@ -17,6 +17,8 @@ from orbitmq.gateway.requests import NotGrpcError, Request
 from orbitmq.gateway.streams import StreamCall
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.tasks import Background
+from orbitmq.transport.entrance import client_of
+from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 
 # Sixteen bodies of 4 MiB under way. Each connection may hold so much that came and was not read, and as much
@@ -42,11 +44,13 @@ class Shared:
         work: the calls under way that have a task.
         stopping: no call begins any more.
         connections: those that are open.
+        seats: where connections are counted.
     """
 
-    def __init__(self, service: Service, log: LogLimiter) -> None:
+    def __init__(self, service: Service, log: LogLimiter, seats: Seats) -> None:
         self.service = service
         self.log = log
+        self.seats = seats
         # Calls outlive connections: what they store is stored when their client is gone.
         self.work = Background("grpc", max_tasks=MAX_CALLS)
         self.stopping = False
@@ -99,7 +103,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._preface_timer: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self.active = True
-        self.peer = self.local = ""
+        self.peer = self.local = self._client = ""
 
     # -- bytes -------------------------------------------------------------------------------------------
 
@@ -112,6 +116,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._shared.stopping:
             self.abort()
         self._shared.connections[self] = None
+        self._client, _ = client_of(transport)
+        self._shared.seats.take(self._client)
         self._preface_timer = self._loop.call_later(PREFACE_SECONDS, self._check_settled)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -140,7 +146,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._transport = None
-        self._shared.connections.pop(self, None)
+        if self in self._shared.connections:
+            del self._shared.connections[self]
+            self._shared.seats.leave(self._client)
         self._lose_calls()
         if self._preface_timer is not None:
             self._preface_timer.cancel()

@@ -13,6 +13,7 @@ from orbitmq.errors import StartError
 from orbitmq.gateway.call import Service
 from orbitmq.gateway.certificate import Certificate
 from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.transport.entrance import client_of
 from orbitmq.transport.farewell import Farewell
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
@@ -38,6 +39,9 @@ class GrpcDoor(Component):
 
     Args:
         make_service: called for the first connection.
+
+    Attributes:
+        seats: how many connections all ports of the broker take.
     """
 
     name = "grpc"
@@ -49,6 +53,7 @@ class GrpcDoor(Component):
         self._config = host.services.config
         self._certificate = Certificate(self._runtime, self._config, host.services.tls)
         self._log = LogLimiter(log)
+        self.seats = host.services.seats
         self._shared: Shared | None = None
         self._listener: Listener | None = None
         self._open = False
@@ -152,16 +157,18 @@ class GrpcDoor(Component):
         def failed(kind: str, text: str) -> None:
             self._note(kind, transport, f"{kind}: {text}")
 
-        TlsLayer(context, connection, failed).begin(transport, received)
+        client, _ = client_of(transport)
+        self.seats.take(client)
+        TlsLayer(context, connection, failed, on_end=lambda: self.seats.leave(client)).begin(
+            transport, received
+        )
 
     def _connection(self, transport: asyncio.Transport, *, tls: bool = False) -> GrpcConnection | None:
         """A connection for this transport; when there can be none, the transport is closed."""
         if not self._open:
             transport.abort()
             return None
-        most = self._config.max_connections
-        if self._shared is not None and len(self._shared.connections) >= most:
-            self._refuse(transport, "connection refused", f"all {most} gRPC connections are in use")
+        if not self.admits(transport):
             return None
         try:
             from orbitmq.gateway.connection import GrpcConnection
@@ -171,11 +178,19 @@ class GrpcDoor(Component):
             self._missing(transport, error, tls=tls)
             return None
 
+    def admits(self, transport: asyncio.Transport) -> bool:
+        """Whether there is room for a connection of this client; when there is none, it is closed."""
+        host, _ = client_of(transport)
+        why = self.seats.why_not(host)
+        if why:
+            self._refuse(transport, "connection refused", why)
+        return not why
+
     def _ready(self) -> Shared:
         if self._shared is None:
             from orbitmq.gateway.connection import IDLE_SECONDS, Shared
 
-            self._shared = Shared(self._make_service(self._host), self._log)
+            self._shared = Shared(self._make_service(self._host), self._log, self.seats)
             self._every(self._runtime.clock, IDLE_SECONDS, self._close_idle)
         return self._shared
 
@@ -190,8 +205,7 @@ class GrpcDoor(Component):
         transport.abort()
 
     def _note(self, kind: str, transport: asyncio.Transport, text: str) -> None:
-        peer = transport.get_extra_info("peername") or ("", 0)
-        client = joined(str(peer[0]), int(peer[1]))
+        client = joined(*client_of(transport))
         self._log.write(logging.WARNING, kind, "disconnecting the gRPC client %s: %s", client, text)
 
     def _missing(self, transport: asyncio.Transport, error: ImportError, *, tls: bool) -> None:
@@ -212,17 +226,25 @@ class _FirstBytes(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray(4096)
+        self._client = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio.Transport by shape only.
         self._transport = cast("asyncio.Transport", transport)
+        if not self._door.admits(self._transport):
+            self._transport = None
+            return
+        self._client, _ = client_of(transport)
+        self._door.seats.take(self._client)
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
 
     def _end(self) -> None:
-        self._transport = None
+        if self._transport is not None:
+            self._door.seats.leave(self._client)
+            self._transport = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

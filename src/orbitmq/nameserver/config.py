@@ -75,6 +75,7 @@ class NameServerConfig(Settings):
         False, "deleteTopicWithBrokerRegistration", flag, live=True
     )
     max_connections: int = setting(10_000, "maxConnections", number(1, 1_000_000))
+    max_connections_per_address: int = setting(1000, "maxConnectionsPerAddress", number(1, 1_000_000))
     tls: TlsSettings = field(default_factory=TlsSettings, metadata=group(TlsSettings))
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList", text)

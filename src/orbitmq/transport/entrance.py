@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, cast
 from orbitmq.runtime.feeding import feed
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
+from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
 
@@ -27,11 +28,12 @@ class Entrance:
         make: the protocol of one connection; its ``connection_made`` is called when the handshake is done, or
             when the first byte of a connection without TLS has come.
         log: of what is refused.
-        admits: whether there is room for a new connection of that client, host:port; it says why not.
+        admits: whether there is room for a new connection of that client (host, port); it says why not.
+        seats: where those that wait are counted.
         first_s: how long the first byte may take; else as long as where clients speak first.
 
     Attributes:
-        waiting: those that are not with their protocol yet.
+        waiting: those that are not with their protocol yet, with the client's address.
     """
 
     def __init__(
@@ -39,7 +41,8 @@ class Entrance:
         tls: ServerTls,
         make: MakeProtocol,
         log: LogLimiter,
-        admits: Callable[[str], bool],
+        admits: Callable[[str, int], bool],
+        seats: Seats,
         first_s: float = 0.0,
     ) -> None:
         self.tls = tls
@@ -47,7 +50,8 @@ class Entrance:
         self.first_s = first_s or FIRST_SECONDS
         self._make = make
         self._log = log
-        self.waiting: dict[asyncio.BaseTransport, None] = {}
+        self._seats = seats
+        self.waiting: dict[asyncio.BaseTransport, str] = {}
 
     @property
     def enforces(self) -> bool:
@@ -78,15 +82,27 @@ class Entrance:
         from orbitmq.runtime.tls import TlsLayer
 
         inner = self._make()
-        self.waiting[transport] = None
+        self.enter(transport)
 
         def failed(kind: str, text: str) -> None:
             self._note(transport, kind, text)
 
         def ended() -> None:
-            self.waiting.pop(transport, None)
+            self.leave(transport)
 
         TlsLayer(self.tls.context(), inner, failed, on_end=ended).begin(transport, received)
+
+    def enter(self, transport: asyncio.BaseTransport) -> None:
+        """Count a connection that waits."""
+        host, _ = client_of(transport)
+        self._seats.take(host)
+        self.waiting[transport] = host
+
+    def leave(self, transport: asyncio.BaseTransport) -> None:
+        """A connection waits no longer: it is gone, or its protocol counts it."""
+        host = self.waiting.pop(transport, None)
+        if host is not None:
+            self._seats.leave(host)
 
     def refuse(self, transport: asyncio.Transport, kind: str, text: str) -> None:
         """Close a connection that is not for this port."""
@@ -97,16 +113,18 @@ class Entrance:
         """Close those that wait."""
         for transport in list(self.waiting):
             cast("asyncio.Transport", transport).abort()
-        self.waiting.clear()
+            self.leave(transport)
 
     def _note(self, transport: asyncio.Transport, kind: str, text: str) -> None:
-        self._log.write(logging.WARNING, kind, "disconnecting %s: %s: %s", client_of(transport), kind, text)
+        client = joined(*client_of(transport))
+        self._log.write(logging.WARNING, kind, "disconnecting %s: %s: %s", client, kind, text)
 
 
-def client_of(transport: asyncio.BaseTransport) -> str:
-    """The other end of a connection, host:port."""
+def client_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
+    """The other end of a connection, host and port."""
     peer = transport.get_extra_info("peername") or ("", 0)
-    return joined(str(peer[0]), int(peer[1]))
+    # Records have no place for the zone of a link-local address ("fe80::1%eth0").
+    return str(peer[0]).partition("%")[0], int(peer[1])
 
 
 class _FirstByte(asyncio.BufferedProtocol):
@@ -122,10 +140,10 @@ class _FirstByte(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio.Transport by shape only.
         self._transport = cast("asyncio.Transport", transport)
-        if not self._entrance.admits(client_of(transport)):
+        if not self._entrance.admits(*client_of(transport)):
             self._transport.abort()
             return
-        self._entrance.waiting[transport] = None
+        self._entrance.enter(transport)
         self._timer = asyncio.get_running_loop().call_later(self._entrance.first_s, self._silent)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -154,7 +172,7 @@ class _FirstByte(asyncio.BufferedProtocol):
 
     def _end(self) -> None:
         if self._transport is not None:
-            self._entrance.waiting.pop(self._transport, None)
+            self._entrance.leave(self._transport)
             self._transport = None
         if self._timer is not None:
             self._timer.cancel()

@@ -11,6 +11,8 @@ from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.entrance import Entrance
 from orbitmq.transport.peer_clock import PeerClock
+from orbitmq.transport.seats import Seats
+from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS, ChunkHook
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
@@ -101,7 +103,8 @@ class RemotingServer:
             border; returns the position up to which it used whole frames. It stops before a frame it does
             not take: a whole one is then handled the ordinary way (and the hook called again behind it), a
             part is kept for the next read. The buffer is valid during the call only.
-        max_connections: more are refused with a log line; 0 means no limit.
+        seats: how many connections are accepted, shared with the other ports of the server; more are refused
+            with a log line. None: no limit.
         takers: of connections that begin with these bytes instead of a frame (:data:`OTHER_PROTOCOLS`); may
             change at any time.
         idle_seconds: a connection without any traffic for so long is closed (within a quarter more).
@@ -119,7 +122,7 @@ class RemotingServer:
         on_chunk: ChunkHook | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         limits: Limits | None = None,
-        max_connections: int = 0,
+        seats: Seats | None = None,
         idle_seconds: float = IDLE_SECONDS,
         takers: Mapping[bytes, Taker] | None = None,
         tls: ServerTls | None = None,
@@ -131,7 +134,7 @@ class RemotingServer:
         self.takers: Mapping[bytes, Taker] = {} if takers is None else takers
         self._on_open = on_open
         self._on_close = on_close
-        self._max_connections = max_connections
+        self._seats = seats or Seats()
         self._idle_seconds = idle_seconds
         self._connections: dict[ServerConnection, None] = {}
         self._listener: Listener | None = None
@@ -143,7 +146,11 @@ class RemotingServer:
         self._young_timer: asyncio.TimerHandle | None = None
         self.tls = tls or ServerTls(runtime)
         self._entrance = Entrance(
-            self.tls, lambda: ServerConnection(self, self._endpoint), self._endpoint.peers_log, self._admits
+            self.tls,
+            lambda: ServerConnection(self, self._endpoint),
+            self._endpoint.peers_log,
+            self._admits,
+            self._seats,
         )
 
     @property
@@ -201,27 +208,24 @@ class RemotingServer:
             return None
         return self._entrance.secure if self.tls.serves else self.takers.get(first)
 
-    def _admits(self, client: str) -> bool:
+    def _admits(self, host: str, port: int) -> bool:
         """Whether there is room for a connection of this client; says so when there is none."""
         if not self._accepting:
             return False  # accepted in the iteration of the loop in which the server stopped
-        used = len(self._connections) + len(self._entrance.waiting)
-        if not self._max_connections or used < self._max_connections:
-            return True
-        self._endpoint.peers_log.write(
-            logging.WARNING,
-            "connection refused",
-            "refusing %s: all %d connections are in use",
-            client,
-            self._max_connections,
-        )
-        return False
+        why = self._seats.why_not(host)
+        if why:
+            text = "refusing %s: %s"
+            self._endpoint.peers_log.write(
+                logging.WARNING, "connection refused", text, joined(host, port), why
+            )
+        return not why
 
     def opened(self, connection: ServerConnection) -> None:
         """A connection tells that it is open."""
-        if not self._admits(connection.remote_address):
+        if not self._admits(*connection.remote):
             connection.abort()
             return
+        self._seats.take(connection.remote[0])
         self._accepted += 1
         connection.number = self._accepted
         self._connections[connection] = None
@@ -253,6 +257,7 @@ class RemotingServer:
         if connection not in self._connections:
             return
         del self._connections[connection]
+        self._seats.leave(connection.remote[0])
         self._young.pop(connection, None)
         self._notify(self._on_close, connection)
 

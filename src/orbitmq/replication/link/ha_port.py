@@ -25,6 +25,7 @@ from orbitmq.runtime.seam import Listener, Runtime
 from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.store.ports import CopiedLog
 from orbitmq.transport.entrance import Entrance
+from orbitmq.transport.seats import Seats
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,9 @@ class HaPort(Component):
         self._on_follower = on_follower
         # A slave of RocketMQ says nothing before its first heartbeat.
         first_s = config.ha_housekeeping_interval_ms / 1000
-        self._entrance = Entrance(tls, lambda: HaConnection(self), self._peers_log, self._admits, first_s)
+        self._entrance = Entrance(
+            tls, lambda: HaConnection(self), self._peers_log, self._admits, Seats(), first_s
+        )
 
     async def start(self) -> None:
         """Listen.
@@ -108,7 +111,7 @@ class HaPort(Component):
     def _accept(self) -> asyncio.BaseProtocol:
         return self._entrance.protocol() if self._entrance.tls.serves else HaConnection(self)
 
-    def _admits(self, client: str) -> bool:
+    def _admits(self, host: str, port: int) -> bool:
         """Whether there is room for another connection."""
         return len(self.connections) + len(self._entrance.waiting) < MAX_CONNECTIONS
 

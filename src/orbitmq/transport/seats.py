@@ -1,0 +1,43 @@
+"""How many connections the ports of one server take: in all, and from one address."""
+
+from __future__ import annotations
+
+
+class Seats:
+    """Counts connections, also those that still shake hands.
+
+    Args:
+        most: connections in all; 0: no limit.
+        most_of_one: connections from one address; 0: no limit.
+
+    Attributes:
+        taken: connections now.
+    """
+
+    def __init__(self, most: int = 0, most_of_one: int = 0) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._of_hosts: dict[str, int] = {}
+        self.taken = 0
+
+    def why_not(self, host: str) -> str:
+        """Why there is no room for another connection from this address; empty: there is room."""
+        if self._most and self.taken >= self._most:
+            return f"all {self._most} connections are in use (maxConnections)"
+        if self._most_of_one and self._of_hosts.get(host, 0) >= self._most_of_one:
+            return f"{host} has {self._most_of_one} connections already (maxConnectionsPerAddress)"
+        return ""
+
+    def take(self, host: str) -> None:
+        """A connection from this address is there."""
+        self.taken += 1
+        self._of_hosts[host] = self._of_hosts.get(host, 0) + 1
+
+    def leave(self, host: str) -> None:
+        """A connection that was taken is gone."""
+        self.taken -= 1
+        left = self._of_hosts[host] - 1
+        if left:
+            self._of_hosts[host] = left
+        else:
+            del self._of_hosts[host]

@@ -1,0 +1,102 @@
+"""Limits of a broker's ports, met by more sockets than they allow."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbitmq import Message
+from orbitmq.runtime.ports import free_ports
+from orbitmq.sync import Producer
+
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+OPEN_FILES = 600
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
+    """A name server and a broker whose process may open 600 files; their addresses, and what it warns of."""
+    name_server, broker = free_ports(2)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, os.environ.get("PYTHONPATH", "")))}
+    warned = tmp_path / "stderr"
+
+    def start(kind: str, *settings: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "orbitmq", kind]
+        for setting in ("bindAddress=127.0.0.1", *settings):
+            command += ["--set", setting]
+        with warned.open("a") as errors:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, OPEN_FILES)),
+            )
+        assert process.stdout is not None
+        assert "serves" in process.stdout.readline()
+        return process
+
+    processes = [
+        start("nameserver", f"listenPort={name_server}", f"configStorePath={tmp_path / 'ns.properties'}")
+    ]
+    try:
+        processes.append(
+            start(
+                "broker",
+                f"listenPort={broker}",
+                f"namesrvAddr=127.0.0.1:{name_server}",
+                f"storePathRootDir={tmp_path / 'store'}",
+                "brokerIP1=127.0.0.1",
+                "haListenPort=0",
+                "grpcServerPort=0",
+            )
+        )
+        yield f"127.0.0.1:{name_server}", f"127.0.0.1:{broker}", warned
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), LIMIT_S)
+
+
+@pytest.mark.behaviour("LM-03")
+def test_strangers_leave_the_store_its_descriptors(server: tuple[str, str, Path]) -> None:
+    name_server, broker, warned = server
+    assert f"maxConnections is {OPEN_FILES // 2} instead of 10000" in warned.read_text()
+    with Producer("limits", name_servers=name_server) as producer:
+        producer.send(Message("limits-before", b"x"))
+        strangers = [connected(broker) for _ in range(OPEN_FILES)]
+        refused = [stranger for stranger in strangers if _is_closed(stranger, 0.01)]
+        assert not _is_closed(strangers[0], 0.01)
+        assert _is_closed(strangers[-1], LIMIT_S)
+        assert len(refused) >= OPEN_FILES // 2 - 1
+        # Files of the index and of further queues are opened now.
+        for number in range(20):
+            producer.send(Message("limits-before", b"x", keys=str(number)))
+        for stranger in strangers:
+            stranger.close()
+    assert f"all {OPEN_FILES // 2} connections are in use" in warned.read_text()
+    assert "Too many open files" not in warned.read_text()
+
+
+def _is_closed(connection: socket.socket, timeout_s: float) -> bool:
+    connection.settimeout(timeout_s)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
