@@ -483,6 +483,27 @@ async def test_where_the_library_is_not_installed_clients_are_told(
             await peer.sent()
 
 
+@pytest.mark.behaviour("LM-04")
+async def test_a_proxy_tells_the_address_of_a_grpc_client(runtime: SimulatedRuntime) -> None:
+    script = Script()
+    async with served(runtime, script, proxy_protocol_trusted="127.0.0.0/8") as broker:
+        for number, port in enumerate((broker.port, 8081)):
+            for pause_s in (0, 1):
+                behind = client(broker, port)
+                await behind.connect()
+                behind.raw(f"PROXY TCP4 192.0.2.{number} 10.0.0.1 56324 {port}\r\n".encode())
+                await asyncio.sleep(pause_s)
+                behind.h2.initiate_connection()
+                behind.flush()
+                assert (await behind.call("Echo", b"x")).status == 0
+                assert script.calls[-1].peer == f"192.0.2.{number}:56324"
+                behind.close()
+            without = client(broker, port)
+            await without.connect()
+            without.raw(PREFACE)
+            await asyncio.wait_for(without.gone.wait(), 30)
+
+
 @pytest.mark.behaviour("LM-01")
 async def test_connections_above_the_limit_are_refused(
     runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture

@@ -138,6 +138,7 @@ def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
         "authMode",
         "maxConnections",
         "maxConnectionsPerAddress",
+        "proxyProtocolTrusted",
         # Java options of RocketMQ, or lines of its tls.config.file.
         *KEYS,
         # Of RocketMQ's proxy.

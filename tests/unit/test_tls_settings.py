@@ -28,6 +28,7 @@ def test_the_defaults(kind: Kind) -> None:
     assert config.tls == TlsSettings()
     assert (config.tls.mode, config.tls.test_mode, config.tls.client()) == ("permissive", False, None)
     assert (config.max_connections, config.max_connections_per_address) == (10_000, 1000)
+    assert config.proxy_protocol_trusted == ""
     assert said == []
 
 
@@ -176,3 +177,14 @@ def test_java_options_and_the_file_count(server: str, tmp_path: Path) -> None:
     file.write_text("tls.protocols=TLSv1.3\n")
     said = printed(server, tmp_path, "-c", str(conf), code=2)
     assert f"{file}: line 1: tls.protocols=TLSv1.3: expected no such setting" in said
+
+
+@pytest.mark.behaviour("LM-04")
+@pytest.mark.parametrize("kind", [BrokerConfig, NameServerConfig])
+def test_addresses_of_proxies(kind: type[BrokerConfig] | type[NameServerConfig]) -> None:
+    given = "10.0.0.1; 10.1.0.0/16;fd00::/8;"
+    config, said = kind.load(f"proxyProtocolTrusted={given}")
+    assert (config.proxy_protocol_trusted, said) == ("10.0.0.1/32;10.1.0.0/16;fd00::/8", [])
+    for wrong in ("proxy-1", "10.0.0.1/8", "10.0.0.1:80", "10.0.0.1,10.0.0.2", "10.0.0.300"):
+        with pytest.raises(ConfigError, match="IP addresses and networks separated by ';'"):
+            kind.load(f"proxyProtocolTrusted={wrong}")

@@ -23,6 +23,7 @@ from orbitmq.settings.typed import (
     line_of,
     log_levels,
     name_servers,
+    networks,
     number,
     one_of,
     own_host,
@@ -155,6 +156,7 @@ class BrokerConfig(Settings):
     grpc_server_port: int = setting(8081, "grpcServerPort", number(0, 65535))
     max_connections: int = setting(10_000, "maxConnections", number(1, 1_000_000))
     max_connections_per_address: int = setting(1000, "maxConnectionsPerAddress", number(1, 1_000_000))
+    proxy_protocol_trusted: str = setting("", "proxyProtocolTrusted", networks)
     tls: TlsSettings = field(default_factory=TlsSettings, metadata=group(TlsSettings))
     tls_cert_path: str = setting("", "tlsCertPath", path)
     tls_key_path: str = setting("", "tlsKeyPath", path)

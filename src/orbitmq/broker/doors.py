@@ -19,6 +19,7 @@ from orbitmq.errors import StartError
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreError
+from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection, Taker
 from orbitmq.wire.codes import ResponseCode
@@ -91,6 +92,7 @@ class Doors:
             on_chunk=self._on_chunk,
             takers=self.takers,
             seats=self.seats,
+            proxies=networks_of(self._config.proxy_protocol_trusted),
             tls=self.tls,
         )
 

@@ -15,6 +15,7 @@ from orbitmq.gateway.certificate import Certificate
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.entrance import client_of
 from orbitmq.transport.farewell import Farewell
+from orbitmq.transport.proxies import Proxies, networks_of
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
 
@@ -54,6 +55,8 @@ class GrpcDoor(Component):
         self._certificate = Certificate(self._runtime, self._config, host.services.tls)
         self._log = LogLimiter(log)
         self.seats = host.services.seats
+        trusted = networks_of(self._config.proxy_protocol_trusted)
+        self._proxies = Proxies(trusted, self.seats, self._log, self._begin) if trusted else None
         self._shared: Shared | None = None
         self._listener: Listener | None = None
         self._open = False
@@ -77,7 +80,7 @@ class GrpcDoor(Component):
         if port and port != self._host.port:
             try:
                 self._listener = await self._runtime.network.listen(
-                    lambda: _FirstBytes(self), self._config.bind_address, port
+                    self._accept, self._config.bind_address, port
                 )
             except OSError as error:
                 log.warning(
@@ -97,6 +100,8 @@ class GrpcDoor(Component):
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
+        if self._proxies is not None:
+            self._proxies.close()
         await self.end_work()
         shared, self._shared = self._shared, None
         if shared is None:
@@ -117,6 +122,18 @@ class GrpcDoor(Component):
             connection.abort()
 
     # -- connections -------------------------------------------------------------------------------------
+
+    def _accept(self) -> asyncio.BufferedProtocol:
+        return _FirstBytes(self) if self._proxies is None else self._proxies.protocol()
+
+    def _begin(self, transport: asyncio.Transport, received: bytes) -> None:
+        """A connection to the gRPC port is there, with what has come behind a proxy's header."""
+        if not received:
+            protocol = _FirstBytes(self)
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
+        elif self.admits(transport):
+            self.take_first(transport, received)
 
     def take_first(self, transport: asyncio.Transport, received: bytes) -> None:
         """Serve a connection to the gRPC port: its first byte tells whether it speaks TLS."""

@@ -17,6 +17,7 @@ from orbitmq.settings.typed import (
     flag,
     group,
     log_levels,
+    networks,
     number,
     one_of,
     path,
@@ -76,6 +77,7 @@ class NameServerConfig(Settings):
     )
     max_connections: int = setting(10_000, "maxConnections", number(1, 1_000_000))
     max_connections_per_address: int = setting(1000, "maxConnectionsPerAddress", number(1, 1_000_000))
+    proxy_protocol_trusted: str = setting("", "proxyProtocolTrusted", networks)
     tls: TlsSettings = field(default_factory=TlsSettings, metadata=group(TlsSettings))
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList", text)

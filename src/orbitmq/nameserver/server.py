@@ -20,6 +20,7 @@ from orbitmq.settings.typed import levels_of
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.identity import Identity
+from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire.connection import HTTP2, TLS
@@ -61,6 +62,7 @@ class NameServer:
             on_close=self._closed,
             takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
             seats=Seats(self._config.max_connections, self._config.max_connections_per_address),
+            proxies=networks_of(self._config.proxy_protocol_trusted),
             tls=self._tls,
         )
         self.monitoring = Monitoring(runtime, self._config, self.handlers, self.routes)

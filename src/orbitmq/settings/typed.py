@@ -6,6 +6,7 @@ key, value, line and what was expected, and every key without effect gets one se
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields, replace
@@ -229,6 +230,15 @@ def name_servers(key: str, value: str) -> str:
         return shown(source(value))
     except AddressError as error:
         raise ConfigError(key, value, f"addresses as host:port, separated by ';': {error}") from error
+
+
+def networks(key: str, value: str) -> str:
+    """Addresses and networks in their normal form, ``10.0.0.1/32;10.1.0.0/16``, or nothing."""
+    expected = "IP addresses and networks separated by ';', as 10.0.0.1;10.1.0.0/16;fd00::/8"
+    try:
+        return ";".join(str(ipaddress.ip_network(one)) for one in value.replace(" ", "").split(";") if one)
+    except ValueError as error:
+        raise ConfigError(key, value, f"{expected}: {error}") from error
 
 
 def addresses(key: str, value: str) -> str:

@@ -62,6 +62,17 @@ class Entrance:
         """The protocol of a new connection whose first byte has not come."""
         return _FirstByte(self)
 
+    def begin(self, transport: asyncio.Transport, received: bytes) -> None:
+        """A connection is there, with what has come on it, if anything has."""
+        if not received:
+            protocol = self.protocol() if self.enforces else self._make()
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
+        elif self.admits(*client_of(transport)):
+            self.first(transport, received)
+        else:
+            transport.abort()
+
     def first(self, transport: asyncio.Transport, received: bytes) -> None:
         """The first bytes of a connection have come."""
         if received[:1] == TLS:

@@ -21,10 +21,14 @@ class Seats:
         self.taken = 0
 
     def why_not(self, host: str) -> str:
-        """Why there is no room for another connection from this address; empty: there is room."""
+        """Why there is no room for another connection from this address; empty: there is room.
+
+        Args:
+            host: the address; empty: not known yet, so it counts in all only.
+        """
         if self._most and self.taken >= self._most:
             return f"all {self._most} connections are in use (maxConnections)"
-        if self._most_of_one and self._of_hosts.get(host, 0) >= self._most_of_one:
+        if host and self._most_of_one and self._of_hosts.get(host, 0) >= self._most_of_one:
             return f"{host} has {self._most_of_one} connections already (maxConnectionsPerAddress)"
         return ""
 

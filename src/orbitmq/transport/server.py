@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.entrance import Entrance
 from orbitmq.transport.peer_clock import PeerClock
+from orbitmq.transport.proxies import Network, Proxies
 from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS, ChunkHook
@@ -108,6 +109,7 @@ class RemotingServer:
         takers: of connections that begin with these bytes instead of a frame (:data:`OTHER_PROTOCOLS`); may
             change at any time.
         idle_seconds: a connection without any traffic for so long is closed (within a quarter more).
+        proxies: addresses of proxies, whose connections begin with a PROXY protocol header.
         tls: who is served with TLS and without. Its frames come through the same handlers, and other
             protocols inside TLS to the same takers; without a certificate a taker may have one.
     """
@@ -125,6 +127,7 @@ class RemotingServer:
         seats: Seats | None = None,
         idle_seconds: float = IDLE_SECONDS,
         takers: Mapping[bytes, Taker] | None = None,
+        proxies: Iterable[Network] = (),
         tls: ServerTls | None = None,
     ) -> None:
         self._runtime = runtime
@@ -151,6 +154,9 @@ class RemotingServer:
             self._endpoint.peers_log,
             self._admits,
             self._seats,
+        )
+        self._proxies = (
+            Proxies(proxies, self._seats, self._endpoint.peers_log, self._entrance.begin) if proxies else None
         )
 
     @property
@@ -192,10 +198,14 @@ class RemotingServer:
         if self._young_timer is not None:
             self._young_timer.cancel()
             self._young_timer = None
+        if self._proxies is not None:
+            self._proxies.close()
         self._entrance.close()
         await close_all(self._connections)
 
     def _connection(self) -> asyncio.BufferedProtocol:
+        if self._proxies is not None:
+            return self._proxies.protocol()
         if self._entrance.enforces:
             return self._entrance.protocol()
         return ServerConnection(self, self._endpoint)
