@@ -156,9 +156,9 @@ async def test_a_line_that_stands_for_several_names_their_event(
             limiter.write(
                 logging.WARNING,
                 "connection refused",
-                "refusing %s: all %d connections are in use",
+                "refusing %s: %s",
                 "x",
-                number,
+                f"all {number} connections are in use",
             )
         await orbitmq_runtime.clock.sleep(2)
     assert [event_of(each) for each in caplog.records] == ["connections-full", "connections-full"]
