@@ -7,6 +7,7 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from orbitmq import Message
 from orbitmq.runtime.ports import free_ports
-from orbitmq.sync import Producer
+from orbitmq.sync import Admin, Producer
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 OPEN_FILES = 600
@@ -76,6 +77,11 @@ def connected(address: str) -> socket.socket:
 def test_strangers_leave_the_store_its_descriptors(server: tuple[str, str, Path]) -> None:
     name_server, broker, warned = server
     assert f"maxConnections is {OPEN_FILES // 2} instead of 10000" in warned.read_text()
+    with Admin(name_server) as admin:  # the broker may serve before name servers know it
+        until = time.monotonic() + LIMIT_S
+        while not admin.brokers.list():
+            assert time.monotonic() < until
+            time.sleep(0.05)
     with Producer("limits", name_servers=name_server, timeout=LIMIT_S) as producer:
         producer.send(Message("limits-before", b"x"))
         strangers = [connected(broker) for _ in range(OPEN_FILES)]

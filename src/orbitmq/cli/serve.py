@@ -148,15 +148,13 @@ def _name_server(options: argparse.Namespace) -> int:
         raise _wrong(error, path, overrides) from error
     if options.print_config is True:
         return _print_settings(config.to_properties())
-    fit, more = _fit(config.max_connections)
-    config = replace(config, max_connections=fit)
-    _warn(warnings + more)
+    _warn(warnings)
 
     def make() -> Server:
         from orbitmq.nameserver.server import NameServer
         from orbitmq.runtime.system import system_runtime
 
-        return NameServer(system_runtime(), config)
+        return NameServer(system_runtime(), replace(config, max_connections=_fit(config.max_connections)))
 
     def line(server: Server) -> str:
         address = joined(config.bind_address, server.port)
@@ -189,8 +187,7 @@ def _broker(options: argparse.Namespace) -> int:
         warnings.append(
             f"no name server is known (-n, namesrvAddr or ${NAME_SERVERS}): clients cannot find it"
         )
-    config.max_connections, more = _fit(config.max_connections)
-    _warn(warnings + more)
+    _warn(warnings)
 
     def make() -> Server:
         from orbitmq import _speed
@@ -199,6 +196,7 @@ def _broker(options: argparse.Namespace) -> int:
 
         if _speed.of_package() == "uncompiled":
             _warn(["the modules on the path of every message run uncompiled, and slower"])
+        config.max_connections = _fit(config.max_connections)
         return make_broker(system_runtime(), config)
 
     def line(server: Server) -> str:
@@ -349,16 +347,16 @@ def connections_of(most: int, open_files: int) -> int:
     return max(1, min(most, open_files - kept))
 
 
-def _fit(max_connections: int) -> tuple[int, list[str]]:
-    """How many of ``maxConnections`` the limit of open files allows, and the warning when these are fewer."""
+def _fit(max_connections: int) -> int:
+    """How many of ``maxConnections`` the limit of open files allows; warns when these are fewer."""
     files = _most_open_files()
     fit = connections_of(max_connections, files)
-    if fit == max_connections:
-        return fit, []
-    return fit, [
-        f"maxConnections is {fit} instead of {max_connections}: the system allows {files} open files "
-        "(ulimit -Hn, or LimitNOFILE= of systemd), and some are kept for the store"
-    ]
+    if fit != max_connections:
+        _warn([
+            f"maxConnections is {fit} instead of {max_connections}: the system allows {files} open files "
+            "(ulimit -Hn, or LimitNOFILE= of systemd), and some are kept for the store"
+        ])  # fmt: skip
+    return fit
 
 
 async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
