@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import statistics
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -145,7 +147,20 @@ def apache(folder: Path) -> Iterator[Place]:
         main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-n", name_server.address]
         command = [*maker.java(folder, HEAP_MB), *main, "-pc", str(proxy), "-bc", str(broker)]
         server = kept(start("apache-proxy", command, port, folder, HEART_BEAT))
+        _wait_for_port(grpc_port)  # the proxy opens it after its broker's
         yield Place(f"{maker.title}, proxy -pm local", server, grpc_port, maker.warmup_s)
+
+
+def _wait_for_port(port: int) -> None:
+    until = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                raise ServerError(f"port {port} is not open after {LIMIT_S} s: {error}") from None
+            time.sleep(0.1)
 
 
 @contextmanager
