@@ -103,8 +103,12 @@ def test_empty_and_oversized_bodies_are_refused() -> None:
     check_message(Message("t", bytes(4194304)))
     with pytest.raises(ValidationError, match="a Message is needed, got str"):
         check_message("text")  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="must be bytes or a str, got NoneType"):
+        Message("t", None)  # type: ignore[arg-type]
+    message = Message("t", b"x")
+    message.body = None  # type: ignore[assignment]
     with pytest.raises(ValidationError, match="must be bytes, got NoneType"):
-        check_message(Message("t", None))  # type: ignore[arg-type]
+        check_message(message)
 
 
 @pytest.mark.behaviour("MV-03")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, reserved
-from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.message.model import BODY_TYPES, Message, MessageQueue, ReceivedMessage
 from orbitmq.message.numbers import whole_number
 from orbitmq.message.utf8 import check_utf8
 
@@ -15,7 +15,6 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_PROPERTIES_BYTES = 32767
 MAX_CLIENT_ID = 255
 
-_BODY_TYPES = (bytes, bytearray, memoryview)
 # Read before the property block is made, which checks the kind of all the others.
 _TEXTS = (property_names.WAIT, property_names.INNER_MULTI_DISPATCH)
 _NUMBERS = frozenset({property_names.DELAY, *property_names.TIMER_PROPERTIES})
@@ -124,7 +123,7 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
     """
     check_is_message(message)
     body = message.body
-    if body.__class__ is not bytes and not isinstance(body, _BODY_TYPES):
+    if body.__class__ is not bytes and not isinstance(body, BODY_TYPES):
         raise ValidationError(f"the body must be bytes, got {type(body).__name__}")
     size = len(body) if body.__class__ is bytes else memoryview(body).nbytes
     if size == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Never
+from typing import Final, NamedTuple, Never
 
 from orbitmq.durations import (
     MAX_DELAY_S,
@@ -82,6 +82,9 @@ class MessageQueue(NamedTuple):
         return f"{self.topic}/{self.broker_name}/{self.queue_id}"
 
 
+BODY_TYPES: Final = (bytes, bytearray, memoryview)
+
+
 class Message:
     """A message to send: a topic, a body and string properties.
 
@@ -106,7 +109,7 @@ class Message:
 
     Raises:
         ValidationError: an invalid time or level, or more than one of ``delay_level``, ``delay`` and
-            ``deliver_at``; a body that has no UTF-8 form; keys that are no strings.
+            ``deliver_at``; a body of another kind, or that has no UTF-8 form; keys that are no strings.
         UnknownOptionError: there is no parameter of this name; the text names the nearest one.
     """
 
@@ -133,6 +136,8 @@ class Message:
         if isinstance(body, str):
             check_utf8("the body", body)
             body = body.encode()
+        elif body.__class__ is not bytes and not isinstance(body, BODY_TYPES):
+            raise ValidationError(f"the body must be bytes or a str, got {type(body).__name__}")
         self.body = body
         self.flag = flag
         self.properties: dict[str, str] = dict(properties) if properties else {}
