@@ -266,7 +266,7 @@ def _rules(broker_name: str, info: AclInfo) -> list[Rule]:
 
 
 def _refusals(broker_name: str, status: Mapping[str, str]) -> list[RefusalCount]:
-    """Those of a broker's state; of a broker without keys, or of Apache's, none.
+    """The refusals in a broker's state. A broker that requires no keys, and Apache's, has none.
 
     Raises:
         BodyError: it is no such list.

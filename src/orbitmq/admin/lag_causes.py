@@ -42,7 +42,7 @@ class LagReport:
 
     @property
     def text(self) -> str:
-        """All of it as sentences."""
+        """The report as sentences."""
         if not self.lag:
             return f"{self.details.group} is not behind."
         begin = f"{self.details.group} is {self.lag:,} behind, {self.age:,.0f} s."

@@ -51,7 +51,7 @@ class Gate:
         self.refusals = Refusals()
 
     def check(self, command: Command, host: str) -> None:
-        """Let a request pass, or not.
+        """Raise unless the sender of a request is permitted to make it.
 
         Args:
             host: the peer's address.

@@ -9,7 +9,7 @@ from typing import Final
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# So many are told with the broker's state. Later ones are counted together.
+# Most kinds of refusals that the broker's state lists. Further kinds are counted together.
 MAX_KINDS: Final = 200
 MAX_CHARACTERS: Final = 80
 
@@ -64,7 +64,7 @@ class Refusals:
         self.others = 0
 
     def note(self, refusal: Refusal) -> None:
-        """Count one."""
+        """Count a refusal."""
         if refusal in self._counts or len(self._counts) < MAX_KINDS:
             self._counts[refusal] += 1
         else:

@@ -30,7 +30,7 @@ PUB, SUB, CREATE, UPDATE, DELETE, GET = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the table needs to know of the broker.
+    """The facts of the broker that the table needs.
 
     Attributes:
         topic_at: the topic of the message at a commit log offset, ``None``: there is none.
@@ -111,7 +111,7 @@ def _unusable(command: Command, field: str, what: str, expected: str) -> HeaderE
 
 
 def _identity(_command: Command, _place: Place) -> Iterable[Asked]:
-    """Nothing but to be known."""
+    """No right: any identity will do."""
     return ()
 
 

@@ -129,7 +129,7 @@ class Resource:
 
     @property
     def exactness(self) -> tuple[bool, int, int]:
-        """The higher one of two that cover the same decides."""
+        """How exact the resource is: of two rules that cover a request the more exact one decides."""
         length = len(self.name) if self.pattern is Pattern.PREFIX else 0
         return self.kind is not None, list(Pattern).index(self.pattern), length
 
@@ -283,7 +283,7 @@ class Rules:
         self._changed(name, acl)
 
     def remove(self, name: str) -> None:
-        """Have no rules of this user any more."""
+        """Remove all rules of this user."""
         if self._acls.pop(name, None) is not None:
             self._changed(name, None)
 

@@ -70,7 +70,7 @@ class User:
 
     @staticmethod
     def from_plain(name: str, plain: Mapping[str, Any]) -> User:
-        """The other way.
+        """The user of :meth:`plain`.
 
         Raises:
             LookupError, ValueError: it is no user.
@@ -186,7 +186,7 @@ class Users:
         self._changed(user.name, user)
 
     def remove(self, name: str) -> None:
-        """Have this user no more."""
+        """Remove this user."""
         if self._users.pop(name, None) is not None:
             self._changed(name, None)
 

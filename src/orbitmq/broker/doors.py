@@ -67,7 +67,7 @@ class Doors:
 
     @property
     def servers(self) -> Sequence[RemotingServer]:
-        """What listens: the broker's port, and the VIP port."""
+        """The listening servers: of the broker's port and of the VIP port."""
         return [server for server in (self.server, self._vip_server) if server is not None]
 
     async def listen(self) -> int:

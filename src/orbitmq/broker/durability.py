@@ -225,7 +225,7 @@ class Durability(Component):
             want(offset)
 
     def tell(self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp) -> None:
-        """As :meth:`when_safe`; at once when the log is safe already.
+        """As :meth:`when_safe`, but releases at once when the log is safe already.
 
         Raises:
             StoreClosedError: as :meth:`stored`.

@@ -52,7 +52,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.tls or bool(self.ca or self.cert or self.key)
 
     def tls_options(self) -> Mapping[str, str]:
-        """What it says about TLS, by the names of options."""
+        """The context's settings of TLS, by the names of options."""
         if not self.speaks_tls:
             return {}
         files = {"tlsCa": self.ca, "tlsCert": self.cert, "tlsKey": self.key}

@@ -52,7 +52,7 @@ class GrpcClients:
         self._groups = groups
         self._on_gone = on_gone
         self._clients: dict[str, GrpcPeer] = {}
-        # Until when clients are waited for that this broker knows from its tables only.
+        # By client id, for clients that only this broker's tables name: until when it waits for them.
         self._awaited: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -157,7 +157,7 @@ class GrpcClients:
         self._on_gone(client_id)
 
     def wait_for(self, client_ids: Iterable[str]) -> None:
-        """Clients have messages: those that do not call within :data:`COME_BACK_MS` are gone."""
+        """Wait for clients that have messages; after :data:`COME_BACK_MS` without a call they count as gone."""
         until = self._clock.now_ms() + COME_BACK_MS
         for client_id in client_ids:
             if client_id not in self._clients:

@@ -63,7 +63,7 @@ class Shared:
         self.connections: dict[GrpcConnection, None] = {}
 
     def done(self, call: StreamCall) -> None:
-        """A call waits no more."""
+        """Note that a call waits no more."""
         self.waiting.pop(call, None)
         if not self.waiting and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
@@ -241,7 +241,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._shared.work.spawn(self._run(call, handler), call.method)
 
     def _begin(self, call: StreamCall, begin: Begin, handler: Handler) -> None:
-        """Something came of a call that may do without a task."""
+        """Go on with a call that may need no task, after a message or its end has come."""
         message = call.only()
         if message is None:
             if call.ready:

@@ -127,7 +127,7 @@ class GrpcDoor(Component):
         return _FirstBytes(self) if self._proxies is None else self._proxies.protocol()
 
     def _begin(self, transport: asyncio.Transport, received: bytes) -> None:
-        """A connection to the gRPC port is there, with what has come behind a proxy's header."""
+        """Take a new connection to the gRPC port, and the bytes that came behind a proxy's header."""
         if not received:
             protocol = _FirstBytes(self)
             transport.set_protocol(protocol)

@@ -24,7 +24,7 @@ TABLE_BYTES: Final = 4096
 HEADER_BYTES: Final = 32
 # The table's places: a power of two, no fewer than its smallest headers need.
 _PLACES = 128
-# A number takes at most so many bytes behind its first one: 4 times 7 bits.
+# Most bytes of a number behind its first one: 4 times 7 bits.
 _MORE_BYTES = 4
 
 # C integers in the compiled module.

@@ -48,7 +48,7 @@ MAX_FORGIVEN: Final = 1024
 
 _DEFAULT_WINDOW_BYTES = 65535
 _ALL_STREAMS = 2**31 - 1
-# Of an error's text in a GOAWAY.
+# Most bytes of an error's text in a GOAWAY.
 _TEXT_BYTES = 256
 _SETTINGS_STREAMS, _SETTINGS_WINDOW, _SETTINGS_FRAME, _SETTINGS_HEADERS = 3, 4, 5, 6
 # The first header of a block: no table is kept at the client for what this side sends.

@@ -41,11 +41,11 @@ class Stream(Protocol):
         ...
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
-        """Put a question; False when the stream does not take it."""
+        """Send a question to the client; False when the stream does not take it."""
         ...
 
     def close(self) -> None:
-        """End it when the commands of :meth:`answer` are sent."""
+        """End the stream when the commands of :meth:`answer` are sent."""
         ...
 
 

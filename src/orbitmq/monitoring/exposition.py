@@ -44,7 +44,7 @@ class Exposition:
         return family
 
     def take(self, series: int = 1) -> bool:
-        """Take the places of so many more series, if they are there."""
+        """Reserve room for this number of further series, if there is so much."""
         if self._room < series:
             self.cut += series
             return False

@@ -28,7 +28,7 @@ class Process:
             note(max(0.0, clock.monotonic() - begin - LOOK_S))
 
     def write(self, text: Exposition) -> None:
-        """Add the figures."""
+        """Add the figures of this process."""
         usage = self._host.usage()
         text.family("process_cpu_seconds_total", "counter", "Processor time of this process").add(
             usage.cpu_seconds

@@ -128,7 +128,7 @@ class LogWriter(logging.Handler):
             self._told = dropped
 
     def flush(self) -> None:
-        """Nothing: the thread writes what waits."""
+        """Do nothing: the thread writes the waiting lines."""
 
     def close(self) -> None:
         """Write what waits, as far as that is done in time."""
@@ -164,20 +164,20 @@ class _NoLock:
     """Held by nobody: only the thread writes, and the end of the process must not wait for it."""
 
     def acquire(self) -> None:
-        """Go on at once."""
+        """Do nothing: there is no lock to wait for."""
 
     def release(self) -> None:
-        """Nothing was held."""
+        """Do nothing: no lock was taken."""
 
     def __enter__(self) -> None:
-        """Go on at once."""
+        """Do nothing: there is no lock to wait for."""
 
     def __exit__(self, *_: object) -> None:
-        """Nothing was held."""
+        """Do nothing: no lock was taken."""
 
 
 class _Raises(logging.Handler):
-    """An error of writing is the caller's, who counts it."""
+    """A handler that raises errors of writing: its caller counts them."""
 
     def createLock(self) -> None:  # noqa: N802 - logging's name
         self.lock = cast("threading.RLock", _NoLock())

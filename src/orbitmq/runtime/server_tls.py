@@ -25,7 +25,7 @@ _DAY_MS = 86_400_000
 
 
 class TlsMode(Enum):
-    """Who is served, as tls.server.mode has it."""
+    """The values of ``tls.server.mode``: which connections are served."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -60,7 +60,7 @@ class CertificateFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that there are."""
+        """The files that are configured."""
         return tuple(path for path in (self.cert, self.key, self.authorities) if path)
 
 

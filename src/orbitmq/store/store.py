@@ -156,7 +156,7 @@ class MessageStore:
 
     @property
     def percent_read(self) -> int | None:
-        """How much of what a start reads of the log is read; ``None`` while it does not read it."""
+        """Percent of the log that recovery has read; ``None`` when no recovery runs."""
         return self._lifecycle.percent_read
 
     @property

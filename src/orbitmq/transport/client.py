@@ -310,7 +310,7 @@ class RemotingClient:
         return connection
 
     async def _dialled(self, address: str, timeout_s: float) -> ClientConnection:
-        """A new connection, which nobody knows yet."""
+        """A new connection, not yet among those that are kept."""
         host, port = parse_address(address)
 
         def factory() -> ClientConnection:

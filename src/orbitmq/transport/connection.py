@@ -32,7 +32,7 @@ log = logging.getLogger("orbitmq.transport")
 
 TIMER_RESOLUTION_S = 0.01
 CLOSE_GRACE_S = 1.0
-# The code of requests and answers whose own nobody knows, where they are counted.
+# Requests and answers with unknown codes are counted under this one.
 OTHER = -1
 REQUESTS, RESPONSES = frozenset(RequestCode), frozenset(ResponseCode)
 # What was asked for is not there, or not yet.
@@ -91,7 +91,7 @@ class Endpoint:
         self.failures: Counter[tuple[int, int]] = Counter()
 
     def note_failure(self, request: int, response: int) -> None:
-        """A request of this code was answered with an error of that code; codes that nobody knows are one."""
+        """Count an error answer by the codes of request and answer; all unknown codes count as one."""
         known = request if request in REQUESTS else OTHER
         self.failures[known, response if response in RESPONSES else OTHER] += 1
 

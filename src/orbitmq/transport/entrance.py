@@ -63,7 +63,7 @@ class Entrance:
         return _FirstByte(self)
 
     def begin(self, transport: asyncio.Transport, received: bytes) -> None:
-        """A connection is there, with what has come on it, if anything has."""
+        """Take a new connection and the bytes that have come on it, if any."""
         if not received:
             protocol = self.protocol() if self.enforces else self._make()
             transport.set_protocol(protocol)

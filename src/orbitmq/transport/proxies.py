@@ -20,7 +20,7 @@ from orbitmq.wire.addresses import joined
 from orbitmq.wire.errors import FrameError
 from orbitmq.wire.proxy_header import MAX_V2_BYTES, parsed
 
-# So long a header may take; proxies send it first of all.
+# How long a proxy may take to send its header, which comes before all else.
 HEADER_SECONDS: Final = 10.0
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -88,7 +88,7 @@ class ServerConnection(Connection):
         return self._protocol.half_framed
 
     def end_half_frame(self) -> None:
-        """Close: its first frame takes too long."""
+        """Close the connection, as its first frame takes too long."""
         self._refuse("its first frame does not end", f"not whole within {FIRST_FRAME_SECONDS:g} s")
 
 

@@ -19,7 +19,7 @@ _STORED_ON = {"storage_type": "local", "storage_medium": "disk"}
 
 
 class Counted:
-    """Reads :class:`Counts`, and what parts that are attached count for themselves.
+    """Writes the metrics of :class:`Counts`, and those that attached parts count for themselves.
 
     Attributes:
         attached: the figures of these parts.
@@ -31,7 +31,7 @@ class Counted:
         self.attached: Sequence[Attached] = ()
 
     async def write(self, text: Exposition) -> None:
-        """Add them all."""
+        """Add all metrics that are counted."""
         self._creations(text)
         await self._by_topic(text)
         await self._dead(text)

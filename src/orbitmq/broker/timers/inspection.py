@@ -51,7 +51,7 @@ class TimerInspection:
         }
 
     async def write(self, text: Exposition) -> None:
-        """The figures of what waits, at the broker that delivers."""
+        """Add figures about waiting timer messages, if this broker delivers them."""
         if not self._role.leads:
             return
         pending, waiting = self._timers.pending, self._timers.pending.waiting

@@ -171,7 +171,7 @@ class HalfReader:
         self.elsewhere: set[int] = set()
 
     async def read_new(self) -> None:
-        """Read what is new. What is not stored any more counts as ended."""
+        """Read new half messages. Those that are not stored any more count as ended."""
         steps = 0
         while self.table.next_offset < self._queue.end:
             if not self.table.skip():

@@ -24,7 +24,7 @@ LONGEST_GUARD_S = 0.5
 GUARD_SHARE = 8
 # After this many looks without an answer, the other brokers are asked for a promise.
 STALE_LOOKS = 1.5
-# By then what each broker does in every look has happened, though one look was late.
+# After this number of looks each broker has looked once more, even if one look was late.
 LATE_LOOKS = 2.5
 
 

@@ -164,7 +164,7 @@ def place_in(segment: Segment, offset: int) -> int:
 
 
 def touch(files: Files, parts: Iterable[tuple[str, int]]) -> None:
-    """Let the system have these places of files in memory."""
+    """Ask the system to read these parts of files into memory."""
     for path, at in parts:
         with contextlib.suppress(OSError):  # the file was deleted meanwhile
             files.read_at(path, at, TOUCHED_BYTES)

@@ -93,7 +93,7 @@ class SimulatedHost:
         return Usage(0.0, 0)
 
     def variable(self, name: str) -> str:
-        """None is set: the environment of the process that simulates is not the machine's."""
+        """Empty: no variable is set. The environment of the simulating process is not the machine's."""
         return ""
 
 
