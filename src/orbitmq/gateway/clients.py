@@ -157,7 +157,7 @@ class GrpcClients:
         self._on_gone(client_id)
 
     def wait_for(self, client_ids: Iterable[str]) -> None:
-        """Wait for clients that have messages; after :data:`COME_BACK_MS` without a call they count as gone."""
+        """Wait for clients that have messages; without a call for :data:`COME_BACK_MS` they are gone."""
         until = self._clock.now_ms() + COME_BACK_MS
         for client_id in client_ids:
             if client_id not in self._clients:
