@@ -405,20 +405,23 @@ async def test_who_loses_a_right_while_waiting_gets_nothing(secured: World, how:
         }  # fmt: skip
     waiting = asyncio.ensure_future(app.ask(code, values))
     others = asyncio.ensure_future(root.ask(code, {**values, "consumerGroup": "others"}))
-    await asyncio.sleep(1)
-    assert [waiting.done(), others.done()] == [False, False]
-    async with admin(secured, ROOT) as client:
-        await client.access.delete_rules("app", "Topic:orders")
-    ended = await waiting
-    assert (ended.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT), ended.body) == (
-        True,
-        b"",
-    )
-    assert (await app.ask(code, values)).code == ResponseCode.NO_PERMISSION
-    assert not others.done()
-    others.cancel()
-    await root.close()
-    await app.close()
+    try:
+        await asyncio.sleep(1)
+        assert [waiting.done(), others.done()] == [False, False]
+        async with admin(secured, ROOT) as client:
+            await client.access.delete_rules("app", "Topic:orders")
+        ended = await waiting
+        assert (ended.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT), ended.body) == (
+            True,
+            b"",
+        )
+        assert (await app.ask(code, values)).code == ResponseCode.NO_PERMISSION
+        assert not others.done()
+    finally:
+        waiting.cancel()
+        others.cancel()
+        await root.close()
+        await app.close()
 
 
 @pytest.mark.behaviour("AZ-03")
