@@ -424,6 +424,18 @@ async def test_who_loses_a_right_while_waiting_gets_nothing(secured: World, how:
         await app.close()
 
 
+@pytest.mark.behaviour("AU-13")
+async def test_a_signed_request_for_all_topics_or_groups_is_served(secured: World) -> None:
+    root = Keys(secured, ROOT)
+    topics = json.loads(await root.ok(Code.GET_ALL_TOPIC_CONFIG))
+    assert "orders" in topics["topicConfigTable"]
+    groups = json.loads(await root.ok(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+    assert "TOOLS_CONSUMER" in groups["subscriptionGroupTable"]
+    refused = await root.ask(Code.GET_ALL_TOPIC_CONFIG, {"maxTopicNum": "1"})
+    assert "topicSeq" in str(refused.remark)
+    await root.close()
+
+
 @pytest.mark.behaviour("AZ-03")
 async def test_the_table_is_about_requests_that_a_broker_answers(secured: World) -> None:
     known = secured.brokers["broker-a"].doors.router

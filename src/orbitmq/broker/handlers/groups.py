@@ -76,7 +76,8 @@ class GroupTableHandlers(Family):
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All groups; in pages for 5.x peers that ask so."""
         groups = self._groups
-        if command.ext:
+        # A signed request for all of them has fields, too.
+        if not command.ext.keys().isdisjoint(("groupSeq", "dataVersion", "maxGroupNum")):
             header = headers.GetAllSubscriptiongroupConfigRequest.from_ext(command.ext)
             version = bodies.DataVersion.decode(header.data_version.encode()) if header.data_version else None
             count = min(PAGE_SIZE, header.max_group_num or PAGE_SIZE)

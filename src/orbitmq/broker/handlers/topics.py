@@ -90,7 +90,8 @@ class TopicTableHandlers(Family):
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All topics; in pages for 5.x peers that ask so."""
         topics = self._topics
-        if command.ext:
+        # A signed request for all of them has fields, too.
+        if not command.ext.keys().isdisjoint(("topicSeq", "dataVersion", "maxTopicNum")):
             header = headers.GetAllTopicConfigRequest.from_ext(command.ext)
             version = bodies.DataVersion.decode(header.data_version.encode()) if header.data_version else None
             count = min(PAGE_SIZE, header.max_topic_num or PAGE_SIZE)
