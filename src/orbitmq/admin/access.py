@@ -225,7 +225,7 @@ class AccessAdmin:
         return await self._tell(header.command())
 
     async def refusals(self) -> Partial[Sequence[RefusalCount]]:
-        """What brokers of OrbitMQ refused since they started, the most frequent first.
+        """The requests that OrbitMQ's brokers refused since their start, the most frequent first.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.

@@ -1,4 +1,4 @@
-"""The gate before a server's requests: who asks, and whether that is allowed."""
+"""The gate before a server's requests: checks the sender's signature and rights."""
 
 from __future__ import annotations
 

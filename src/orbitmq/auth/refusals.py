@@ -33,7 +33,7 @@ class Refusal:
     address: str = ""
 
     def plain(self, count: int) -> dict[str, str | int]:
-        """As the broker's state has it. Names may be a stranger's: short, no control characters."""
+        """The refusal for the broker's state. Names may come from strangers: short, no control characters."""
         return {
             "user": _shown(self.user),
             "why": self.why,

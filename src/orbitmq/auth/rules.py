@@ -12,7 +12,7 @@ from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# A verdict looks at all entries of one user: about a third of a millisecond for so many.
+# Most entries of a user: a verdict looks at all, about a third of a millisecond.
 MAX_ENTRIES: Final = 1_000
 MAX_SOURCES: Final = 100
 MAX_RESOURCE_CHARACTERS: Final = 300
@@ -206,11 +206,11 @@ class Acl:
         return sum(len(entries) for entries in self.policies.values())
 
     def shown(self, name: str, resource_filter: str = "") -> AclInfo:
-        """As an answer has it; with a filter, the rules whose resource contains it."""
+        """The rules as answers show them; with a filter, those whose resource contains it."""
         return AclInfo(USER + name, self._policies(resource_filter))
 
     def plain(self) -> dict[str, Any]:
-        """As the table file has it, under the user's name."""
+        """The rules as the table file keeps them, under the user's name."""
         return AclInfo(None, self._policies()).to_plain()
 
     def _policies(self, resource_filter: str = "") -> list[PolicyInfo]:
@@ -260,7 +260,7 @@ class Rules:
         return self._acls.get(name)
 
     def all(self) -> list[tuple[str, Acl]]:
-        """All users that have rules, by their names."""
+        """The rules of all users, sorted by the users' names."""
         return sorted(self._acls.items())
 
     def add(self, name: str, more: Acl) -> None:

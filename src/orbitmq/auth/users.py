@@ -13,7 +13,7 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.signing import Credentials, Secret, SigningKey
 
-# A table of so many users is written in one piece, within a tenth of a second.
+# Most users: a table of this size is written in one piece, within a tenth of a second.
 MAX_USERS: Final = 10_000
 # As long as a group's retry topic, the longest name that RocketMQ has.
 MAX_NAME_CHARACTERS: Final = 255
@@ -61,7 +61,7 @@ class User:
         return self.status is UserStatus.ENABLE
 
     def plain(self) -> dict[str, str]:
-        """As the table file has it: with the secret, which no answer has."""
+        """The user as the table file keeps it: with the secret, which no answer shows."""
         return {
             "password": self.secret.reveal(),
             "userType": str(self.type),
@@ -79,7 +79,7 @@ class User:
         return User(name, secret, UserType(plain["userType"]), UserStatus(plain["userStatus"]))
 
     def shown(self) -> UserInfo:
-        """As an answer has it: without the secret."""
+        """The user as answers show it: without the secret."""
         return UserInfo(self.name, None, str(self.type), str(self.status))
 
 
@@ -103,7 +103,7 @@ class Users:
         return [self._users[name] for name in sorted(self._users)]
 
     def has_super(self, *, besides: str = "") -> bool:
-        """Whether a super user who is not disabled is left."""
+        """Whether an enabled super user is left."""
         supers = (user for user in self._users.values() if user.is_super and user.is_enabled)
         return any(user.name != besides for user in supers)
 

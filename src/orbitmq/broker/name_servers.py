@@ -38,7 +38,7 @@ class _Known:
 
 
 class NameServers(Component):
-    """Keeps the routes. All who want the same one at once wait for one question."""
+    """Keeps routes. Callers that ask for one route at the same time share one request."""
 
     name = "routes of topics"
 

@@ -13,7 +13,7 @@ from orbitmq.transport.identity import Identity
 def client_of(
     runtime: Runtime, config: BrokerConfig, *, on_lost: Callable[[str], None] | None = None
 ) -> RemotingClient:
-    """A client with the TLS of the broker's settings (tls.enable, tls.client.*).
+    """The client for the broker's own requests, with TLS as its settings say (tls.enable, tls.client.*).
 
     Raises:
         StartError: a file of theirs cannot be used.

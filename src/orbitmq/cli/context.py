@@ -1,4 +1,4 @@
-"""``orbitmq context``: clusters with a name, with the keys and the TLS of who asks them."""
+"""``orbitmq context``: named clusters, with the keys and the TLS of their user."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def show(name: str | None = None, /) -> View:
 @app.command
 @command
 def use(name: Name, /) -> View:
-    """Make a context the current one: the one of commands without --context and -n."""
+    """Make a context the current one: commands without --context and -n use it."""
     host = SystemHost()
     known = contexts.load(host)
     found = known.named(name, "context")

@@ -1,4 +1,4 @@
-"""Contexts: clusters with a name, and who asks them. They stand in one file in the user's folder."""
+"""Contexts: named clusters with the user who signs requests, kept in one file of the user's folder."""
 
 from __future__ import annotations
 

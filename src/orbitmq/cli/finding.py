@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orbitmq.admin import LeftOut
     from orbitmq.message.model import ReceivedMessage
 
-# A search without a key ends after so many messages, or so long.
+# Limits of a search without a key: messages read, and seconds.
 MOST_READ = 100_000
 LONGEST_S = 10.0
 

@@ -1,4 +1,4 @@
-"""Where the cluster is that a command works on, and who asks: from an option, a context, the environment."""
+"""The cluster and the identity of a command: from an option, a context or the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The name servers of a cluster, and who asks.
+    """The name servers of a cluster, and the identity of the requests.
 
     Attributes:
         addresses: as clients take them.

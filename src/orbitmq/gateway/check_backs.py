@@ -1,4 +1,4 @@
-"""Questions about transactions to gRPC producers, as Telemetry streams carry them. Pure."""
+"""The Telemetry command that asks a gRPC producer about an open transaction. Pure."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ class HeaderReader:
 
 
 def _unpack(buf: Readable, pos: int, end: int, out: Writable) -> int:
-    """Huffman's code as bytes; how many, or -1 when it is none."""
+    """Decode Huffman code into ``out``; the number of bytes, or -1 when the code is invalid."""
     node = 0
     used = 0
     for i in range(pos, end):

@@ -131,7 +131,7 @@ class Http2Connection:
     def __init__(self) -> None:
         self._out = bytearray(_GREETING)
         self._pending = bytearray()
-        # So many bytes make the preface, or the frame that has begun; whether its head was judged.
+        # Bytes of the preface that came; bytes that the begun frame needs; whether its head was judged.
         self._preface = 0
         self._needed = _HEAD
         self._judged = False

@@ -1,4 +1,4 @@
-"""Answers of other servers, reused for some seconds."""
+"""A cache of other servers' answers, each kept for some seconds."""
 
 from __future__ import annotations
 

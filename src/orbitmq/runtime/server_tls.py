@@ -33,7 +33,7 @@ class TlsMode(Enum):
 
 
 class ClientAuth(Enum):
-    """Whose certificate is asked for, as tls.server.need.client.auth has it."""
+    """The values of ``tls.server.need.client.auth``: whether clients are asked for a certificate."""
 
     NONE = "none"
     OPTIONAL = "optional"

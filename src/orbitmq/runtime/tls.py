@@ -56,7 +56,7 @@ def server_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # With keys that are made for one connection: who steals the server's key reads nothing of before.
+    # Forward secrecy (ECDHE): a stolen private key does not decrypt earlier connections.
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     if protocols:
         context.set_alpn_protocols(list(protocols))

@@ -377,7 +377,7 @@ class MessageStore:
         await self.flusher.stored(end_offset)
 
     async def bring_to_memory(self, places: Sequence[int]) -> None:
-        """Read what begins at these places of the log in a thread: who looks there next waits for no disk."""
+        """Load the records at these places of the log in a thread, so that later reads wait for no disk."""
         parts = self._files.parts_at(places)
         await self._runtime.threads.run(touch, self._runtime.files, parts)
 

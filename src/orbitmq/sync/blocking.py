@@ -74,7 +74,7 @@ def iterating(
 def parameters_of(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """Gives the method below the parameters of this async one; body and result stay its own."""
+    """Decorator: a blocking method takes the parameters of this async one; its body and result stay."""
 
     def decorate(body: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         back = inspect.signature(body).return_annotation

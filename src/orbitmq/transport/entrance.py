@@ -1,4 +1,4 @@
-"""New connections of a port that serves clients with TLS: their first byte tells who takes them."""
+"""New connections of a port with TLS: the first byte tells whether a client speaks TLS."""
 
 from __future__ import annotations
 

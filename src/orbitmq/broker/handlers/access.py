@@ -1,4 +1,4 @@
-"""Users and rules (AdminBrokerProcessor, 3001 to 3010). The gate has checked who asks."""
+"""Users and rules (AdminBrokerProcessor, 3001 to 3010). The gate has checked the sender."""
 
 from __future__ import annotations
 

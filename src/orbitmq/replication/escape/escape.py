@@ -256,7 +256,7 @@ class Escape(Component):
         return forms.STORED.get(answer.code), target.broker_name, problem
 
     async def _targets(self, topic: str, *, helped: bool) -> tuple[Sequence[Target], str]:
-        """The masters of other groups that take the topic's messages; when there are none, why (ES-07).
+        """Masters of other groups that take the topic's messages, or the reason why there are none (ES-07).
 
         Args:
             helped: the known route worked and may be used again.
