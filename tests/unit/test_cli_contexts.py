@@ -49,6 +49,8 @@ def test_the_cluster_is_that_of_the_nearest_word(monkeypatch: pytest.MonkeyPatch
         servers_of("other:4", "one")
     with pytest.raises(UsageError, match="--context none: there is no such context; there are: one, two"):
         servers_of(None, "none")
+    with pytest.raises(UsageError, match="--context is empty"):
+        servers_of(None, "")
     monkeypatch.setenv(contexts.VARIABLE, "gone")
     with pytest.raises(UsageError, match=r"\$ORBITMQ_CONTEXT gone: there is no such context"):
         servers_of(None, None)

@@ -43,13 +43,15 @@ def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool
         with_keys: whether a context may have keys and TLS.
 
     Raises:
-        UsageError: both options are given, the context is not there or cannot be read, it has keys or TLS
+        UsageError: both options are given, the context is empty, is not there or cannot be read, it has keys or TLS
             that the command does not take, or the environment asks the tools for TLS.
         ValidationError: the addresses are none, the secret command of the context fails, or a variable or a
             file about keys and TLS cannot be right.
     """
     if name_servers is not None and context is not None:
         raise UsageError("--name-servers and --context both say where the cluster is: give one of them")
+    if context is not None and not context.strip():
+        raise UsageError("--context is empty: give the name of one of `orbitmq context list`")
     from orbitmq.cli import contexts
     from orbitmq.client.core.identities import identity_of
     from orbitmq.client.core.name_servers import VARIABLE as NAMESRV_ADDR
