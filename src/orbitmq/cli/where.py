@@ -43,8 +43,8 @@ def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool
         with_keys: whether a context may have keys and TLS.
 
     Raises:
-        UsageError: both options are given, the context is empty, is not there or cannot be read, it has keys or TLS
-            that the command does not take, or the environment asks the tools for TLS.
+        UsageError: both options are given, the context is empty, is not there or cannot be read, it has keys
+            or TLS that the command does not take, or the environment asks the tools for TLS.
         ValidationError: the addresses are none, the secret command of the context fails, or a variable or a
             file about keys and TLS cannot be right.
     """
