@@ -26,6 +26,8 @@ from orbitmq.auth.requests import REQUESTS
 from orbitmq.broker.access.tables import Access
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.name_servers import NameServers, NoRouteError
+from orbitmq.broker.own_requests import client_of
 from orbitmq.cluster.brokers import make_broker
 from orbitmq.errors import StartError
 from orbitmq.testing import SimulatedRuntime
@@ -33,11 +35,14 @@ from orbitmq.testing.machine.memory_files import Keep
 from orbitmq.testing.world import World
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
+from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.signing import Secret, SigningKey
 
 ROOT = Credentials("root", "root-secret-1")
 APP = Credentials("app", "app-secret-1")
@@ -537,6 +542,36 @@ async def test_the_users_of_the_settings_are_made_once(runtime: SimulatedRuntime
         root = broker.part(Access).users.get("root")
         assert root is not None
         assert root.secret.reveal() == "root-secret-1"
+
+
+@pytest.mark.behaviour("AU-22")
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_broker_signs_its_own_requests_whether_or_not_it_asks_for_keys(
+    runtime: SimulatedRuntime, asks: bool
+) -> None:
+    inner = Credentials("inner", "inner-secret")
+    heard: list[Command] = []
+
+    def hear(_connection: ServerConnection, command: Command) -> Command:
+        heard.append(command)
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, "this name server only listens")
+
+    name_server = RemotingServer(runtime, hear)
+    await name_server.start("127.0.0.1", 9876)
+    changes: dict[str, Any] = {"inner_client_credentials": inner, "namesrv_addr": "127.0.0.1:9876"}
+    config = on(**changes) if asks else broker_config(**changes)
+    async with Broker(runtime, config) as broker:
+        await asyncio.sleep(3)
+        with pytest.raises(NoRouteError):
+            await broker.part(NameServers).route("T", 0)
+    await name_server.stop()
+    assert isinstance(inner.secret_key, Secret)
+    key = SigningKey(inner.secret_key)
+    assert {Code.GET_ROUTEINFO_BY_TOPIC, Code.REGISTER_BROKER} <= {command.code for command in heard}
+    assert all(key.made(command) for command in heard)
+    passing_on = client_of(runtime, config, for_clients=True)
+    assert (passing_on.identity.credentials is not None) == asks, "strangers speak with its keys"
+    await passing_on.close()
 
 
 @pytest.mark.parametrize(

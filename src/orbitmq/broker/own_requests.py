@@ -8,14 +8,28 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
+from orbitmq.wire.signing import Credentials
 
 
 def client_of(
-    runtime: Runtime, config: BrokerConfig, *, on_lost: Callable[[str], None] | None = None
+    runtime: Runtime,
+    config: BrokerConfig,
+    *,
+    on_lost: Callable[[str], None] | None = None,
+    for_clients: bool = False,
 ) -> RemotingClient:
-    """The client for the broker's own requests, with TLS as its settings say (tls.enable, tls.client.*).
+    """The client for the broker's own requests: with its own keys, and with TLS as its settings say.
+
+    The settings of TLS are tls.enable and tls.client.*.
+
+    Args:
+        for_clients: its requests are those of this broker's clients. They are signed only if this broker asks
+            its clients for keys: else strangers could have another server do what only super users may.
 
     Raises:
         StartError: a file of theirs cannot be used.
     """
-    return RemotingClient(runtime, identity=Identity(tls=config.tls.client()), on_lost=on_lost)
+    keys = config.inner_client_credentials
+    signs = config.authentication_enabled or not for_clients
+    identity = Identity(keys if signs and isinstance(keys, Credentials) else None, config.tls.client())
+    return RemotingClient(runtime, identity=identity, on_lost=on_lost)

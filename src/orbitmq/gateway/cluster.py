@@ -138,7 +138,7 @@ class OtherBrokers:
             TransportError: there is none in time.
         """
         if self._client is None:
-            self._client = client_of(self._runtime, self._config)
+            self._client = client_of(self._runtime, self._config, for_clients=True)
         return await self._client.request(address, command, timeout_ms)
 
     async def stop(self) -> None:

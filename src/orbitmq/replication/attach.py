@@ -97,6 +97,7 @@ class Replication:
                 self._membership,
                 self._locks,
                 self._escape,
+                self._passing_on,
                 self._lines,
                 self._gate,
             ],
@@ -219,7 +220,8 @@ class Replication:
             clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,
             membership.terms, membership.locks_from_s, self._has_groups, s.persistence.flush,
         )  # fmt: skip
-        s.to_master.ask = PassingOn(clock, s.role, following, client).ask
+        self._passing_on = PassingOn(s.runtime, s.config, s.role, following)
+        s.to_master.ask = self._passing_on.ask
         self._finder = MasterFinder(clock, s.config, following, membership.others)
         if not s.config.enable_slave_acting_master:
             # Without acting masters the name server's answer to a registration is all that a slave knows.

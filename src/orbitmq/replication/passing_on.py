@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.replication.link.follower import Following
-from orbitmq.runtime.seam import Clock
-from orbitmq.transport.client import RemotingClient
+from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -21,14 +23,19 @@ LEADS_WITHIN_S = 1.0
 ASK_AGAIN_S = 0.05
 
 
-class PassingOn:
+class PassingOn(Component):
     """Asks the master whose log is copied now. The client's limit of requests under way bounds them."""
 
-    def __init__(self, clock: Clock, role: RoleState, following: Following, client: RemotingClient) -> None:
-        self._clock = clock
+    name = "passing on"
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, role: RoleState, following: Following) -> None:
+        self._clock = runtime.clock
         self._role = role
         self._following = following
-        self._client = client
+        self._client = client_of(runtime, config, for_clients=True)
+
+    async def stop(self) -> None:
+        await self._client.close()
 
     def ask(self, request: Command) -> Awaitable[Command] | None:
         """The master's answer to a request; ``None`` unless this broker is a slave that is linked with one.

@@ -106,7 +106,7 @@ class Escape(Component):
         self._config = config
         self._groups = groups
         self._name_servers = name_servers
-        self._client = client_of(runtime, config)
+        self._client = client_of(runtime, config, for_clients=True)
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, runtime.random)
         self._tasks = self._background_of_messages()
         self._on_the_way: dict[Escaping, None] = {}
