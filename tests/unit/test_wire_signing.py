@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hmac
 import json
 import logging
 import pickle
 import traceback
+from base64 import b64decode
 from dataclasses import asdict
 from typing import Any
 
@@ -22,7 +24,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import FrameError
 from orbitmq.wire.frame import decode_frame, encode_frame
 from orbitmq.wire.refusals import error_of, refuses_user
-from orbitmq.wire.signing import Signer, signed_content
+from orbitmq.wire.signing import Signer, SigningKey, signed_content
 
 KEYS = Credentials("app", "a very secret key")
 
@@ -49,6 +51,16 @@ def test_any_request_is_signed_as_apache_checks_it(ext: dict[str, str], body: by
     command = signed(Command(10, dict(ext), body))
     received = decode_frame(encode_frame(command))
     assert received.ext["Signature"] == signature("a very secret key", received.ext, received.body)
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200, 4096])
+def test_secrets_of_every_length_sign_as_the_standard_says(length: int) -> None:
+    text = ("k\u00fc" * length)[:length]
+    key = SigningKey(Secret(text))
+    for _ in range(2):
+        given = key.signature({"b": "orders"}, b"body")
+        expected = hmac.new(text.encode(), b"ordersbody", "sha1").digest()
+        assert b64decode(given) == expected, "a signature leaves the key as it was"
 
 
 @pytest.mark.behaviour("AU-03")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from orbitmq.errors import ValidationError
@@ -20,6 +22,9 @@ _OURS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
 _ZONE: Final = frozenset({"__ZONE_NAME", "__ZONE_MODE"})
 # Clients up to 4.9.3 leave this one out of what they sign.
 _LEFT_OUT: Final = frozenset({"_UNIQUE_KEY_QUERY"})
+# HMAC-SHA1 is what the protocol signs with.
+_sha1: Final = partial(hashlib.sha1, usedforsecurity=False)
+_BLOCK_BYTES: Final = 64
 _HIDDEN: Final = "***"
 MAX_KEY_CHARACTERS: Final = 4096
 
@@ -115,12 +120,20 @@ def signed_content(ext: Mapping[str, str]) -> bytes:
 
 
 class SigningKey:
-    """A secret with which requests are signed: the hash has taken it in, and is copied for each request."""
+    """A secret with which requests are signed by HMAC-SHA1 (RFC 2104).
 
-    __slots__ = ("_keyed",)
+    Both of its hashes have taken in the secret once, and are copied for each request.
+    """
+
+    __slots__ = ("_inner", "_outer")
 
     def __init__(self, secret: Secret) -> None:
-        self._keyed = hmac.new(secret.reveal().encode(), digestmod="sha1")
+        key = secret.reveal().encode()
+        if len(key) > _BLOCK_BYTES:
+            key = _sha1(key).digest()
+        key = key.ljust(_BLOCK_BYTES, b"\0")
+        self._inner = _sha1(bytes(byte ^ 0x36 for byte in key))
+        self._outer = _sha1(bytes(byte ^ 0x5C for byte in key))
 
     def signature(self, ext: Mapping[str, str], body: bytes | bytearray | memoryview) -> str:
         """The signature of a request with these fields.
@@ -128,10 +141,12 @@ class SigningKey:
         Raises:
             FrameError: a field without a UTF-8 form.
         """
-        digest = self._keyed.copy()
-        digest.update(signed_content(ext))
-        digest.update(body)
-        return b64encode(digest.digest()).decode()
+        inner = self._inner.copy()
+        inner.update(signed_content(ext))
+        inner.update(body)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return b64encode(outer.digest()).decode()
 
     def made(self, command: Command) -> bool:
         """Whether the signature of a received request was made with this key."""
