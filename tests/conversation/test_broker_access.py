@@ -22,6 +22,7 @@ from orbitmq import (
     TransactionState,
 )
 from orbitmq.admin import Admin
+from orbitmq.admin.definitions import as_json, from_json
 from orbitmq.auth.requests import REQUESTS
 from orbitmq.broker.access.tables import Access
 from orbitmq.broker.broker import Broker
@@ -427,6 +428,37 @@ async def test_who_loses_a_right_while_waiting_gets_nothing(secured: World, how:
         others.cancel()
         await root.close()
         await app.close()
+
+
+@pytest.mark.behaviour("AZ-12")
+async def test_an_export_has_users_without_secrets_and_rules(secured: World) -> None:
+    async with admin(secured, ROOT) as client:
+        await client.access.set_rule("app", "Topic:paid*", ["Pub"], sources=["10.0.0.0/8"], allows=False)
+        exported = (await client.definitions.export()).whole()
+        text = json.dumps(as_json(exported))
+        assert "secret-1" not in text
+        assert from_json(text).users == exported.users
+        assert from_json(text).rules == exported.rules
+        assert sorted(exported.users) == ["app", "root"]
+        assert exported.differing == ()
+        assert await client.definitions.plan(exported) == []
+        await client.access.delete_rules("app", "Topic:paid*")
+        await client.access.set_rule("app", "Topic:orders", ["Sub"])
+        await client.access.change_user("app", is_enabled=False)
+        plan = await client.definitions.plan(from_json(text))
+        assert [change.text for change in plan] == [
+            "user app: is enabled no -> yes",
+            "rule app Topic:orders: actions Sub -> Pub,Sub,Get",
+            "create rule app Topic:paid* (deny Pub)",
+        ]
+        for change in plan:
+            await client.definitions.make(change)
+        assert (await client.definitions.export()).whole() == exported
+        await client.access.delete_user("app")
+        user, *_ = await client.definitions.plan(exported)
+        assert (user.text, user.problem) == ("create user app", "an export has no secrets: make the user")
+        other = await client.definitions.plan(exported, cluster="DefaultCluster")
+        assert all("do without a cluster" in each.problem for each in other)
 
 
 @pytest.mark.behaviour("AU-13")

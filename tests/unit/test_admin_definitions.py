@@ -12,6 +12,8 @@ from orbitmq.admin import Backoff, Definitions, GroupSettings, TopicSettings
 from orbitmq.admin.definitions import FORMAT, as_json, changes, from_json, merged
 
 TOPIC: dict[str, Any] = {"topic": "orders", "queues": 8}
+USER = {"user": "app", "is_super": False, "is_enabled": True}
+RULE = {"user": "app", "resource": "Topic:orders", "actions": ["Pub"], "sources": [], "allows": True}
 GROUP: dict[str, Any] = {"group": "billing"}
 
 
@@ -41,7 +43,7 @@ def test_what_is_written_is_read_again() -> None:
     [
         ("", "no export of topics and groups"),
         ("{}", "missing required field `format`"),
-        (text(users=[]), "unknown field `users`"),
+        (text(offsets=[]), "unknown field `offsets`"),
         (text(topics=[{**TOPIC, "retention": 3}]), r"unknown field `retention` - at `\$.topics\[0\]`"),
         (text(groups=[{**GROUP, "retries": 3}]), r"unknown field `retries` - at `\$.groups\[0\]`"),
         (text(topics=[{**TOPIC, "queues": 0}]), "Expected `int` >= 1"),
@@ -50,6 +52,10 @@ def test_what_is_written_is_read_again() -> None:
         (text(groups=[GROUP, GROUP]), "group billing is there twice"),
         (text(groups=[{**GROUP, "max_retries": -9}]), "group billing: max_retries must be"),
         (text(groups=[{**GROUP, "consume_timeout": 90}]), "group billing: consume_timeout must be whole"),
+        (text(users=[USER, USER]), "user app is there twice"),
+        (text(users=[{**USER, "password": "x"}]), "unknown field `password`"),
+        (text(users=[USER], rules=[RULE, RULE]), "the rule of app about Topic:orders is there twice"),
+        (text(rules=[RULE]), "is of app, a user that is not there"),
         (text(format="other"), "the format is 'other'; this program reads 'orbitmq-definitions-1'"),
         (text(left_out=[{"broker": "b", "address": "h:1", "reason": "x"}]), "is not whole, b did not answer"),
     ],

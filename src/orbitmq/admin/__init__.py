@@ -6,7 +6,7 @@ from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
 from orbitmq.admin.clients import ClientAdmin, ConnectedClient, QueueAtClient, RunningClient
 from orbitmq.admin.dead_letters import DeadLetterAdmin, DeadLetters, RedriveJob, RedriveState
-from orbitmq.admin.definitions import Change, DefinitionAdmin, Definitions
+from orbitmq.admin.definitions import Change, DefinitionAdmin, Definitions, RuleSettings, UserSettings
 from orbitmq.admin.draining import Reader
 from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, QueueLag, Subscription
 from orbitmq.admin.group_settings import Backoff, GroupSettings
@@ -63,6 +63,7 @@ __all__ = [
     "RefusalCount",
     "RouteEntry",
     "Rule",
+    "RuleSettings",
     "RunningClient",
     "ServerCertificate",
     "Subscription",
@@ -72,4 +73,5 @@ __all__ = [
     "TopicSettings",
     "TraceStep",
     "UserEntry",
+    "UserSettings",
 ]

@@ -108,8 +108,8 @@ class Admin:
         self.messages = MessageAdmin(cluster)
         self.dead_letters = DeadLetterAdmin(cluster)
         self.timers = TimerAdmin(cluster, self.messages.by_unique_id, used.clock.now_ms)
-        self.definitions = DefinitionAdmin(cluster, self.topics, self.groups)
         self.access = AccessAdmin(cluster)
+        self.definitions = DefinitionAdmin(cluster, self.topics, self.groups, self.access)
 
     async def __aenter__(self) -> Admin:
         return self

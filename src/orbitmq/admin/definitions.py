@@ -1,13 +1,14 @@
-"""Topics and groups of a cluster as one text, and what is to be changed at another cluster to have them."""
+"""Topics, groups, users and rules of a cluster as one text, and what another cluster lacks of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from orbitmq.admin.access import AccessAdmin
 from orbitmq.admin.answers import LeftOut, Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient
@@ -15,19 +16,40 @@ from orbitmq.admin.group_settings import Backoff, GroupSettings, to_wire
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import TopicSettings
 from orbitmq.admin.topics import TopicAdmin
-from orbitmq.errors import ValidationError
+from orbitmq.errors import BrokerError, ValidationError
+from orbitmq.wire.codes import ResponseCode
 from orbitmq.wording import counted
 
 FORMAT: Final = "orbitmq-definitions-1"
 MAX_QUEUES: Final = 65536
-S = TypeVar("S", TopicSettings, GroupSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettings:
+    """What an export says of a user: never the secret."""
+
+    is_super: bool
+    is_enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """A rule of a user about one resource; the name is of both, as ``app Topic:orders``."""
+
+    actions: Sequence[str]
+    sources: Sequence[str]
+    allows: bool
+
+
+_Setting: TypeAlias = TopicSettings | GroupSettings | UserSettings | RuleSettings
+S = TypeVar("S", TopicSettings, GroupSettings, UserSettings, RuleSettings)
 # Settings whose names for people are others.
 _WORDS: Final = {"perm": "permission", "max_retries": "retries"}
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Topics and groups by their names.
+    """Topics, groups, users and rules by their names; that of a rule is ``user resource``.
 
     Attributes:
         differing: a sentence for each that brokers of the cluster have with different settings.
@@ -36,11 +58,13 @@ class Definitions:
     topics: Mapping[str, TopicSettings] = field(default_factory=dict)
     groups: Mapping[str, GroupSettings] = field(default_factory=dict)
     differing: Sequence[str] = ()
+    users: Mapping[str, UserSettings] = field(default_factory=dict)
+    rules: Mapping[str, RuleSettings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be done for one topic or group.
+    """What is to be done for one topic, group, user or rule.
 
     Attributes:
         before: its settings by broker; empty: no broker has it.
@@ -48,10 +72,10 @@ class Change:
         problem: why it cannot be done; empty: it can.
     """
 
-    kind: Literal["topic", "group"]
+    kind: Literal["topic", "group", "user", "rule"]
     name: str
-    to: TopicSettings | GroupSettings
-    before: Mapping[str, TopicSettings | GroupSettings]
+    to: TopicSettings | GroupSettings | UserSettings | RuleSettings
+    before: Mapping[str, TopicSettings | GroupSettings | UserSettings | RuleSettings]
     missing: Sequence[str] = ()
     problem: str = ""
 
@@ -65,14 +89,18 @@ class Change:
         return f"{self.kind} {self.name}: {', '.join(parts)}"
 
 
-def _described(to: TopicSettings | GroupSettings) -> str:
+def _described(to: _Setting) -> str:
     if isinstance(to, TopicSettings):
         return f" ({counted(to.queues, 'queue')})"
+    if isinstance(to, UserSettings):
+        return ""
+    if isinstance(to, RuleSettings):
+        return f" ({'allow' if to.allows else 'deny'} {_word(to.actions)})"
     others = [part.replace(" -> ", ", not ") for part in _unequal(to, GroupSettings())]
     return f" ({'; '.join(others)})" if others else ""
 
 
-def _unequal(before: TopicSettings | GroupSettings, to: TopicSettings | GroupSettings) -> Iterator[str]:
+def _unequal(before: _Setting, to: _Setting) -> Iterator[str]:
     """The settings that differ. Attributes that only ``before`` has stay as they are."""
     for each in fields(to):
         old, new = getattr(before, each.name), getattr(to, each.name)
@@ -87,6 +115,8 @@ def _unequal(before: TopicSettings | GroupSettings, to: TopicSettings | GroupSet
 def _word(value: object) -> str:
     if isinstance(value, Backoff):
         return f"{value.first:g} s x {value.factor} up to {value.longest:g} s"
+    if isinstance(value, tuple | list) and all(isinstance(each, str) for each in value):
+        return ",".join(value) or "(none)"
     if isinstance(value, tuple | list):
         return "/".join(f"{each:g}" for each in value) + " s"
     if isinstance(value, bool):
@@ -95,7 +125,7 @@ def _word(value: object) -> str:
 
 
 def changes(
-    kind: Literal["topic", "group"],
+    kind: Literal["topic", "group", "user", "rule"],
     wanted: Mapping[str, S],
     found: Mapping[str, Mapping[str, S]],
     brokers: Sequence[str],
@@ -159,16 +189,32 @@ class _Group(msgspec.Struct, forbid_unknown_fields=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class _User(msgspec.Struct, forbid_unknown_fields=True):
+    user: Annotated[str, msgspec.Meta(min_length=1)]
+    is_super: bool
+    is_enabled: bool
+
+
+class _Rule(msgspec.Struct, forbid_unknown_fields=True):
+    user: Annotated[str, msgspec.Meta(min_length=1)]
+    resource: Annotated[str, msgspec.Meta(min_length=1)]
+    actions: Annotated[list[str], msgspec.Meta(min_length=1)]
+    sources: list[str]
+    allows: bool
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     format: str
     topics: list[_Topic]
     groups: list[_Group]
+    users: list[_User] = msgspec.field(default_factory=list)
+    rules: list[_Rule] = msgspec.field(default_factory=list)
     left_out: list[dict[str, str]] = msgspec.field(default_factory=list)
 
 
 def as_json(definitions: Definitions) -> dict[str, Any]:
-    """The JSON object of the topics and groups."""
-    return {
+    """The JSON object; of a cluster that has no users it says nothing of users and rules."""
+    found: dict[str, Any] = {
         "format": FORMAT,
         "topics": [
             {
@@ -182,6 +228,16 @@ def as_json(definitions: Definitions) -> dict[str, Any]:
         ],
         "groups": [{"group": name, **msgspec.to_builtins(one)} for name, one in definitions.groups.items()],
     }
+    if definitions.users:
+        found["users"] = [
+            {"user": name, **msgspec.to_builtins(one)} for name, one in definitions.users.items()
+        ]
+        rules = [(name.rpartition(" "), one) for name, one in definitions.rules.items()]
+        found["rules"] = [
+            {"user": user, "resource": resource, **msgspec.to_builtins(one)}
+            for (user, _, resource), one in rules
+        ]
+    return found
 
 
 def from_json(text: str | bytes) -> Definitions:
@@ -209,7 +265,21 @@ def from_json(text: str | bytes) -> Definitions:
         if group.group in groups:
             raise ValidationError(f"group {group.group} is there twice")
         groups[group.group] = _settings(group)
-    return Definitions(topics, groups)
+    users, rules = {}, {}
+    for user in found.users:
+        if user.user in users:
+            raise ValidationError(f"user {user.user} is there twice")
+        users[user.user] = UserSettings(user.is_super, user.is_enabled)
+    for rule in found.rules:
+        name = f"{rule.user} {rule.resource}"
+        if name in rules:
+            raise ValidationError(f"the rule of {rule.user} about {rule.resource} is there twice")
+        if rule.user not in users:
+            raise ValidationError(
+                f"the rule about {rule.resource} is of {rule.user}, a user that is not there"
+            )
+        rules[name] = RuleSettings(tuple(rule.actions), tuple(rule.sources), rule.allows)
+    return Definitions(topics, groups, users=users, rules=rules)
 
 
 def _settings(group: _Group) -> GroupSettings:
@@ -243,14 +313,18 @@ def _settings(group: _Group) -> GroupSettings:
 class DefinitionAdmin:
     """Topics and groups of a cluster, out and in again, as ``Admin.definitions``."""
 
-    def __init__(self, cluster: ClusterClient, topics: TopicAdmin, groups: GroupAdmin) -> None:
+    def __init__(
+        self, cluster: ClusterClient, topics: TopicAdmin, groups: GroupAdmin, access: AccessAdmin
+    ) -> None:
         self._cluster = cluster
+        self._access = access
         self._topics = topics
         self._groups = groups
 
     async def export(self, *, cluster: str | None = None) -> Partial[Definitions]:
         """The users' topics and groups of ``cluster`` (default: of all clusters), without retry topics and
-        dead letters. Where brokers differ, the topic with the most queues counts, and a sentence says so.
+        dead letters; of all clusters also the users of ACL 2.0, without secrets, and their rules. Where
+        brokers differ, the topic with the most queues counts, and a sentence says so.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -260,9 +334,40 @@ class DefinitionAdmin:
         chosen_topics, differing = merged("topic", topics.found)
         chosen_groups, others = merged("group", groups.found)
         left_out: dict[str, LeftOut] = {one.address: one for one in (*topics.left_out, *groups.left_out)}
-        return Partial(
-            Definitions(chosen_topics, chosen_groups, (*differing, *others)), tuple(left_out.values())
-        )
+        users: dict[str, UserSettings] = {}
+        rules: dict[str, RuleSettings] = {}
+        if cluster is None:
+            users_found, rules_found, notes = await self._access_found()
+            users, other_users = merged("user", users_found)
+            rules, other_rules = merged("rule", rules_found)
+            others = [*others, *other_users, *other_rules, *notes]
+        found = Definitions(chosen_topics, chosen_groups, (*differing, *others), users, rules)
+        return Partial(found, tuple(left_out.values()))
+
+    async def _access_found(
+        self,
+    ) -> tuple[dict[str, dict[str, UserSettings]], dict[str, dict[str, RuleSettings]], list[str]]:
+        """Users and custom rules by name and broker, and a sentence for what could not be had."""
+        users: dict[str, dict[str, UserSettings]] = {}
+        rules: dict[str, dict[str, RuleSettings]] = {}
+        notes: list[str] = []
+        try:
+            of_users, of_rules = await self._access.users(), await self._access.rules()
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return users, rules, notes
+            return users, rules, [f"users and rules are left out: {error}"]
+        for user in of_users.found:
+            users.setdefault(user.user, {})[user.broker_name] = UserSettings(user.is_super, user.is_enabled)
+        for rule in of_rules.found:
+            if rule.is_default:
+                notes.append(f"the default rule of {rule.user} about {rule.resource} is left out")
+                continue
+            settings = RuleSettings(tuple(rule.actions), tuple(rule.sources), rule.allows)
+            rules.setdefault(f"{rule.user} {rule.resource}", {})[rule.broker_name] = settings
+        silent = dict.fromkeys(one.address for one in (*of_users.left_out, *of_rules.left_out))
+        notes += [f"users and rules of {address} are left out" for address in silent]
+        return users, rules, list(dict.fromkeys(notes))
 
     async def plan(self, definitions: Definitions, *, cluster: str | None = None) -> Sequence[Change]:
         """What is to be done so that every master of ``cluster`` has these topics and groups. Nothing is
@@ -281,7 +386,20 @@ class DefinitionAdmin:
             assert isinstance(change.to, TopicSettings)
             hidden = await self._topics.would_hide(change.name, change.to.queues, cluster=cluster)
             plan.append(replace(change, problem=hidden))
-        return [*plan, *changes("group", definitions.groups, groups, brokers)]
+        plan += changes("group", definitions.groups, groups, brokers)
+        if not definitions.users:
+            return plan
+        users, rules, notes = await self._access_found()
+        reason = notes[0] if notes else ""
+        if cluster is not None:
+            reason = "users and rules are changed at all clusters: do without a cluster"
+        for change in changes("user", definitions.users, users, brokers):
+            no_secret = (
+                "" if change.before and not change.missing else "an export has no secrets: make the user"
+            )
+            plan.append(replace(change, problem=reason or no_secret))
+        of_rules = changes("rule", definitions.rules, rules, brokers)
+        return [*plan, *(replace(change, problem=reason) for change in of_rules)]
 
     async def make(self, change: Change, *, cluster: str | None = None) -> Sequence[str]:
         """Make one change of a plan; returns the names of the brokers.
@@ -293,7 +411,14 @@ class DefinitionAdmin:
         if change.problem:
             raise ValidationError(change.problem)
         to = change.to
-        known = list(change.before.values())
+        if isinstance(to, UserSettings):
+            return await self._access.change_user(change.name, is_super=to.is_super, is_enabled=to.is_enabled)
+        if isinstance(to, RuleSettings):
+            user, _, resource = change.name.rpartition(" ")
+            return await self._access.set_rule(
+                user, resource, to.actions, sources=to.sources, allows=to.allows
+            )
+        known = [one for one in change.before.values() if isinstance(one, TopicSettings | GroupSettings)]
         new = {
             key: value
             for key, value in to.attributes.items()

@@ -27,6 +27,7 @@ orbitmq export --context prod --cluster DefaultCluster > prod.json
 async def export(admin: Admin, /, *, cluster: Cluster = None) -> View:
     """Write the settings of topics and groups to standard output; as JSON, with and without --json.
 
+    Users, without secrets, and their rules are in it, unless --cluster is given.
     Messages and offsets are not in it, nor RocketMQ's own topics and groups, retry topics and dead letters.
     """
     from orbitmq.admin.definitions import as_json
