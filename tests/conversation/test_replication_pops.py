@@ -50,6 +50,23 @@ async def test_a_group_that_went_back_at_the_acting_slave_stays_there(
         assert (await pop(master)).bodies[0] == b"3"
 
 
+@pytest.mark.behaviour("PP-14")
+async def test_a_slave_has_the_place_of_a_group_that_pops(orbitmq_world: World) -> None:
+    """It had only the offset for the disk: the first message that is not done."""
+    world = orbitmq_world
+    async with BrokerPeer(world.runtime, world.brokers[MASTER].address) as master:
+        await master.create("T")
+        for number in range(4):
+            await master.sent(b"%d" % number)
+        await pop(master, queue_id=0, max_msg_nums=3)
+        await world.until(lambda: same_end(world))
+        await world.sleep(1)
+        assert await place(master) == 3
+    async with BrokerPeer(world.runtime, world.brokers[SLAVE].address) as slave:
+        assert await place(slave) == 3
+    assert world.brokers[SLAVE].services.offsets.kept("cg", "T") == {0: 0}
+
+
 @pytest.mark.behaviour("PO-38")
 async def test_a_revive_queue_that_goes_on_elsewhere_is_not_read_from_its_old_end(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch

@@ -341,7 +341,7 @@ async def test_a_waiting_pull_is_told_that_its_group_was_moved(broker: Broker, d
 
 @pytest.mark.behaviour("MO-23")
 async def test_a_group_gets_the_offsets_of_another(broker: Broker, door: Ports) -> None:
-    broker.services.offsets.commit("g", "T", 2, 9, kept=7)
+    broker.services.offsets.keep("g", "T", 2, 7)
     broker.services.topics.create_if_absent("%RETRY%g", 1)
     broker.services.offsets.commit("g", "%RETRY%g", 0, 1)
     await door.group_reset.clone("g", "h")

@@ -1,8 +1,13 @@
-"""How far each group has consumed each queue (ConsumerOffsetManager)."""
+"""How far each group has consumed each queue (ConsumerOffsetManager).
+
+The table holds the offsets for the disk and for other brokers: all messages below them are done. A group that
+pops may be further: the queue that pop deals out to it knows where it goes on, and clients see that as the
+committed offset. A commit by anyone but pop moves such a queue, which then keeps its own offset here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
@@ -17,16 +22,14 @@ SEPARATOR = "@"
 MOST_TOLD = 5
 
 
-class Dealer(Protocol):
-    """The service that deals out queues (pop): its own table also says where a group goes on in them."""
+class Dealt(Protocol):
+    """A queue that the broker deals out to a group (pop).
 
-    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A commit by anyone but the dealer. The dealer moves there, and commits it with its kept offset."""
-        ...
+    Attributes:
+        next: where the group goes on; messages below it may not be done.
+    """
 
-    def told(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Another broker has told its offset. Ours stays below the messages not done there."""
-        ...
+    next: int
 
 
 class ConsumerOffsets:
@@ -43,11 +46,9 @@ class ConsumerOffsets:
         self.version_step = version_step
         self._commits = 0
         self._table: dict[str, dict[int, int]] = {}
-        # Queues whose offset on disk and at other brokers stays below the committed one.
-        self._kept: dict[str, dict[int, int]] = {}
-        # The dealer's queues by topic, group and queue id, see :meth:`deal`.
-        self._dealt: Container[tuple[str, str, int]] = ()
-        self._dealer: Dealer | None = None
+        # By topic, group and queue id, see :meth:`deal`.
+        self._dealt: Mapping[tuple[str, str, int], Dealt] = {}
+        self._move: Callable[[str, str, int, int], object] = self.keep
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
@@ -60,7 +61,7 @@ class ConsumerOffsets:
         self._groups_by_topic: dict[str, set[str]] = {}
         self._topics_by_group: dict[str, set[str]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        feed.register(OFFSETS, FedTable(int, self._apply_offset, self, self._kept_items, self._is_ahead))
+        feed.register(OFFSETS, FedTable(int, self._apply_offset, self, self._items, self._is_ahead))
         feed.register(
             RESETS,
             FedTable(
@@ -81,7 +82,12 @@ class ConsumerOffsets:
         if reset is not None and queue_id in reset:
             return reset[queue_id]
         queues = self._table.get(key)
-        return None if queues is None else queues.get(queue_id)
+        kept = None if queues is None else queues.get(queue_id)
+        return None if kept is None else self._committed(group, topic, queue_id, kept)
+
+    def _committed(self, group: str, topic: str, queue_id: int, kept: int) -> int:
+        queue = self._dealt.get((topic, group, queue_id))
+        return kept if queue is None else max(kept, queue.next)
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group's last pull ended, else the offset of :meth:`query`."""
@@ -121,66 +127,60 @@ class ConsumerOffsets:
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group in a topic by queue id."""
-        return dict(self._table.get(_key(topic, group), {}))
+        return {
+            queue_id: self._committed(group, topic, queue_id, kept)
+            for queue_id, kept in self.kept(group, topic).items()
+        }
 
     def kept(self, group: str, topic: str) -> dict[int, int]:
         """The same, but only up to the first message not done: a group that pops has committed more."""
-        return {**self.queues(group, topic), **self._kept.get(_key(topic, group), {})}
+        return dict(self._table.get(_key(topic, group), {}))
 
     def table(self) -> Mapping[str, dict[int, int]]:
-        """Committed offsets by ``topic@group`` and queue id; not a copy."""
+        """The kept offsets by ``topic@group`` and queue id; not a copy."""
         return self._table
 
-    def kept_queues(self, key: str) -> dict[int, int] | None:
-        """The offsets of a ``topic@group`` as in :meth:`kept`; ``None``: they were removed."""
-        queues = self._table.get(key)
-        return None if queues is None else {**queues, **self._kept.get(key, {})}
+    def kept_queues(self, key: str) -> Mapping[int, int] | None:
+        """The kept offsets of a ``topic@group``, not a copy; ``None``: they were removed."""
+        return self._table.get(key)
 
     # -- changing --------------------------------------------------------------------------------------
 
-    def deal(self, dealt: Container[tuple[str, str, int]], dealer: Dealer) -> None:
-        """Tell ``dealer`` when anyone else moves a group in a queue of ``dealt``, which may change."""
-        self._dealt, self._dealer = dealt, dealer
-
-    def commit(self, group: str, topic: str, queue_id: int, offset: int, *, kept: int | None = None) -> None:
-        """Set the committed offset. It may go back: as in RocketMQ the last commit wins.
+    def deal(
+        self, dealt: Mapping[tuple[str, str, int], Dealt], move: Callable[[str, str, int, int], object]
+    ) -> None:
+        """Note the queues that are dealt out; they may change.
 
         Args:
-            kept: from the queue's dealer: the offset for the disk and for other brokers, from which on
-                messages may not be done. ``None``: the commit is not the dealer's.
+            move: called with group, topic, queue id and offset when a commit moves the group in one of them;
+                it moves the queue, and calls :meth:`keep`.
         """
-        if kept is None:
-            if (topic, group, queue_id) in self._dealt and self._dealer is not None:
-                self._dealer.committed(group, topic, queue_id, offset)
-                return
-            kept = offset
+        self._dealt, self._move = dealt, move
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the committed offset. It may go back: as in RocketMQ the last commit wins."""
+        if (topic, group, queue_id) in self._dealt:
+            self._move(group, topic, queue_id, offset)
+        else:
+            self.keep(group, topic, queue_id, offset)
+
+    def keep(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the offset for the disk and for other brokers: all messages below it are done."""
         key = _key(topic, group)
         queues = self._table.get(key)
         if queues is None:
             queues = self._table[key] = {}
             self._link(group, topic)
         # Consumers commit with every pull: only a new offset is worth a write.
-        kept_before = self._kept_offset(key, queue_id)
-        queues[queue_id] = offset
-        if kept == offset:
-            if key in self._kept:
-                self._kept[key].pop(queue_id, None)
-        else:
-            self._kept.setdefault(key, {})[queue_id] = kept
-        if kept != kept_before:
-            self._changed(key, queue_id, kept)
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self._changed(key, queue_id, offset)
 
-    def _kept_offset(self, key: str, queue_id: int) -> int | None:
-        kept = self._kept.get(key)
-        if kept is not None and queue_id in kept:
-            return kept[queue_id]
-        return self._table.get(key, {}).get(queue_id)
-
-    def _kept_items(self) -> Iterator[tuple[str, int | None]]:
+    def _items(self) -> Iterator[tuple[str, int]]:
         # A large table is read in slices, and may change between two of them.
         for key, queues in list(self._table.items()):
-            for queue_id in list(queues):
-                yield f"{key}{SEPARATOR}{queue_id}", self._kept_offset(key, queue_id)
+            for queue_id, offset in list(queues.items()):
+                yield f"{key}{SEPARATOR}{queue_id}", offset
 
     def _pending_items(self) -> list[tuple[str, int]]:
         return [
@@ -305,7 +305,6 @@ class ConsumerOffsets:
             if self._pulled.pop(key, None) is not None:
                 self._pulled_lately.add(key)
             self._pull_starts.pop(key, None)
-            self._kept.pop(key, None)
             for queue_id in self._resets.pop(key, {}):
                 self._told.pop((key, queue_id), None)
                 self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
@@ -321,12 +320,12 @@ class ConsumerOffsets:
     def _apply_offset(self, key: str, offset: int | None) -> None:
         topic, group, queue_id = _split_queue(key)
         if offset is not None:
-            self.commit(group, topic, queue_id, int(offset), kept=int(offset))
-            if (topic, group, queue_id) in self._dealt and self._dealer is not None:
-                self._dealer.told(group, topic, queue_id, int(offset))
+            self.keep(group, topic, queue_id, int(offset))
+            queue = self._dealt.get((topic, group, queue_id))
+            if queue is not None:  # the peer's own queue comes by itself, with what is in flight
+                queue.next = max(queue.next, int(offset))
             return
         queues = self._table.get(_key(topic, group), {})
-        self._kept.get(_key(topic, group), {}).pop(queue_id, None)
         if queues.pop(queue_id, None) is not None:
             self._changed(_key(topic, group), queue_id, None)
         if not queues:
@@ -340,7 +339,7 @@ class ConsumerOffsets:
         topic, group, queue_id = _split_queue(key)
         if self.has_reset(group, topic, queue_id):
             return False  # as with commits of clients: only the reset counts
-        known = self._kept_offset(_key(topic, group), queue_id)
+        known = self._table.get(_key(topic, group), {}).get(queue_id)
         return offset is not None and (known is None or offset > known)
 
     def _apply_reset(self, key: str, offset: int | None) -> None:
@@ -382,7 +381,6 @@ class ConsumerOffsets:
         for key in list(self._table):
             queues = self._table.get(key)
             if queues is not None:
-                queues = {**queues, **self._kept.get(key, {})}
                 lines = ",\n\t\t\t".join([f"{queue}:{offset}" for queue, offset in sorted(queues.items())])
                 yield quoted(key), f"{{\n\t\t\t{lines}\n\t\t}}" if lines else "{}"
 

@@ -276,7 +276,7 @@ class CheckPoints:
             return
         self._state.note_marks()
         for queue in self._in_flight:
-            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.next, kept=queue.next)
+            self._offsets.keep(queue.group, queue.topic, queue.queue_id, queue.next)
 
     def _message(self, queue: PopQueue, delivery: Delivery) -> tuple[NewMessage, dict[str, str]]:
         offsets = sorted(delivery.left)

@@ -87,13 +87,12 @@ class PopQueue:
         next: the offset of the next message to pop.
         deliveries: the deliveries with messages in flight.
         in_flight: how many messages are in flight.
-        told: ``next`` and :attr:`floor` as last told to listeners; ``fed``: ``next`` alone.
+        told: ``next`` as other brokers and the disk last got it; -1: they have nothing of this queue.
     """
 
     __slots__ = (
         "_lowest",
         "deliveries",
-        "fed",
         "group",
         "in_flight",
         "key",
@@ -111,8 +110,7 @@ class PopQueue:
         self.next = 0
         self.deliveries: dict[Receipt, Delivery] = {}
         self.in_flight = 0
-        self.told = (-1, -1)
-        self.fed = -1
+        self.told = -1
         # (lowest offset, order of entry, delivery); ended deliveries are taken off when they come up.
         self._lowest: list[tuple[int, int, Delivery]] = []
 
@@ -141,7 +139,7 @@ class PopQueue:
 
 # Called with a queue and a delivery of it that changed; without messages left it has ended.
 DeliveryChanged: TypeAlias = Callable[[PopQueue, Delivery], object]
-# Called with a queue whose ``next`` or ``floor`` changed.
+# Called with a queue whose ``next`` or ``floor`` may have changed.
 QueueMoved: TypeAlias = Callable[[PopQueue], object]
 
 
@@ -214,13 +212,13 @@ class InFlight:
         self._enter(queue, delivery)
         queue.next = next_offset
         self._changed(queue, delivery)
-        self._tell(queue)
+        self.tell(queue)
         return delivery
 
     def skip(self, queue: PopQueue, next_offset: int) -> None:
         """No message below ``next_offset`` is for this group."""
         queue.next = next_offset
-        self._tell(queue)
+        self.tell(queue)
 
     def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> set[int]:
         """These messages are done; returns those that were in flight under this receipt."""
@@ -293,7 +291,7 @@ class InFlight:
     def _add(self, queue: PopQueue, added: Delivery) -> None:
         self._enter(queue, added)
         self._changed(queue, added)
-        self._tell(queue)
+        self.tell(queue)
 
     def postpone(self, queue: PopQueue, delivery: Delivery, offset: int, delay_ms: int) -> None:
         """A message that was not handled in time becomes visible ``delay_ms`` after its deadline."""
@@ -318,7 +316,8 @@ class InFlight:
         if not delivery.left and queue.deliveries.pop(delivery.receipt, None) is not None:
             self._alive -= 1
         self._changed(queue, delivery)
-        self._tell(queue)
+        if queue.next >= 0:
+            self.tell(queue)
 
     # -- deadlines -------------------------------------------------------------------------------------
 
@@ -354,7 +353,7 @@ class InFlight:
         """The group was moved: it pops from ``offset`` on, and messages from there on leave the flight."""
         before, queue.next = queue.next, offset
         # The position goes first: a broker that gets only this deals a message out twice, and loses none.
-        self._tell(queue)
+        self.tell(queue)
         for delivery in list(queue.deliveries.values()) if offset < before else ():
             self.remove(queue, delivery, {each for each in delivery.left if each >= offset})
 
@@ -410,15 +409,8 @@ class InFlight:
         heapq.heappush(self._due, (delivery.due_ms, self._entered, queue, delivery))
 
     def tell(self, queue: PopQueue) -> None:
-        """Tell listeners the queue's position, whatever they know."""
-        queue.told = (-1, -1)
-        self._tell(queue)
-
-    def _tell(self, queue: PopQueue) -> None:
-        present = (queue.next, queue.floor)
-        if present != queue.told:
-            queue.told = present
-            self._moved(queue)
+        """Tell listeners where the queue is."""
+        self._moved(queue)
 
 
 def _free_time(queue: PopQueue, offset: int, time_ms: int) -> int:

@@ -1,7 +1,8 @@
 """Moves the positions of groups that pop, for a commit, a reset or a new end of the log.
 
-A group has one place in a queue. The last commit says where it is, and the table of messages in flight moves
-there at once: the end of a delivery, a stop and a start write that place into the group's offset.
+A group that has popped has one place in a queue: ``PopQueue.next``. The last commit says where it is, so that
+place moves at once, and the offset for the disk follows it up to the first message in flight. When nothing is
+in flight and a commit came from elsewhere, the queue is forgotten: the group's offset says all.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Moving:
         # Queues without messages in flight where others than pops commit, and those commits, by queue key.
         self._idle: dict[str, tuple[PopQueue, int]] = {}
         self._acts = False
-        offsets.deal(in_flight.queues, self)
+        offsets.deal(in_flight.queues, self._committed)
         events.subscribe(OffsetsReset, self._reset)
         events.subscribe(TableSaved, self._saved)
         events.subscribe(LogCut, lambda _: self.into_bounds())
@@ -52,20 +53,14 @@ class Moving:
 
     # -- commits and resets ----------------------------------------------------------------------------
 
-    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def _committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """A commit by anyone but a pop: by a member that pulls, by an administrator."""
         queue = self._in_flight.queue(topic, group, queue_id)
         if offset < queue.next:
             self._orders.cut(topic, group, queue_id, offset)
         self._in_flight.move(queue, offset)
-        self._in_flight.tell(queue)
         if not queue.in_flight:
             self._idle[queue.key] = queue, offset
-
-    def told(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """At another broker the group is at ``offset``, all before it done; the pop table comes by itself."""
-        queue = self._in_flight.queue(topic, group, queue_id)
-        queue.next = max(queue.next, offset)
 
     def _saved(self, event: TableSaved) -> None:
         """Forget queues whose offset is now on disk. Not earlier: after a crash one of both has to be there.

@@ -82,14 +82,13 @@ class PopState:
             self.wake.set()
 
     def _queue_moved(self, queue: PopQueue) -> None:
-        position = queue.next
-        if position < 0:
+        if queue.next < 0:
             self._feed.changed(POPS, queue.key, None)
             return
-        if position != queue.fed:
-            queue.fed = position
-            self._feed.changed(POPS, queue.key, position)
-        self._offsets.commit(queue.group, queue.topic, queue.queue_id, position, kept=queue.floor)
+        if queue.next != queue.told:
+            queue.told = queue.next
+            self._feed.changed(POPS, queue.key, queue.next)
+        self._offsets.keep(queue.group, queue.topic, queue.queue_id, queue.floor)
 
     def note_marks(self) -> None:
         """The table has everything from the check points up to now; a crash does not change that."""
@@ -155,7 +154,7 @@ class PopState:
         if position is None:
             self.in_flight.forget(queue)
         else:
-            queue.next = queue.fed = int(position)
+            queue.next = queue.told = int(position)
         self._feed.changed(POPS, key, position)
 
     def _apply_delivery(self, key: str, plain: Plain | None) -> None:
@@ -186,7 +185,7 @@ class PopState:
         self.known_marks = list(content.get("marks") or ())
         for key, plain in (content.get("queues") or {}).items():
             queue = self._queue_of(key)
-            queue.next = queue.fed = int(plain["next"])
+            queue.next = queue.told = int(plain["next"])
             for start, pop_time, *rest in plain["deliveries"]:
                 self.in_flight.restore(queue, _delivery(queue, int(start), int(pop_time), rest))
 
