@@ -17,11 +17,16 @@ from tests.unit.test_monitoring_generated import METRIC, PAGE, used
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.metrics.figures import STATUS
 from orbitmq.broker.role import Role
+from orbitmq.cluster.brokers import make_broker
 from orbitmq.monitoring import http
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.monitoring.http import Answer, HttpListener
+from orbitmq.runtime.certificates import self_signed
 from orbitmq.runtime.histogram import Histogram
+from orbitmq.runtime.server_tls import CertificateFiles, ServerTls
+from orbitmq.settings.tls import TlsSettings
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing.machine.simulated import run, simulated_runtime
 from orbitmq.wire.bodies.client import (
     ConsumerData,
     ConsumeType,
@@ -356,7 +361,7 @@ async def test_alerts_board_and_page_name_the_metrics_that_there_are(
     await peer.create("%DLQ%cg", readQueueNums=1, writeQueueNums=1)
     await peer.sent(b"x", topic="%DLQ%cg")
     found = await scrape(cast("SimulatedRuntime", broker.runtime))
-    there = set(found) | {name for name, _, _ in STATUS.values()}
+    there = set(found) | {name for name, _, _ in STATUS.values()} | {"orbitmq_certificate_end_seconds"}
     assert {name for name in used() if "_nameserver_" not in name} <= there
     table = PAGE.partition("## Metrics")[2].partition("A name server shows")[0]
     listed = set(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
@@ -386,6 +391,51 @@ async def test_figures_of_loop_disk_connections_and_fast_path(broker: Broker, pe
     assert looks[0] >= 100  # five a second, for half a minute
     for name in ("process_cpu_seconds_total", "process_resident_memory_bytes"):
         assert len(found[name].samples) == 1
+
+
+@pytest.mark.behaviour("MX-18")
+async def test_the_ends_of_certificates_are_shown(orbitmq_runtime: SimulatedRuntime) -> None:
+    runtime = orbitmq_runtime
+    files = {}
+    for name, born_ms in (("all", 1_790_000_000_000), ("grpc", 1_780_000_000_000)):
+        pem = self_signed(["127.0.0.1"], born_ms)
+        for part in ("cert", "key"):
+            files[name, part] = f"/{name}-{part}.pem"
+            runtime.files.write_atomic(files[name, part], pem)
+    settings = {
+        "tls": TlsSettings(cert=files["all", "cert"], key=files["all", "key"]),
+        "tls_cert_path": files["grpc", "cert"],
+        "tls_key_path": files["grpc", "key"],
+    }
+    async with make_broker(runtime, broker_config(**ON, **settings)):
+        found = await scrape(runtime)
+    ends = {s.labels["certificate"]: s.value for s in found["orbitmq_certificate_end_seconds"].samples}
+    ten_years_s = 3650 * 86_400
+    assert ends == {
+        "/all-cert.pem": 1_790_000_000 + ten_years_s,
+        "/grpc-cert.pem": 1_780_000_000 + ten_years_s,
+    }
+
+
+@pytest.mark.behaviour("MX-18")
+def test_an_end_that_comes_near_is_warned_of_each_day(caplog: pytest.LogCaptureFixture) -> None:
+    day_ms = 86_400_000
+
+    async def test() -> None:
+        runtime = simulated_runtime()
+        pem = self_signed(["127.0.0.1"], runtime.clock.now_ms() - 3620 * day_ms - 3_600_000)
+        runtime.files.write_atomic("/mq.pem", pem)
+        tls = ServerTls(runtime, files=CertificateFiles("/mq.pem", "/mq.pem"))
+        tls.check()
+        for _ in range(4 * 24):  # four days, a connection each hour
+            tls.context()
+            await runtime.clock.sleep(3600)
+
+    run(test(), limit_s=5 * day_ms / 1000)
+    days = [int(re.findall("expires in (\\d+) days", line)[0]) for line in caplog.messages]
+    assert days == sorted(set(days), reverse=True)
+    assert days[0] == 29
+    assert 4 <= len(days) <= 5
 
 
 @pytest.mark.behaviour("MX-09")

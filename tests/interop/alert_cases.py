@@ -34,6 +34,7 @@ HEALTHY: Sequence[tuple[str, Mapping[str, str], str]] = (
     ("orbitmq_subscription_conflicts_total", {**NODE, "consumer_group": "billing"}, "0"),
     ("rocketmq_timer_dequeue_latency_milliseconds", NODE, "100"),
     ("orbitmq_log_lines_dropped_total", NODE, "0"),
+    ("orbitmq_certificate_end_seconds", {**NODE, "certificate": "/mq.pem"}, "9000000"),
     ("orbitmq_metrics_series_cut", NODE, "0"),
 )
 
@@ -53,6 +54,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "TimersLate": ("rocketmq_timer_dequeue_latency_milliseconds", "70000x{n}"),
     "FlushesAreSlow": ("orbitmq_flush_seconds_bucket", ""),
     "EventLoopIsLate": ("orbitmq_event_loop_delay_seconds_bucket", ""),
+    # promtool begins at 1970: AFTER is 54,000 s then.
+    "CertificateEnds": ("orbitmq_certificate_end_seconds", "2592000x{n}"),
     "LogLinesMissing": ("orbitmq_log_lines_dropped_total", "1+1x{n}"),
     "SeriesLeftOut": ("orbitmq_metrics_series_cut", "9x{n}"),
 }

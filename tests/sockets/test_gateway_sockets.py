@@ -104,6 +104,39 @@ def test_a_certificate_of_the_users(tmp_path: Path) -> None:
     on_asyncio(test)
 
 
+async def shakes_hands(port: int, ca: str) -> bool:
+    """Whether the certificate shown is of this authority."""
+    try:
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=ssl.create_default_context(cafile=ca)
+        )
+    except ssl.SSLError:
+        return False
+    writer.close()
+    return True
+
+
+@pytest.mark.behaviour("GW-03")
+def test_a_changed_certificate_of_the_users_is_shown_without_a_restart(tmp_path: Path) -> None:
+    one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
+    old, new = one.issue("server"), two.issue("server")
+    paths = {"tls_cert_path": str(tmp_path / "cert.pem"), "tls_key_path": str(tmp_path / "key.pem")}
+    shutil.copy(old.cert, paths["tls_cert_path"])
+    shutil.copy(old.key, paths["tls_key_path"])
+
+    async def test(runtime: Runtime) -> None:
+        async with broker(runtime, tmp_path / "store", **paths) as served:
+            await echoes(served, ssl.create_default_context(cafile=one.ca))
+            shutil.copy(new.cert, paths["tls_cert_path"])
+            shutil.copy(new.key, paths["tls_key_path"])
+            async with asyncio.timeout(30):
+                while not await shakes_hands(served.port, two.ca):
+                    await asyncio.sleep(0.3)
+            await echoes(served, ssl.create_default_context(cafile=two.ca))
+
+    on_asyncio(test)
+
+
 WITHOUT_GRPC = """
 import asyncio, sys
 from orbitmq.broker.config import BrokerConfig

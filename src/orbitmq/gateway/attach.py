@@ -22,4 +22,4 @@ def attach(host: Host, make_service: MakeService = _of_rocketmq) -> Attachment:
     if host.services.config.authentication_enabled:
         return Attachment()
     door = GrpcDoor(host, make_service)
-    return Attachment([door], takers={HTTP2: door.take_plain, TLS: door.take_tls})
+    return Attachment([door], figures=door.figures, takers={HTTP2: door.take_plain, TLS: door.take_tls})

@@ -8,7 +8,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
 from orbitmq.runtime.paths import joined
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.server_tls import ServerTls, TlsMode
+from orbitmq.runtime.server_tls import KEYS, CertificateFiles, ServerTls, TlsMode
 
 if TYPE_CHECKING:
     import ssl
@@ -18,12 +18,12 @@ ALPN = ("h2",)
 
 
 class Certificate:
-    """The certificate of the gRPC ports: read or made for the first TLS client, then kept.
+    """The certificate of the gRPC ports.
 
-    ``tlsCertPath`` and ``tlsKeyPath``, else that of the broker's own TLS (``tls.server.certPath``); without
-    them a self-signed one, made once and kept beside the data, readable by this user only.
-    ``tlsTestModeEnable=false`` forbids that. Who is served, and whose certificates are asked for, is said by
-    the broker's own TLS.
+    ``tlsCertPath`` and ``tlsKeyPath``, else that of the broker's own TLS (``tls.server.certPath``): both are
+    read again when they change. Without them a self-signed one, made for the first TLS client, once, and kept
+    beside the data, readable by this user only. ``tlsTestModeEnable=false`` forbids that. Who is served, and
+    whose certificates are asked for, is said by the broker's own TLS.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, tls: ServerTls) -> None:
@@ -31,6 +31,17 @@ class Certificate:
         self._config = config
         self._tls = tls
         self._context: ssl.SSLContext | None = None
+        asked, path = tls.files, config.tls_cert_path
+        files = CertificateFiles(
+            path, config.tls_key_path, authorities=asked.authorities, required=asked.required
+        )
+        keys = ("tlsCertPath", "tlsKeyPath", KEYS[2])
+        self._named = ServerTls(runtime, tls.mode, files, protocols=ALPN, keys=keys) if path else None
+
+    @property
+    def ends_ms(self) -> int | None:
+        """When the certificate of ``tlsCertPath`` ends, milliseconds since the epoch."""
+        return None if self._named is None else self._named.ends_ms
 
     @property
     def enforced(self) -> bool:
@@ -47,52 +58,36 @@ class Certificate:
         return joined(self._config.store_path_root_dir, "tls", "self-signed.pem")
 
     def check(self) -> None:
-        """Read the user's certificate, if there is one, so that a wrong one is found at the start.
+        """Read the certificate of ``tlsCertPath``, so that a wrong one is found at the start.
 
         Raises:
             StartError: it cannot be used.
         """
-        if self._config.tls_cert_path and not self.disabled:
-            self.context()
+        if self._named is not None:
+            self._named.check()
 
     def context(self) -> ssl.SSLContext:
         """The TLS context of the certificate.
 
         Raises:
-            StartError: the user's certificate cannot be used, or there is none and none may be made.
+            StartError: there is no certificate, and none may be made.
             ImportError: one is to be made, and ``cryptography`` is not installed.
             OSError: the one that was made cannot be kept.
         """
-        if self._tls.serves and not self._config.tls_cert_path:
+        if self._named is not None:
+            return self._named.context()
+        if self._tls.serves:
             return self._tls.context()
         if self._context is None:
             self._context = self._made()
         return self._context
 
     def _made(self) -> ssl.SSLContext:
-        import ssl
-
-        certificate, key = self._config.tls_cert_path, self._config.tls_key_path
-        files = self._runtime.files
-        if not certificate:
-            pem = self._self_signed()
-            return self._context_of(pem, pem)
-        try:
-            return self._context_of(files.read_bytes(certificate), files.read_bytes(key))
-        except OSError as error:
-            # ssl.SSLError is one too.
-            why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-            raise StartError(
-                f"tlsCertPath={certificate}, tlsKeyPath={key}: {why or error}; give a certificate and its "
-                "key without a password, both in PEM"
-            ) from error
-
-    def _context_of(self, certificate: bytes, key: bytes) -> ssl.SSLContext:
         from orbitmq.runtime.tls import server_context
 
-        asked = self._tls.files
+        pem, asked = self._self_signed(), self._tls.files
         authorities = self._runtime.files.read_bytes(asked.authorities) if asked.authorities else b""
-        return server_context(certificate, key, ALPN, authorities=authorities, required=asked.required)
+        return server_context(pem, pem, ALPN, authorities=authorities, required=asked.required)
 
     def _self_signed(self) -> bytes:
         files, path = self._runtime.files, self._own_path

@@ -12,6 +12,8 @@ from orbitmq.broker.extension import Host
 from orbitmq.errors import StartError
 from orbitmq.gateway.call import Service
 from orbitmq.gateway.certificate import Certificate
+from orbitmq.monitoring.certificates import write_end
+from orbitmq.monitoring.exposition import Exposition
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.entrance import client_of
 from orbitmq.transport.farewell import Farewell
@@ -55,6 +57,7 @@ class GrpcDoor(Component):
         self._certificate = Certificate(self._runtime, self._config, host.services.tls)
         self._log = LogLimiter(log)
         self.seats = host.services.seats
+        self._path = self._config.tls_cert_path
         trusted = networks_of(self._config.proxy_protocol_trusted)
         self._proxies = Proxies(trusted, self.seats, self._log, self._begin) if trusted else None
         self._shared: Shared | None = None
@@ -65,6 +68,10 @@ class GrpcDoor(Component):
     def port(self) -> int:
         """The port of its own; 0 when there is none."""
         return 0 if self._listener is None else self._listener.port
+
+    async def figures(self, text: Exposition) -> None:
+        """Add when the certificate of ``tlsCertPath`` ends."""
+        write_end(text, self._certificate.ends_ms, self._path)
 
     # -- life --------------------------------------------------------------------------------------------
 

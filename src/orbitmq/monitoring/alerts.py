@@ -111,6 +111,12 @@ ALERTS: Final = (
         "{{ $labels.instance }} answers late: its processor is busy",
     ),
     Alert(
+        "CertificateEnds",
+        "orbitmq_certificate_end_seconds - time() < 30 * 86400",
+        "1m",
+        "the certificate {{ $labels.certificate }} at {{ $labels.instance }} ends within 30 days: renew it",
+    ),
+    Alert(
         "LogLinesMissing",
         "increase(orbitmq_log_lines_dropped_total[10m]) > 0",
         "",

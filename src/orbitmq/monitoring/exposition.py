@@ -25,7 +25,7 @@ class Exposition:
         self.common = _pairs(common)
         self.cut = 0
         self._room = limit
-        self._families: list[Family] = []
+        self._families: dict[str, Family] = {}
 
     @property
     def room(self) -> int:
@@ -33,14 +33,15 @@ class Exposition:
         return self._room
 
     def family(self, name: str, kind: str, meaning: str, **common: str) -> Family:
-        """A metric with all its series; it is there without any, too.
+        """A metric with all its series; it is there without any, too. Asked for again it is the same one.
 
         Args:
             kind: ``counter``, ``gauge`` or ``histogram``.
             common: labels that each of its series has.
         """
-        family = Family(self, name, kind, meaning, common)
-        self._families.append(family)
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = Family(self, name, kind, meaning, common)
         return family
 
     def take(self, series: int = 1) -> bool:
@@ -57,7 +58,7 @@ class Exposition:
 
     def render(self) -> bytes:
         """The whole text."""
-        return "".join([text for family in self._families for text in family.texts]).encode()
+        return "".join([text for family in self._families.values() for text in family.texts]).encode()
 
 
 class Family:

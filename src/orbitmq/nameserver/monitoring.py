@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from orbitmq.monitoring.certificates import write_end
 from orbitmq.monitoring.exposition import CONTENT_TYPE, Exposition
 from orbitmq.monitoring.listen import listen
 from orbitmq.monitoring.process import Process
@@ -12,6 +13,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.runtime.tasks import Background
 
 if TYPE_CHECKING:
@@ -29,7 +31,12 @@ class Monitoring:
     """
 
     def __init__(
-        self, runtime: Runtime, config: NameServerConfig, handlers: Handlers, routes: RouteTable
+        self,
+        runtime: Runtime,
+        config: NameServerConfig,
+        handlers: Handlers,
+        routes: RouteTable,
+        tls: ServerTls,
     ) -> None:
         self._runtime = runtime
         self._process = Process(runtime.clock, runtime.host)
@@ -37,6 +44,7 @@ class Monitoring:
         self._config = config
         self._handlers = handlers
         self._routes = routes
+        self._tls = tls
         self._listener: HttpListener | None = None
         self.port = 0
 
@@ -101,6 +109,7 @@ class Monitoring:
         ):  # fmt: skip
             text.family(name, kind, meaning).add(value)
         self._process.write(text)
+        write_end(text, self._tls.ends_ms, self._tls.files.cert)
         members = text.family(
             "orbitmq_nameserver_broker_members", "gauge", "Brokers of this name that are registered"
         )

@@ -65,7 +65,7 @@ class NameServer:
             proxies=networks_of(self._config.proxy_protocol_trusted),
             tls=self._tls,
         )
-        self.monitoring = Monitoring(runtime, self._config, self.handlers, self.routes)
+        self.monitoring = Monitoring(runtime, self._config, self.handlers, self.routes, self._tls)
         self._client = RemotingClient(runtime, identity=Identity(tls=self._config.tls.client()))
         self._background = Background("nameserver")
         self._port = 0

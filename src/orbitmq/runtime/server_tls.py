@@ -21,6 +21,8 @@ log = logging.getLogger("orbitmq.tls")
 # A connection that comes so long after the last look at the files begins another one.
 LOOK_SECONDS: Final = 1.0
 WARN_DAYS: Final = 30
+# The keys of the settings that name the files; the gRPC ports have their own for the first two.
+KEYS: Final = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")
 _DAY_MS = 86_400_000
 
 
@@ -74,10 +76,13 @@ class ServerTls:
         made_for: without files, a certificate is made at the start for these hosts, by the server itself;
             empty: it is not.
         protocols: offered to clients that ask for a protocol (ALPN).
+        keys: the settings that name the certificate, its key and the authorities, for errors.
 
     Attributes:
         mode: who is served.
         files: as given.
+        ends_ms: when the certificate in use ends, milliseconds since the epoch; ``None``: there is none, or
+            ``cryptography``, which reads it, is not installed.
     """
 
     def __init__(
@@ -87,12 +92,16 @@ class ServerTls:
         files: CertificateFiles = CertificateFiles(),
         made_for: Sequence[str] = (),
         protocols: Sequence[str] = (),
+        keys: tuple[str, str, str] = KEYS,
     ) -> None:
         self._runtime = runtime
         self.mode = mode
         self.files = files
         self._made_for = tuple(made_for)
         self._protocols = tuple(protocols)
+        self._keys = keys
+        self.ends_ms: int | None = None
+        self._warned_ms = 0
         self._contents: tuple[bytes, ...] = ()
         self._context: ssl.SSLContext | None = None
         self._looked = 0.0
@@ -148,6 +157,8 @@ class ServerTls:
             contents = done.result()
             if contents == self._contents:
                 self._complaint = ""
+                if self._runtime.clock.now_ms() - self._warned_ms >= _DAY_MS:
+                    self._warn_of_end()
                 return
             try:
                 self._take(contents)
@@ -183,7 +194,8 @@ class ServerTls:
         )
         self._context, self._contents = context, contents
         self._looked = self._runtime.clock.monotonic()
-        self._warn_of_end(contents[0])
+        self.ends_ms = _ends_at_ms(contents[0])
+        self._warn_of_end()
 
     def _self_signed(self) -> tuple[bytes, ...]:
         from orbitmq.runtime.certificates import self_signed
@@ -192,15 +204,12 @@ class ServerTls:
         authorities = self.files.authorities
         return (pem, pem, self._runtime.files.read_bytes(authorities)) if authorities else (pem, pem)
 
-    def _warn_of_end(self, certificate: bytes) -> None:
-        """Warn of a certificate that has ended, or ends soon."""
-        try:
-            from orbitmq.runtime.certificates import ends_at_ms
-
-            left_ms = ends_at_ms(certificate) - self._runtime.clock.now_ms()
-        except (ImportError, ValueError):
-            return  # not installed, or it does not read what OpenSSL does
-        days = left_ms // _DAY_MS
+    def _warn_of_end(self) -> None:
+        """Warn of a certificate that has ended, or ends soon; once a day while clients come."""
+        self._warned_ms = self._runtime.clock.now_ms()
+        if self.ends_ms is None:
+            return
+        days = (self.ends_ms - self._warned_ms) // _DAY_MS
         if days < 0:
             log.warning("the certificate in %s has expired: clients refuse it, renew it", self.files.cert)
         elif days < WARN_DAYS:
@@ -208,14 +217,24 @@ class ServerTls:
 
     def _unusable(self, error: BaseException) -> str:
         files = self.files
-        given = f"tls.server.certPath={files.cert}, tls.server.keyPath={files.key}"
+        certificate, key, authorities = self._keys
+        given = f"{certificate}={files.cert}, {key}={files.key}"
         if files.authorities:
-            given += f", tls.server.trustCertPath={files.authorities}"
+            given += f", {authorities}={files.authorities}"
         if isinstance(error, ssl.SSLError):
             return f"{given}: {_reason(error)}"
         if isinstance(error, OSError):
             return f"{given}: {error.filename or 'a file'} cannot be read: {error.strerror or error}"
         return f"{given}: {error}"
+
+
+def _ends_at_ms(certificate: bytes) -> int | None:
+    try:
+        from orbitmq.runtime.certificates import ends_at_ms
+
+        return ends_at_ms(certificate)
+    except (ImportError, ValueError):
+        return None  # not installed, or it does not read what OpenSSL does
 
 
 def _reason(error: ssl.SSLError) -> str:

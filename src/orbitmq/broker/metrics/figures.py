@@ -15,6 +15,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.broker.statistics import Stats
 from orbitmq.message.reserved import is_system_group
+from orbitmq.monitoring.certificates import write_end
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.monitoring.process import Process
 from orbitmq.runtime.histogram import Histogram
@@ -104,6 +105,7 @@ class Figures:
         self._storage(text)
         self._attached(text)
         self._connections(text)
+        write_end(text, self._doors.tls.ends_ms, self._doors.tls.files.cert)
 
     def _broker(self, text: Exposition) -> None:
         role = text.family("orbitmq_role", "gauge", "1 at the role that the broker has")
