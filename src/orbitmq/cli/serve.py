@@ -360,23 +360,31 @@ def _fit(max_connections: int) -> int:
 
 
 async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
+    from orbitmq.runtime.service_manager import ServiceManager
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
+    manager = ServiceManager(os.environ, os.getpid(), lambda sentence: _warn([sentence]))
     server = make()
+    manager.starting()
     starting, stopping = asyncio.ensure_future(server.start()), asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         # A start that recovers much takes long; it can be given up without loss.
+        manager.stopping()
         starting.cancel()
         return await _bounded(asyncio.wait({starting}))
     await starting
     # All objects of now live as long as the process: the garbage collector need not visit them.
     gc.collect()
     gc.freeze()
-    _say(line(server))
+    serves = line(server)
+    _say(serves)
+    manager.ready(serves)
     await stopping
+    manager.stopping()
     return await _bounded(server.stop())
 
 
