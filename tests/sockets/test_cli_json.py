@@ -338,6 +338,18 @@ def test_alerts_and_a_board(command: Command) -> None:
     check("generate-grafana", json.dumps({**told, "board": "BOARD"}))
 
 
+def test_units_and_files_for_containers(command: Command, tmp_path: Path) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("listenPort=9876\n")
+    program = ["--program", "/opt/orbitmq/bin/orbitmq"]
+    told = json.loads(command("generate", "systemd", "nameserver", "-c", str(conf), *program, "--json"))
+    check("generate-systemd", json.dumps({**told, "unit": "UNIT"}))
+    told = json.loads(command("generate", "compose", "--image", "orbitmq:1", "--json"))
+    check("generate-compose", json.dumps({**told, "file": "FILE"}))
+    told = json.loads(command("generate", "kubernetes", "--image", "orbitmq:1", "--json"))
+    check("generate-kubernetes", json.dumps({**told, "file": "FILE"}))
+
+
 def test_contexts(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("NAMESRV_ADDR", "ORBITMQ_CONTEXT"):

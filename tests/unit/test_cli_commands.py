@@ -21,7 +21,8 @@ LETTERS = {
     "-H": "--property",
     "-a": "--all",
     "-b": "--brokers",
-    "-c": "--count",
+    # A server's configuration file, as for the server itself.
+    "-c": "--config, --count",
     "-d": "--dir",
     "-f": "--follow",
     "-g": "--group",

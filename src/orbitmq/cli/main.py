@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),
     "import": ("orbitmq.cli.importing", "Make the topics and groups of an export at another cluster."),
-    "generate": ("orbitmq.cli.generating", "Print alerts for Prometheus and a board for Grafana."),
+    "generate": ("orbitmq.cli.generating", "Print alerts, a board, units of systemd, files for containers."),
     "completion": ("orbitmq.cli.completion", "Complete commands and options in bash, zsh or fish."),
     "doctor": ("orbitmq.cli.doctor", "Look for what is wrong here or in the cluster, and say what to do."),
     "archive": ("orbitmq.cli.archive", "Check archives and merge their small files; needs no Spark."),

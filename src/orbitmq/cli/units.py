@@ -1,0 +1,250 @@
+"""Units of systemd for a name server and a broker, from their configuration files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.cli.failures import UsageError
+from orbitmq.settings import properties_text
+
+PAGE: Final = "https://github.com/orbitmq/orbitmq/blob/main/docs/installing.md"
+STATE: Final = "/var/lib/orbitmq"
+# Folders that the unit does not show to the server.
+HOMES: Final = ("/home", "/root", "/run/user")
+# Files that systemd reads as root and gives to this server only, by their settings. Certificates come with
+# their keys, so that both are of one pair also after a renewal.
+CREDENTIALS: Final = {
+    "metricsTokenFile": "metrics-token",
+    "tls.server.certPath": "tls-server-cert",
+    "tls.server.keyPath": "tls-server-key",
+    "tls.client.certPath": "tls-client-cert",
+    "tls.client.keyPath": "tls-client-key",
+    "tlsCertPath": "grpc-cert",
+    "tlsKeyPath": "grpc-key",
+}
+READ: Final = ("tls.server.trustCertPath", "tls.client.trustCertPath")
+PORTS: Final = ("listenPort", "haListenPort", "grpcServerPort", "metricsPromExporterPort")
+# Folders that systemd makes for the user of the unit, and by which key.
+MADE: Final = {"/var/lib/": "StateDirectory", "/var/log/": "LogsDirectory"}
+
+# What a server needs is allowed: its folders, its sockets, the system calls of an ordinary service.
+SANDBOX: Final = """\
+UMask=0077
+LimitNOFILE=65536
+LimitCORE=0
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateUsers=yes
+ProtectProc=invisible
+ProcSubset=pid
+ProtectClock=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RemoveIPC=yes
+KeyringMode=private
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a unit is made of.
+
+    Attributes:
+        server: ``broker`` or ``nameserver``: the command that runs it.
+        title: what it is, for people.
+        conf: the absolute path of its configuration file.
+        program: the absolute path of ``orbitmq``.
+        settings: all its settings by their keys.
+        kept: files and folders in which it writes, by their settings; where they are when the file does not
+            say it.
+        given: the keys that stand in the file.
+    """
+
+    server: str
+    title: str
+    conf: str
+    program: str
+    settings: Mapping[str, str]
+    kept: Mapping[str, str]
+    given: frozenset[str]
+
+    def text(self) -> str:
+        """The unit.
+
+        Raises:
+            UsageError: the server could not work in such a unit; it names the setting.
+        """
+        self._check()
+        words = [self.program, self.server, "-c", f"%d/{self.server}.conf"]
+        command = " ".join([*(_word(word) for word in words[:3]), words[3], *self._overrides()])
+        return "\n".join(
+            [
+                f"# Written by `orbitmq generate systemd {self.server}`, for systemd 250 and later.",
+                "[Unit]",
+                f"Description=OrbitMQ {_value(self.title)}",
+                f"Documentation={PAGE}",
+                "Wants=network-online.target",
+                "After=network-online.target",
+                "StartLimitIntervalSec=10min",
+                "StartLimitBurst=20",
+                "",
+                "[Service]",
+                "Type=notify",
+                "NotifyAccess=main",
+                f"ExecStart={command}",
+                "User=orbitmq",
+                "Group=orbitmq",
+                *self._credentials(),
+                *self._folders(),
+                "",
+                "# A start that reads much of the log asks for more time by itself. A server whose event",
+                "# loop stands still is ended by the watchdog, writes where it stood, and is started again.",
+                "TimeoutStartSec=60s",
+                "TimeoutStopSec=30s",
+                "WatchdogSec=30s",
+                "Environment=PYTHONFAULTHANDLER=1",
+                "Restart=on-failure",
+                "RestartSec=2s",
+                "# 2: the settings are wrong.",
+                "RestartPreventExitStatus=2",
+                "",
+                SANDBOX.rstrip("\n"),
+                "",
+                "[Install]",
+                "WantedBy=multi-user.target",
+                "",
+            ]
+        )
+
+    def _check(self) -> None:
+        _shown("--program", self.program)
+        for key in (*READ, *CREDENTIALS):
+            value = self.settings.get(key, "")
+            if value:
+                _absolute(key, value)
+                if key in READ:
+                    _shown(key, value)
+        for key, value in self._places():
+            _shown(key, value)
+        for key in PORTS:
+            port = int(self.settings.get(key, "0"))
+            if 0 < port < 1024:
+                raise UsageError(
+                    f"{key}={port}: the unit's user may not listen below 1024: choose a higher port, or let "
+                    "the firewall redirect this one to it"
+                )
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        """Each file and folder in which it writes, with its setting."""
+        for key, otherwise in self.kept.items():
+            value = self.settings.get(key, "") if key in self.given else otherwise
+            if value:
+                yield key, value
+
+    def _overrides(self) -> Iterator[str]:
+        for key, place in self._places():
+            if key not in self.given:
+                yield f"--set {_word(f'{key}={place}')}"
+        for key, name in CREDENTIALS.items():
+            if self.settings.get(key):
+                yield f"--set {key}=%d/{name}"
+
+    def _credentials(self) -> Iterator[str]:
+        yield f"LoadCredential={self.server}.conf:{_value(self.conf)}"
+        for key, name in CREDENTIALS.items():
+            if path := self.settings.get(key):
+                yield f"LoadCredential={name}:{_value(path)}"
+
+    def _folders(self) -> Iterator[str]:
+        found: dict[str, None] = {}
+        for key, place in self._places():
+            folder = place.rstrip("/") if key.startswith("storePath") else place.rpartition("/")[0]
+            for root, directive in MADE.items():
+                if folder.startswith(root):
+                    found[f"{directive}={_word(folder.removeprefix(root))}"] = None
+                    break
+            else:
+                found[f"ReadWritePaths={_word(folder)}"] = None
+        return iter(found)
+
+
+def _absolute(key: str, path: str) -> None:
+    if not path.startswith("/"):
+        raise UsageError(f"{key}={path}: expected an absolute path: the service starts in another folder")
+
+
+def _shown(key: str, path: str) -> None:
+    """Refuse a path that the server would not see."""
+    _absolute(key, path)
+    if path == "/" or any(path == home or path.startswith(f"{home}/") for home in HOMES):
+        raise UsageError(
+            f"{key}={path}: the unit hides the folders of users: choose a place outside of them, such as "
+            "/opt/orbitmq for programs, /etc/orbitmq for settings, /var/lib/orbitmq for data"
+        )
+
+
+def _value(text: str) -> str:
+    """Text as the value of a setting of systemd."""
+    if re.search(r"[\x00-\x1f\x7f]", text) or text.endswith("\\"):
+        raise UsageError(f"{text!r}: a unit of systemd cannot hold this")
+    return text.replace("%", "%%")
+
+
+def _word(text: str) -> str:
+    """Text as one word of a command line, or of a list, of systemd."""
+    value = _value(text).replace("$", "$$")
+    if re.fullmatch(r"[\w@%+=:,./|$-]+", value, re.ASCII):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def broker_unit(conf: str, path: str, program: str) -> str:
+    """The unit of the broker whose configuration file has this text and stands at this absolute path.
+
+    Args:
+        program: the absolute path of ``orbitmq``.
+
+    Raises:
+        UsageError: see :meth:`Unit.text`.
+        ConfigError: a wrong setting.
+    """
+    from orbitmq.broker.config import BrokerConfig
+
+    config, _ = BrokerConfig.load(conf, path=path)
+    name = config.broker_name
+    title = f"broker {name}" if config.broker_id == 0 else f"broker {name}, slave {config.broker_id}"
+    kept = {"storePathRootDir": f"{STATE}/{name}", "storePathCommitLog": "", "logFile": ""}
+    given = frozenset(properties_text.parse(conf))
+    return Unit("broker", title, path, program, config.to_properties(), kept, given).text()
+
+
+def name_server_unit(conf: str, path: str, program: str) -> str:
+    """The unit of the name server whose ``namesrv.conf`` has this text; see :func:`broker_unit`."""
+    from orbitmq.nameserver.config import NameServerConfig
+
+    config, _ = NameServerConfig.load(conf, path=path)
+    kept = {"kvConfigPath": f"{STATE}/nameserver/kvConfig.json", "logFile": ""}
+    given = frozenset(properties_text.parse(conf))
+    return Unit("nameserver", "name server", path, program, config.to_properties(), kept, given).text()
