@@ -21,7 +21,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc interop-prometheus chaos test-spark behaviours clean
+.PHONY: help setup build wheel wheels docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc interop-prometheus chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -53,6 +53,12 @@ build: $(INSTALLED)  ## compile all hot modules again: half a minute (a changed 
 wheel: $(INSTALLED)  ## a wheel in dist/, compiled or not at all: half a minute
 	@sh scripts/wheel.sh $(PY)
 	@ls dist/*.whl
+
+wheels: $(INSTALLED)  ## wheels for each supported Python in wheelhouse/, with Docker, and an uncompiled one: an hour
+	@$(PY) -m pip install -q --disable-pip-version-check "cibuildwheel>=3,<5"
+	@$(PY) -m cibuildwheel --platform linux --output-dir wheelhouse
+	@ORBITMQ_PURE=1 sh scripts/wheel.sh $(PY) wheelhouse
+	@ls wheelhouse/*.whl
 
 docs: $(INSTALLED)  ## the pages and the reference of the Python API as a site, in site/: a minute
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -q --strict
@@ -133,6 +139,6 @@ behaviours: $(INSTALLED)  ## whether each numbered behaviour has a test (also in
 	@$(PY) scripts/behaviours.py
 
 clean:  ## remove what was built (the virtual environment too)
-	rm -rf $(VENV) build dist site target demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist wheelhouse site target demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,11 @@
 """A wheel: compiled, whole, and usable where there is neither a compiler nor Cython."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -77,10 +79,13 @@ def run(bin_folder: Path, *command: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.behaviour("CS-18")
 def test_a_wheel_runs_compiled_in_an_environment_without_a_compiler(source: Path, tmp_path: Path) -> None:
     built = make_wheel(source)
     assert built.returncode == 0, built.stderr
     (wheel,) = (source / "dist").glob("*.whl")
+    if "-linux_" in wheel.name:
+        assert "a package index takes no such wheel" in built.stderr
     commands = install(wheel, tmp_path / "empty")
     assert "(compiled)" in run(commands, "orbitmq", "--version")
     modules = [
@@ -107,3 +112,33 @@ def test_an_uncompiled_wheel_is_built_when_asked_for(source: Path, tmp_path: Pat
     assert built.returncode == 0, built.stderr
     (wheel,) = (source / "dist").glob("*-none-any.whl")
     assert "(uncompiled)" in run(install(wheel, tmp_path / "empty"), "orbitmq", "--version")
+
+
+@pytest.mark.behaviour("CS-18")
+@pytest.mark.parametrize("variable", ["CFLAGS", "CC"])
+def test_a_wheel_for_this_processor_only_is_not_built(source: Path, variable: str) -> None:
+    built = make_wheel(source, **{variable: "cc -march=native"})
+    assert built.returncode != 0
+    assert "instructions of this machine's processor (native)" in built.stderr
+    assert "out of CFLAGS" in built.stderr
+    assert not list(source.glob("dist/*.whl"))
+
+
+@pytest.mark.behaviour("CS-18")
+def test_wheels_are_made_for_each_python_of_the_classifiers() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    classifiers = project["project"]["classifiers"]
+    pythons = re.findall(r"Python :: 3\.(\d+)", "\n".join(classifiers))
+    wheels = project["tool"]["cibuildwheel"]
+    assert wheels["build"] == [f"cp3{minor}-*" for minor in pythons]
+    assert wheels["linux"]["archs"] == ["x86_64", "aarch64"]
+    assert {key.partition("-")[0] for key in wheels["linux"] if key.endswith("image")} == {
+        "manylinux",
+        "musllinux",
+    }
+
+
+@pytest.mark.behaviour("CS-18")
+def test_no_compiler_flag_asks_for_a_newer_processor() -> None:
+    [flags] = re.findall(r"extra_compile_args=\[(.*?)\]", (ROOT / "setup.py").read_text(encoding="utf-8"))
+    assert not re.search(r"-m\w", flags)
