@@ -21,7 +21,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel wheels docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc interop-prometheus chaos test-spark behaviours clean
+.PHONY: help setup build wheel wheels docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc interop-prometheus interop-packages chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -113,6 +113,9 @@ interop-grpc: $(BUILT)  ## the official gRPC clients of Python, Java and Node ag
 
 interop-prometheus: $(BUILT)  ## Debian's Prometheus at our metrics, alerts and board: a minute
 	@$(PY) -m tests.interop.prometheus_run
+
+interop-packages: $(BUILT)  ## systemd at our units, hadolint, an installed wheel, the container's command: two minutes
+	@$(PY) -m tests.interop.packages_run
 
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and a half hours (SHORT=1: twelve)
 	$(if $(SHORT),,@ORBITMQ_SEEDS=40 $(PY) -m pytest -q tests/simulation --ignore tests/simulation/test_pop_model.py)

@@ -12,8 +12,8 @@ from orbitmq.settings import properties_text
 
 PAGE: Final = "https://github.com/orbitmq/orbitmq/blob/main/docs/installing.md"
 STATE: Final = "/var/lib/orbitmq"
-# Folders that the unit does not show to the server.
-HOMES: Final = ("/home", "/root", "/run/user")
+# Folders that the unit does not show to the server: those of users, and temporary ones (it has its own).
+HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - nothing is written
 # Files that systemd reads as root and gives to this server only, by their settings. Certificates come with
 # their keys, so that both are of one pair also after a renewal.
 CREDENTIALS: Final = {
@@ -197,9 +197,9 @@ def _absolute(key: str, path: str) -> None:
 def _shown(key: str, path: str) -> None:
     """Refuse a path that the server would not see."""
     _absolute(key, path)
-    if path == "/" or any(path == home or path.startswith(f"{home}/") for home in HOMES):
+    if path == "/" or any(path == hidden or path.startswith(f"{hidden}/") for hidden in HIDDEN):
         raise UsageError(
-            f"{key}={path}: the unit hides the folders of users: choose a place outside of them, such as "
+            f"{key}={path}: the unit hides the folders of users and temporary ones: choose another, such as "
             "/opt/orbitmq for programs, /etc/orbitmq for settings, /var/lib/orbitmq for data"
         )
 
