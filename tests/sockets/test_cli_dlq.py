@@ -10,6 +10,7 @@ import pytest
 from tests.sockets.conftest import Command
 
 from orbitmq import ConsumeFrom, Message, ReceivedMessage
+from orbitmq.cli.main import main
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import RunningCluster
 
@@ -102,6 +103,38 @@ def test_a_slow_redrive_is_paused_resumed_and_stopped(
     assert "running" in orbitmq("dlq", "resume", "billing")
     assert "stopped" in orbitmq("dlq", "stop", "billing")
     assert "no redrive of group billing is under way" in orbitmq("dlq", "stop", "billing", code=1)
+
+
+@pytest.mark.behaviour("CS-19")
+@pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 2}], indirect=True)
+def test_chosen_dead_letters_are_sent_again_and_no_others(
+    orbitmq: Command, orbitmq_cluster: RunningCluster
+) -> None:
+    orbitmq("topic", "create", "orders", "--queues", "2")
+    orbitmq("topic", "create", "repaired", "--queues", "1")
+    make_dead(orbitmq, orbitmq_cluster.name_server, 6)
+    letters = json.loads(orbitmq("dlq", "show", "billing", "--json"))["messages"]
+    by_body = {one["body"]: one for one in letters}
+    redrive = ["dlq", "redrive", "billing", "--to-topic", "repaired", "--json"]
+    chosen = ["--id", by_body["1"]["message_id"], "--id", by_body["4"]["offset_message_id"]]
+    # The index has a message a moment after it is stored.
+    for _ in range(200):
+        if main([*redrive, *chosen, "--dry-run"]) == 0:
+            break
+        time.sleep(0.05)
+    counted = json.loads(orbitmq(*redrive, *chosen, "--dry-run"))
+    assert sum(job["sent"] for job in counted["jobs"]) == 2
+    orbitmq(*redrive, *chosen)
+    assert sum(job["sent"] for job in ended(orbitmq)) == 2
+    lines = orbitmq("receive", "repaired", "--json").splitlines()
+    assert sorted(json.loads(line)["body"] for line in lines) == ["1", "4"]
+    none = "F" * 32
+    text = orbitmq("dlq", "redrive", "billing", "--id", none, code=1)
+    assert f"--id {none}: group billing has no such dead letter" in text
+    sent = json.loads(orbitmq("send", "orders", "alive", "--json"))
+    text = orbitmq("dlq", "redrive", "billing", "--id", sent["offset_message_id"], code=1)
+    assert "this message is in topic orders, no dead letter" in text
+    assert "group nosuch has no dead letters" in orbitmq("dlq", "redrive", "nosuch", "--id", none, code=1)
 
 
 @pytest.mark.parametrize(

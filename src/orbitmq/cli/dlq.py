@@ -63,6 +63,7 @@ orbitmq dlq show billing --count 10
 orbitmq dlq export billing --sql "region = 'eu'" > dead.jsonl
 orbitmq dlq redrive billing --dry-run
 orbitmq dlq redrive billing --from 2h --rate 500/s
+orbitmq dlq redrive billing --id 0A0000090000300800004710000F
 orbitmq dlq status
 orbitmq dlq pause billing
 """,
@@ -174,6 +175,7 @@ async def redrive(
     /,
     *,
     sql: str | None = None,
+    ids: Annotated[list[str] | None, Parameter(name="--id", negative=())] = None,
     between: Between = Between(),
     how: Redriving = Redriving(),
 ) -> View:
@@ -181,12 +183,41 @@ async def redrive(
 
     Args:
         sql: Send only those that this SQL92 expression over their properties matches.
+        ids: Send only the dead letter with this id, of 'orbitmq dlq show'. May be given more than once.
     """
     begin, end = between.times
+    only = None if ids is None else await _places(admin, group, ids)
     jobs, left_out = await done(
-        admin.dead_letters.redrive(group, sql=sql, begin=begin, end=end, **how.options)
+        admin.dead_letters.redrive(group, sql=sql, begin=begin, end=end, only=only, **how.options)
     )
     return _jobs(jobs, left_out)
+
+
+async def _places(admin: Admin, group: str, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """The queue offsets of the dead letters with these ids, by broker, as ranges in order.
+
+    Raises:
+        OrbitError: a dead letter is not there.
+    """
+    from orbitmq.errors import MessageNotFoundError, OrbitError, TopicNotFoundError, ValidationError
+    from orbitmq.message.reserved import dead_letter_topic
+
+    topic = dead_letter_topic(group)
+    found: dict[str, set[int]] = {}
+    for one in ids:
+        try:
+            messages = await admin.messages.by_unique_id(topic, one)
+            if not messages:
+                messages = [await admin.messages.get(one)]
+        except TopicNotFoundError as error:
+            raise OrbitError(f"group {group} has no dead letters ({error})") from error
+        except (MessageNotFoundError, ValidationError) as error:
+            raise OrbitError(f"--id {one}: group {group} has no such dead letter ({error})") from error
+        if messages[0].topic != topic:
+            raise OrbitError(f"--id {one}: this message is in topic {messages[0].topic}, no dead letter")
+        for message in messages:
+            found.setdefault(message.broker_name, set()).add(message.queue_offset)
+    return {broker: [(offset, offset + 1) for offset in sorted(own)] for broker, own in found.items()}
 
 
 @app.command
