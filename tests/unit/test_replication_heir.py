@@ -9,10 +9,9 @@ from orbitmq.replication.members.heir import (
     LONGEST_HOLD_S,
     LockCompleteness,
     LockGrantor,
-    LockSuccessor,
     hold_s,
 )
-from orbitmq.replication.members.questions import MAX_QUESTIONS
+from orbitmq.replication.members.lease import MAX_QUESTIONS, Lease
 
 TERMS = Timing(timeout_s=4.0, look_s=1.0)
 HOLD_S = hold_s(TERMS)
@@ -48,15 +47,15 @@ def of_leader(script: str) -> None:
 
 def of_slave(script: str) -> None:
     """Play a script: ``ask``, ``1`` the answer to the first question, ``void``; then whether all is here."""
-    claim = LockSuccessor(HOLD_S)
+    claim = Lease(1, HOLD_S)
     for now_s, words, expected in lines(script):
         for word in words:
             if word == "ask":
                 claim.ask(now_s)
             elif word == "void":
-                claim.void()
+                claim.withdraw()
             else:
-                claim.answered(int(word))
+                claim.given(0, int(word))
         assert ("all" if claim.holds(now_s) else "not all") == expected, f"at {now_s} s"
 
 
@@ -202,9 +201,9 @@ def test_an_answer_that_comes_late_counts_from_its_question() -> None:
 
 
 def test_old_questions_are_forgotten() -> None:
-    claim = LockSuccessor(HOLD_S)
+    claim = Lease(1, HOLD_S)
     numbers = [claim.ask(0.0) for _ in range(MAX_QUESTIONS + 1)]
-    claim.answered(numbers[0])
+    claim.given(0, numbers[0])
     assert not claim.holds(0.0)
-    claim.answered(numbers[1])
+    claim.given(0, numbers[1])
     assert claim.holds(0.0)

@@ -8,13 +8,13 @@ from orbitmq.broker.role import Role
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.members.fence import Fence, Timing, to_acquire, to_renew
 from orbitmq.replication.members.lease import (
-    Leases,
+    MAX_QUESTIONS,
+    Lease,
     answer,
     question,
     read_answer,
     read_question,
 )
-from orbitmq.replication.members.questions import MAX_QUESTIONS
 from orbitmq.replication.members.view import MemberViews, Move, Port, Situation, decide
 
 TERMS = Timing(timeout_s=4.0, look_s=1.0)
@@ -99,7 +99,7 @@ class Script:
         elif word.startswith("dead"):
             self.seen.is_gone(f"h{word[4:]}:1")
         elif word.startswith("lease"):
-            self.fence.leases.given(int(word[5:]), self.fence.leases.ask(now))
+            self.fence.lease.given(int(word[5:]), self.fence.lease.ask(now))
         elif word == "promise":
             self.seen.again(now)
         elif word == "yield":
@@ -528,32 +528,32 @@ def test_consent_gives_the_right_and_giving_it_back_ends_it() -> None:
 
 
 def test_a_promise_counts_from_its_question_and_only_of_all_others() -> None:
-    leases = Leases(2)
-    first, second = leases.ask(1.0), leases.ask(2.0)
-    leases.given(1, second)
-    leases.given(1, first)
-    assert leases.since_s is None
-    leases.given(2, first)
-    assert leases.since_s == 1.0
-    leases.given(2, second)
-    leases.given(2, 99)
-    assert leases.since_s == 2.0
-    leases.withdraw()
-    leases.given(1, second)
-    leases.given(2, second)
-    assert leases.since_s is None, "what was under way gives nothing either"
-    number = leases.ask(3.0)
+    lease = Lease(2, 3.5)
+    first, second = lease.ask(1.0), lease.ask(2.0)
+    lease.given(1, second)
+    lease.given(1, first)
+    assert lease.since_s is None
+    lease.given(2, first)
+    assert lease.since_s == 1.0
+    lease.given(2, second)
+    lease.given(2, 99)
+    assert lease.since_s == 2.0
+    lease.withdraw()
+    lease.given(1, second)
+    lease.given(2, second)
+    assert lease.since_s is None, "what was under way gives nothing either"
+    number = lease.ask(3.0)
     for other in range(4, 4 + MAX_QUESTIONS):
-        leases.ask(float(other))
-    leases.given(1, number)
-    leases.given(2, number)
-    assert leases.since_s is None, "so many later ones were not answered"
+        lease.ask(float(other))
+    lease.given(1, number)
+    lease.given(2, number)
+    assert lease.since_s is None, "so many later ones were not answered"
 
 
 def test_a_broker_without_others_gets_no_lease() -> None:
-    leases = Leases(0)
-    leases.given(1, leases.ask(1.0))
-    assert leases.since_s is None
+    lease = Lease(0, 3.5)
+    lease.given(1, lease.ask(1.0))
+    assert lease.since_s is None
 
 
 def test_questions_and_promises_of_another_length_are_refused() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from orbitmq.replication.members.lease import Leases
+from orbitmq.replication.members.lease import Lease
 
 # Kept free at the end of the right: to stop what runs, and for clocks of different speed.
 LONGEST_GUARD_S = 0.5
@@ -109,12 +109,12 @@ class Fence:
         others: how many other brokers the name has.
 
     Attributes:
-        leases: what they give when no name server answers.
+        lease: what they give when no name server answers.
     """
 
     def __init__(self, terms: Timing, name_servers: Iterable[str], others: int = 0) -> None:
         self._terms = terms
-        self.leases = Leases(others)
+        self.lease = Lease(others, terms.lease_s)
         self._servers = {address: _Server() for address in name_servers}
         self._granted_s: float | None = None
 
@@ -164,7 +164,7 @@ class Fence:
     def withdraw(self) -> None:
         """Give the right back; heartbeats that were sent before renew nothing."""
         self._granted_s = None
-        self.leases.withdraw()
+        self.lease.withdraw()
         for server in self._servers.values():
             server.renewed_s = None
 
@@ -185,14 +185,13 @@ class Fence:
     @property
     def closes_s(self) -> float | None:
         """When the right ends unless it is renewed; ``None``: there is none."""
-        begins = (self._renewed_s, self._granted_s, self.leases.since_s)
+        begins = (self._renewed_s, self._granted_s, self.lease.since_s)
         latest = max((s for s in begins if s is not None), default=None)
         return None if latest is None else latest + self._terms.lease_s
 
     def is_leased(self, now_s: float) -> bool:
         """Whether all other brokers of the name leave the background work to this one."""
-        since_s = self.leases.since_s
-        return since_s is not None and now_s < since_s + self._terms.lease_s
+        return self.lease.holds(now_s)
 
     def is_open(self, now_s: float) -> bool:
         """Whether this broker may lead now."""

@@ -2,9 +2,8 @@
 
 A slave that takes over grants what is free in its copy of the locks, so the copy has to hold every lock that
 a client may still count on. The leader promises that to one slave, its heir: for a time from its answer on it
-grants nothing that the heir does not have. The heir asks again and again; when it takes over within that
-time, counted from its question, it grants at once. Any other broker waits until no client counts on an older
-lock.
+grants nothing that the heir does not have. The heir asks again and again; when it takes over while that promise
+still holds (see ``lease``), it grants at once. Any other broker waits until no client counts on an older lock.
 
 Pure: times are seconds of a monotonic clock, given by the caller.
 """
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 
 from orbitmq.broker.clients.queue_locks import TRUSTED_MS
 from orbitmq.replication.members.fence import Timing
-from orbitmq.replication.members.questions import Questions
 
 # The heir asks in the period of the looks. So many of them later than its master's right has run out, and
 # then some, it leads at the latest.
@@ -77,34 +75,6 @@ class LockGrantor:
         """No process is at the heir's address any more, so nobody counts on the promise."""
         if self._heir is heir:
             self._heir = None
-
-
-class LockSuccessor:
-    """The slave's side: until when it has all locks."""
-
-    def __init__(self, hold_s: float) -> None:
-        self.hold_s = hold_s
-        self._questions = Questions()
-        self._since_s: float | None = None
-
-    def ask(self, now_s: float) -> int:
-        """The number of a question that is sent now."""
-        return self._questions.ask(now_s)
-
-    def answered(self, number: int) -> None:
-        """Our leader has told us all locks; a question from before :meth:`void` gives nothing."""
-        sent_s = self._questions.sent_s(number)
-        if sent_s is not None:
-            self._since_s = sent_s if self._since_s is None else max(sent_s, self._since_s)
-
-    def void(self) -> None:
-        """Another broker may grant locks without us from now on."""
-        self._questions.withdraw()
-        self._since_s = None
-
-    def holds(self, now_s: float) -> bool:
-        """Whether the copy has every lock that a client may count on."""
-        return self._since_s is not None and now_s < self._since_s + self.hold_s
 
 
 class LockCompleteness:

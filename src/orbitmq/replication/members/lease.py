@@ -1,18 +1,22 @@
-"""The right to lead without name servers: the other brokers of the name give it over their links.
+"""Promises of other brokers that hold for a time, and the frames that ask for the right to lead.
 
-A master that no name server answers asks all other brokers of its name. One that no name server answers
-either promises not to lead for the time after which a lost leader's right has surely run out; the master's
-right lasts less long, counted from its question. All have to promise: whoever is not heard of may lead.
+A promise is the answer to a numbered question, and holds from when that question was sent: the broker that
+promised counts from its answer, so for longer. A master that no name server answers asks all other brokers of
+its name for the right to lead: each that no name server answers either promises not to lead for so long, and
+all have to. A slave asks its leader alone, whether it may count on its copy of the queue locks, see ``heir``.
 
 Pure, without a clock.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from struct import Struct
 
 from orbitmq.replication.link.errors import LinkError
-from orbitmq.replication.members.questions import Questions
+
+# A question that is still unanswered after this many later ones counts no more.
+MAX_QUESTIONS = 16
 
 _QUESTION = Struct(">qq")
 _ANSWER = Struct(">q")
@@ -52,32 +56,38 @@ def read_answer(payload: bytes) -> int:
     return int(number)
 
 
-class Leases:
-    """The promises that one broker holds.
+class Lease:
+    """What other brokers promise one broker.
 
     Args:
-        needed: how many other brokers the name has (totalReplicas without this one); with none there is
-            nobody to promise, and no right.
+        needed: how many have to promise; with none there is nobody to promise, and no right.
+        lasts_s: for how long a promise holds.
     """
 
-    def __init__(self, needed: int) -> None:
+    def __init__(self, needed: int, lasts_s: float) -> None:
         self._needed = needed
-        self._questions = Questions()
+        self.lasts_s = lasts_s
+        self._number = 0
+        self._asked: OrderedDict[int, float] = OrderedDict()
         self._given: dict[int, float] = {}
 
     def ask(self, now_s: float) -> int:
         """The number of a question that is sent now."""
-        return self._questions.ask(now_s)
+        self._number += 1
+        self._asked[self._number] = now_s
+        if len(self._asked) > MAX_QUESTIONS:
+            self._asked.popitem(last=False)
+        return self._number
 
     def given(self, broker_id: int, number: int) -> None:
         """A broker promised in answer to a question; one from before :meth:`withdraw` gives nothing."""
-        sent_s = self._questions.sent_s(number)
+        sent_s = self._asked.get(number)
         if sent_s is not None:
             self._given[broker_id] = max(sent_s, self._given.get(broker_id, sent_s))
 
     def withdraw(self) -> None:
-        """Give back what was promised, and what is under way."""
-        self._questions.withdraw()
+        """Give back what was promised, and ignore the answers to questions asked until now."""
+        self._asked.clear()
         self._given.clear()
 
     @property
@@ -86,3 +96,8 @@ class Leases:
         if not 0 < self._needed <= len(self._given):
             return None
         return sorted(self._given.values(), reverse=True)[self._needed - 1]
+
+    def holds(self, now_s: float) -> bool:
+        """Whether all that have to promise have, and their promises are not over."""
+        since_s = self.since_s
+        return since_s is not None and now_s < since_s + self.lasts_s

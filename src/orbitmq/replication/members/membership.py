@@ -211,13 +211,13 @@ class Membership(Component):
         """A slave asks over the link whether it may do the background work: only when we do not."""
         if self._role.role is not Role.FENCED:
             return False
-        self.fence.leases.withdraw()  # it may act from now on, whatever it promised
+        self.fence.lease.withdraw()  # it may act from now on, whatever it promised
         return True
 
     def _ask_for_lease(self) -> None:
         now = self._clock.monotonic()
         if self._role.takes_messages and not self._leaving and self.fence.is_stale(now):
-            self._around.links.ask_lease(self.fence.leases.ask(now), self._own.term())
+            self._around.links.ask_lease(self.fence.lease.ask(now), self._own.term())
 
     def promises(self, term: int) -> bool:
         """Our master, in ``term``, asks whether we leave the background work to it.
@@ -247,7 +247,7 @@ class Membership(Component):
 
     def lease_given(self, broker_id: int, number: int) -> None:
         """A slave leaves the background work to us, in answer to a question."""
-        self.fence.leases.given(broker_id, number)
+        self.fence.lease.given(broker_id, number)
         self._wake.set()
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:

@@ -24,9 +24,9 @@ from orbitmq.replication.members.heir import (
     Heir,
     LockCompleteness,
     LockGrantor,
-    LockSuccessor,
     hold_s,
 )
+from orbitmq.replication.members.lease import Lease
 from orbitmq.replication.members.probe import refuses
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
@@ -98,7 +98,7 @@ class ReplicatedLocks(Component):
         self._took_locks = took_locks
         self._has_groups = has_groups
         self._written = written
-        self._will, self._claim = LockGrantor(terms), LockSuccessor(hold_s(terms))
+        self._will, self._claim = LockGrantor(terms), Lease(1, hold_s(terms))
         # Before its time clients may trust locks that others have granted and that this broker does not know.
         self._knowledge = LockCompleteness(terms.guard_s, of_two=config.total_replicas == 2)
         self._roles = 0
@@ -187,14 +187,14 @@ class ReplicatedLocks(Component):
         if change.after not in LEADING:
             if change.before in LEADING:
                 self._knowledge.ends(self._will)
-            self._claim.void()
+            self._claim.withdraw()
         elif change.before not in LEADING:
             self._leads(change.before)
 
     def _leads(self, before: Role) -> None:
         """This broker leads from now on; before it another one may have."""
         self._begins(self._known_from_s(before, self._clock.monotonic()))
-        self._claim.void()
+        self._claim.withdraw()
 
     def _begins(self, known_from_s: float | None) -> float:
         """Note that this broker leads and when it has all locks; returns the seconds until then."""
@@ -212,7 +212,7 @@ class ReplicatedLocks(Component):
             return self._took_locks() if self._has_groups() else 0.0
         if before is Role.SLAVE and self._claim.holds(now):
             # The locks that their holders have renewed meanwhile are renewed here.
-            self._locks.prolong(TRUSTED_S, self._claim.hold_s)
+            self._locks.prolong(TRUSTED_S, self._claim.lasts_s)
             return 0.0
         # A master began anew perhaps when it asked for what others know, and its own is older.
         return None if self._config.broker_id == MASTER_ID else self._knowledge.after(now)
@@ -244,20 +244,20 @@ class ReplicatedLocks(Component):
     def _ask(self) -> None:
         now = self._clock.monotonic()
         if self._role.role is Role.SLAVE:
-            self._tables.ask_whole(self._claim.ask(now), self._claim.hold_s)
+            self._tables.ask_whole(self._claim.ask(now), self._claim.lasts_s)
         elif self._role.leads:
             self._knowledge.leads(now)
 
     def _whole(self, number: int) -> None:
         if self._role.role is Role.SLAVE:
-            self._claim.answered(number)
+            self._claim.given(MASTER_ID, number)
 
     def master_returns(self) -> None:
         """Our master is on its way into service: what one before it promised counts for it alone."""
         now = self._clock.monotonic()
         if self._claim.holds(now):
             self._knowledge.has_all(now)
-        self._claim.void()
+        self._claim.withdraw()
 
     def _in_s(self, leads: bool) -> float | None:
         """In how many seconds no client counts on a lock that our table does not have; ``None``: unknown.
@@ -272,7 +272,7 @@ class ReplicatedLocks(Component):
             return None
         from_s = 0.0 if self._claim.holds(now) else self._knowledge.after(now)
         if leads:
-            self._claim.void()
+            self._claim.withdraw()
             self._knowledge.void()
         return None if from_s is None else max(0.0, from_s - now)
 
@@ -281,7 +281,7 @@ class ReplicatedLocks(Component):
         if self._role.role is Role.SLAVE:
             self._knowledge.void()
             if not told.all_locks:
-                self._claim.void()
+                self._claim.withdraw()
 
     def _promises(self, broker_id: int, address: str, hold_s: float) -> bool:
         now = self._clock.monotonic()
