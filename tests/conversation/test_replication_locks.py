@@ -12,7 +12,7 @@ from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, kil
 from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.cluster.layout import ClusterError
 from orbitmq.message.model import MessageQueue
-from orbitmq.replication.members.queue_locks import TRUSTED_S
+from orbitmq.replication.members.heir import TRUSTED_S
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.runtime.seam import Runtime
 from orbitmq.testing import Keep, SimulatedRuntime, World

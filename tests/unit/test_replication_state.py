@@ -11,6 +11,7 @@ from tests.unit.test_broker_change_feed import Tables, change_something
 
 from orbitmq.broker.change_feed import ACTED, OFFSETS, TOPICS, ChangeFeed, Entry
 from orbitmq.broker.component import StoredTable
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.progress import DelayProgress, Place
 from orbitmq.broker.events import Events
 from orbitmq.broker.metadata.request_modes import RequestModes
@@ -21,6 +22,8 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.members.fence import Timing
+from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.acted import ActingTerm
 from orbitmq.replication.state.codes import TableCodes
@@ -51,6 +54,7 @@ class Side:
         self.role = RoleState(role, 0)
         self.noted: list[str] = []
         self.refusals: list[OSError] = []
+        self.locks = LockCopy(runtime.clock, BrokerConfig(), self.role, self.tables.locks, Timing(4.0, 1.0))
         self.exchange = StateExchange(
             runtime.clock,
             self.tables.events,
@@ -59,6 +63,7 @@ class Side:
             self,
             self.peers,  # type: ignore[arg-type]
             DurableTables(self.save),
+            self.locks,
             self.noted.append,
             self.refusals.append,
         )
@@ -742,7 +747,8 @@ async def test_a_slave_that_came_again_is_asked_on_its_new_link(runtime: Simulat
         slave.peers.closed(there)
         there.other = None
         connect(master, slave)
-        tables = TravellingTables(master.peers, master.exchange, TableCodes(None, None, None))  # type: ignore[arg-type]
+        codes = TableCodes(None, None, None)  # type: ignore[arg-type]
+        tables = TravellingTables(master.peers, master.exchange, codes, master.locks)
         await tables.take(1, "10.0.0.1:1")
         assert "made meanwhile" in master.tables.topics
 
@@ -766,7 +772,7 @@ async def test_only_a_slave_that_was_never_linked_over_the_stream_is_asked_by_co
         master, slave = pair.master, pair.slave
         master.become(Role.PRE_ONLINE)
         codes = Codes()
-        tables = TravellingTables(master.peers, master.exchange, codes)  # type: ignore[arg-type]
+        tables = TravellingTables(master.peers, master.exchange, codes, master.locks)  # type: ignore[arg-type]
         ends = connect(master, slave)
         cut(*ends)
         with pytest.raises(ExchangeError, match="is gone"):

@@ -25,8 +25,10 @@ from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.link.stream_follower import Ours
 from orbitmq.replication.members import lease
+from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
+from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
@@ -66,6 +68,7 @@ class Replication:
         self._replicas = Replicas(rule_of(s.config), self._log_end)
         self._gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, self._replicas)
         self._peers = Peers()
+        self._terms = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
         self._client = client_of(s.runtime, s.config)
         self._make_link()
         self._escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups, s.name_servers)
@@ -159,6 +162,7 @@ class Replication:
     def _make_tables(self) -> None:
         s = self._services
         QueueEnds(s.feed, s.store)
+        self._lock_copy = LockCopy(s.runtime.clock, s.config, s.role, s.locks, self._terms)
         self._exchange = StateExchange(
             s.runtime.clock,
             s.events,
@@ -167,12 +171,13 @@ class Replication:
             s.store,
             self._peers,
             self._kept,
+            self._lock_copy,
             s.persistence.note_version,
             self._following.broken,
         )
         codes = TableCodes(self._client, s.feed, s.topics, takes=lambda: s.role.role not in LEADING)
         self._copies = TableCopies(s.runtime.clock, codes, lambda: self._following.classic_master)
-        self._tables = TravellingTables(self._peers, self._exchange, codes)
+        self._tables = TravellingTables(self._peers, self._exchange, codes, self._lock_copy)
         self._journal = ActingJournal(s.runtime.clock, s.persistence)
 
     async def _save(self, *tables: str) -> None:
@@ -200,6 +205,7 @@ class Replication:
                 self._term,
                 lambda: s.store.crashed,
             ),
+            self._terms,
             client,
             NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
             Surroundings(
@@ -218,7 +224,8 @@ class Replication:
         # Behind the exchange: what waits there is made before the locks say what they know.
         self._locks = ReplicatedLocks(
             clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,
-            membership.terms, membership.locks_from_s, self._has_groups, s.persistence.flush,
+            self._lock_copy, self._terms.look_s, membership.took_all, self._has_groups,
+            s.persistence.flush,
         )  # fmt: skip
         self._passing_on = PassingOn(s.runtime, s.config, s.role, following)
         s.to_master.ask = self._passing_on.ask
@@ -260,7 +267,7 @@ class Replication:
 
     async def _master_said(self, news: ExchangeBrokerHaInfoRequest) -> bool:
         if self._services.config.enable_slave_acting_master:
-            self._locks.master_returns()
+            self._lock_copy.master_returns()
             return await self._membership.announced(news.master_ha_address, news.master_address)
         self._follow(news.master_ha_address, news.master_address)
         return self._services.role.leads

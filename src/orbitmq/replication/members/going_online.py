@@ -53,8 +53,6 @@ class PreOnlineService:
 
     Attributes:
         took_all: whether the last way brought the tables of all others.
-        locks_from_s: from when on no client counts on a queue lock that the last way has not brought;
-            ``None``: that is not known.
     """
 
     def __init__(
@@ -85,8 +83,6 @@ class PreOnlineService:
         self._log_end = log_end
         self._terms = terms
         self.took_all = False
-        self.locks_from_s: float | None = None
-        self._told_locks: list[float | None] = []  # the members that tables were taken from
 
     async def run(self) -> dict[int, str] | None:
         """Return when the broker can serve: the members that did not agree that it leads.
@@ -94,7 +90,6 @@ class PreOnlineService:
         ``None``: who the members are is not known.
         """
         plan = PreOnlinePlan(self._config.broker_id)
-        self._told_locks.clear()
         patience_s = max(MAX_RETRY_SECONDS, self._terms.patience_s) + LOOK_MORE_S
         deadline = self._clock.monotonic() + patience_s
         while True:
@@ -112,9 +107,7 @@ class PreOnlineService:
                     await self._clock.sleep(RETRY_S)
         if self._config.broker_id == MASTER_ID:
             self._following.follow(None, None)
-        told = [each for each in self._told_locks if each is not None] if self._told_locks else [0.0]
         self.took_all = known and not plan.left_out
-        self.locks_from_s = min(told, default=None) if self.took_all else None
         for left_out in plan.left_out:
             log.warning("broker %s goes online without: %s", self._address, left_out)
         if not known:
@@ -137,8 +130,7 @@ class PreOnlineService:
                     )
                 case Step.TAKE:
                     async with asyncio.timeout(TAKE_LIMIT_S):
-                        told_s = await self._tables.take(task.broker_id, task.address)
-                    self._told_locks.append(None if told_s is None else self._clock.monotonic() + told_s)
+                        await self._tables.take(task.broker_id, task.address)
                     return Outcome(True)
                 case Step.FOLLOW:
                     self._following.follow(self._config.ha_master_address or None, task.address)

@@ -2,8 +2,8 @@
 
 A slave that takes over grants what is free in its copy of the locks, so the copy has to hold every lock that
 a client may still count on. The leader promises that to one slave, its heir: for a time from its answer on it
-grants nothing that the heir does not have. The heir asks again and again; when it takes over while that promise
-still holds (see ``lease``), it grants at once. Any other broker waits until no client counts on an older lock.
+grants nothing that the heir does not have. The heir asks again and again, and grants at once when it takes
+over while that promise holds (see ``lease``); any other broker waits until no client counts on an older lock.
 
 Pure: times are seconds of a monotonic clock, given by the caller.
 """

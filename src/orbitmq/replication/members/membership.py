@@ -66,6 +66,7 @@ class Membership(Component):
         events: Events,
         role: RoleState,
         own: OwnState,
+        terms: Timing,
         client: RemotingClient,
         queries: NameServerQueries,
         around: Surroundings,
@@ -80,7 +81,7 @@ class Membership(Component):
         self._around = around
         self._change_role = change_role
         servers = config.name_servers
-        self.terms = Timing(config.broker_not_active_timeout_ms / 1000, config.member_period_ms / 1000)
+        self.terms = terms
         self.fence = Fence(self.terms, servers, config.total_replicas - 1)
         self.seen = MemberViews(config.broker_id, address, self.terms, servers)
         self._going_online = PreOnlineService(
@@ -182,10 +183,6 @@ class Membership(Component):
     def took_all(self) -> bool:
         """Whether the last way into service brought the tables of all others."""
         return self._going_online.took_all
-
-    def locks_from_s(self) -> float | None:
-        """See :attr:`PreOnlineService.locks_from_s`, of the last way into service."""
-        return self._going_online.locks_from_s
 
     # -- what others tell ------------------------------------------------------------------------------
 

@@ -26,11 +26,8 @@ class TableExchange(Protocol):
         """Our disk was empty: what a member has is newer, whatever the versions say (PO-22)."""
         ...
 
-    async def take(self, broker_id: int, address: str) -> float | None:
+    async def take(self, broker_id: int, address: str) -> None:
         """Take over what is newer at a member (PO-08, PO-09).
-
-        Returns:
-            In how many seconds no client counts on a queue lock that it does not have; ``None``: unknown.
 
         Raises:
             ExchangeError, TransportError: not all of it was there; what was taken stays.

@@ -17,16 +17,8 @@ from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.handlers.base import Family, Handler
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.members.fence import Timing
-from orbitmq.replication.members.heir import (
-    TRUSTED_S,
-    Heir,
-    LockCompleteness,
-    LockGrantor,
-    hold_s,
-)
-from orbitmq.replication.members.lease import Lease
+from orbitmq.replication.members.heir import Heir
+from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.probe import refuses
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
@@ -48,11 +40,6 @@ SHARE_S = 0.8
 class SharesTables(Protocol):
     """The tables beside the log, see ``replication.state.exchange``."""
 
-    promise: Callable[[int, str, float], bool]
-    whole: Callable[[int], object]
-    locks_in_s: Callable[[bool], float | None]
-    follows: Callable[[], object]
-
     def ask_whole(self, number: int, hold_s: float) -> None: ...
 
     async def shared_with(self, broker_id: int) -> bool: ...
@@ -64,8 +51,9 @@ class ReplicatedLocks(Component):
     Args:
         members: gives the other living brokers of this name.
         tables: sends changes to the followers.
-        terms: the times that the brokers of one name agree on.
-        took_locks: the time from which on this broker has all locks, by the tables it took before it serves.
+        copy: knows whether the table has every lock that a client may trust.
+        look_s: the period in which a slave asks for the leader's promise.
+        took_all: whether the last way into service brought the tables of all others.
         has_groups: whether any group has ever consumed here, as far as this broker can know.
         written: a call that returns when the changes of a table are on the disk.
     """
@@ -82,8 +70,9 @@ class ReplicatedLocks(Component):
         client: RemotingClient,
         members: Callable[[], Awaitable[Mapping[int, str]]],
         tables: SharesTables,
-        terms: Timing,
-        took_locks: Callable[[], float | None],
+        copy: LockCopy,
+        look_s: float,
+        took_all: Callable[[], bool],
         has_groups: Callable[[], bool],
         written: Callable[[str], Awaitable[object]],
     ) -> None:
@@ -94,17 +83,13 @@ class ReplicatedLocks(Component):
         self._client = client
         self._members = members
         self._tables = tables
-        self._look_s = terms.look_s
-        self._took_locks = took_locks
+        self._copy = copy
+        self._look_s = look_s
+        self._took_all = took_all
         self._has_groups = has_groups
         self._written = written
-        self._will, self._claim = LockGrantor(terms), Lease(1, hold_s(terms))
-        # Before its time clients may trust locks that others have granted and that this broker does not know.
-        self._knowledge = LockCompleteness(terms.guard_s, of_two=config.total_replicas == 2)
         self._roles = 0
-        tables.promise, tables.whole, tables.locks_in_s = self._promises, self._whole, self._in_s
-        tables.follows = self._knowledge.void
-        events.subscribe(TablesTold, self._told)
+        events.subscribe(TablesTold, lambda told: copy.told(all_locks=told.all_locks))
         events.subscribe(RoleChanged, self._role_changed)
 
     async def start(self) -> None:
@@ -115,13 +100,13 @@ class ReplicatedLocks(Component):
         """
         if self._locks.alone:
             known = self._locks.complete or not self._has_groups()
-            self._spawn(self._complete(self._begins(0.0 if known else None)), "complete")
+            self._spawn(self._complete(self._copy.begins(0.0 if known else None)), "complete")
             return
         self._locks.note_complete(False)
         await self._written(LOCKS)
         if self._role.role in LEADING:
             # No change of role comes after a start, and another broker may have led before it.
-            self._begins(None)
+            self._copy.begins(None)
         if self._config.enable_slave_acting_master:
             self._every(self._clock, self._look_s, self._ask, first_s=0.0)
 
@@ -184,38 +169,7 @@ class ReplicatedLocks(Component):
 
     def _role_changed(self, change: RoleChanged) -> None:
         self._roles += 1
-        if change.after not in LEADING:
-            if change.before in LEADING:
-                self._knowledge.ends(self._will)
-            self._claim.withdraw()
-        elif change.before not in LEADING:
-            self._leads(change.before)
-
-    def _leads(self, before: Role) -> None:
-        """This broker leads from now on; before it another one may have."""
-        self._begins(self._known_from_s(before, self._clock.monotonic()))
-        self._claim.withdraw()
-
-    def _begins(self, known_from_s: float | None) -> float:
-        """Note that this broker leads and when it has all locks; returns the seconds until then."""
-        now = self._clock.monotonic()
-        self._knowledge.begins(now, known_from_s)
-        left_s = max(0.0, self._knowledge.from_s - now)
-        if left_s > 0:
-            text = "this broker was not told all queue locks of its name: it grants some in %.1f s"
-            log.info(text, left_s)
-        return left_s
-
-    def _known_from_s(self, before: Role, now: float) -> float | None:
-        """From when on no client trusts a lock that our table does not have; ``None``: unknown."""
-        if before is Role.PRE_ONLINE:
-            return self._took_locks() if self._has_groups() else 0.0
-        if before is Role.SLAVE and self._claim.holds(now):
-            # The locks that their holders have renewed meanwhile are renewed here.
-            self._locks.prolong(TRUSTED_S, self._claim.lasts_s)
-            return 0.0
-        # A master began anew perhaps when it asked for what others know, and its own is older.
-        return None if self._config.broker_id == MASTER_ID else self._knowledge.after(now)
+        self._copy.role_changed(change, has_groups=self._has_groups(), took_all=self._took_all())
 
     def _check_decides(self) -> None:
         """Refuse where another broker may grant locks, or has granted some that are not in our table.
@@ -229,9 +183,8 @@ class ReplicatedLocks(Component):
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 f"this broker is a {role} and does not lead: who leads keeps the queue locks of its name",
             )
-        now = self._clock.monotonic()
-        self._knowledge.leads(now)
-        left_s = self._knowledge.from_s - now
+        self._copy.leads()
+        left_s = self._copy.lacks_for_s()
         if left_s > 0:
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -242,53 +195,10 @@ class ReplicatedLocks(Component):
     # -- the heir --------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        now = self._clock.monotonic()
         if self._role.role is Role.SLAVE:
-            self._tables.ask_whole(self._claim.ask(now), self._claim.lasts_s)
+            self._tables.ask_whole(*self._copy.question())
         elif self._role.leads:
-            self._knowledge.leads(now)
-
-    def _whole(self, number: int) -> None:
-        if self._role.role is Role.SLAVE:
-            self._claim.given(MASTER_ID, number)
-
-    def master_returns(self) -> None:
-        """Our master is on its way into service: what one before it promised counts for it alone."""
-        now = self._clock.monotonic()
-        if self._claim.holds(now):
-            self._knowledge.has_all(now)
-        self._claim.withdraw()
-
-    def _in_s(self, leads: bool) -> float | None:
-        """In how many seconds no client counts on a lock that our table does not have; ``None``: unknown.
-
-        Args:
-            leads: who is told begins to lead then, and what it grants we do not know.
-        """
-        now = self._clock.monotonic()
-        if self._role.leads:
-            return max(0.0, self._knowledge.from_s - now)
-        if self._role.role is not Role.SLAVE:
-            return None
-        from_s = 0.0 if self._claim.holds(now) else self._knowledge.after(now)
-        if leads:
-            self._claim.withdraw()
-            self._knowledge.void()
-        return None if from_s is None else max(0.0, from_s - now)
-
-    def _told(self, told: TablesTold) -> None:
-        """Our master serves again; one that has not the right to lead may have fewer locks than we had."""
-        if self._role.role is Role.SLAVE:
-            self._knowledge.void()
-            if not told.all_locks:
-                self._claim.withdraw()
-
-    def _promises(self, broker_id: int, address: str, hold_s: float) -> bool:
-        now = self._clock.monotonic()
-        if not self._role.leads or now < self._knowledge.from_s:
-            return False
-        self._knowledge.leads(now)
-        return self._will.asked(broker_id, address, hold_s, now)
+            self._copy.leads()
 
     async def _share(self) -> None:
         """Return when the heir has all locks of this moment.
@@ -296,10 +206,9 @@ class ReplicatedLocks(Component):
         Raises:
             RemotingError: it does not answer.
         """
-        now = self._clock.monotonic
         try:
             async with asyncio.timeout(SHARE_S):
-                while (heir := self._will.heir(now())) is not None and not await self._has_all(heir):
+                while (heir := self._copy.heir()) is not None and not await self._has_all(heir):
                     pass
         except TimeoutError as error:
             raise RemotingError(
@@ -332,7 +241,7 @@ class ReplicatedLocks(Component):
         if await self._tables.shared_with(heir.broker_id):
             return True
         if await refuses(self._client, heir.address):
-            self._will.is_gone(heir)
+            self._copy.is_gone(heir)
         else:
             await self._clock.sleep(max(0.0, heir.until_s - self._clock.monotonic()))
         return False

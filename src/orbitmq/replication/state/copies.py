@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from orbitmq.broker.component import Component
 from orbitmq.broker.role import Role
 from orbitmq.replication.link.peers import PeerLink, Peers
+from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.exchange import StateExchange
@@ -95,10 +96,11 @@ class TableCopies(Component):
 class TravellingTables:
     """The exchange that membership calls, see ``TableExchange``: over the link or by request codes."""
 
-    def __init__(self, peers: Peers, exchange: StateExchange, codes: TableCodes) -> None:
+    def __init__(self, peers: Peers, exchange: StateExchange, codes: TableCodes, locks: LockCopy) -> None:
         self._peers = peers
         self._exchange = exchange
         self._codes = codes
+        self._locks = locks
         self._linked: set[tuple[int, str]] = set()  # brokers that run OrbitMQ
         peers.on_change(lambda link, _up: self._linked.add((link.broker_id, link.address)))
 
@@ -114,16 +116,17 @@ class TravellingTables:
         """See ``TableExchange``."""
         self._exchange.terms.outdate()
 
-    async def take(self, broker_id: int, address: str) -> float | None:
+    async def take(self, broker_id: int, address: str) -> None:
         """See ``TableExchange``."""
         link = self._link(broker_id)
         if link is not None:
-            return await self._exchange.ask(link)
+            await self._exchange.ask(link)
+            return
         if (broker_id, address) in self._linked:
             # Request codes give only a part of an OrbitMQ broker's tables, and with fewer details.
             raise ExchangeError(f"the link to {address} is gone")
         await self._codes.take_back(address)
-        return None  # RocketMQ's brokers tell no locks
+        self._locks.taken(None)  # RocketMQ's brokers tell no locks
 
     def _link(self, broker_id: int) -> PeerLink | None:
         # The newest link: a half-open older one may be left.

@@ -14,6 +14,7 @@ from orbitmq.broker.events import Events, ResetHeard, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.acceptance import MergeRules
 from orbitmq.replication.state.acted import ActingTerm
@@ -32,7 +33,7 @@ from orbitmq.replication.state.handed_out import SeenByFollower
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
 from orbitmq.replication.state.kept import DurableTables, has_metadata
 from orbitmq.replication.state.shadow import Shadow
-from orbitmq.replication.state.telling import Stamp, Telling
+from orbitmq.replication.state.telling import Stamp, Telling, Why
 from orbitmq.replication.state.terms import Terms, begins_term
 from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -58,16 +59,11 @@ class StateExchange(Component):
 
     Args:
         kept: the tables that must be on the disk before their changes count.
+        locks: knows who may rely on our queue locks; frames of whole tables carry that.
         note_version: told the tables whose version changed although their entries did not.
         refused: called when the disk refuses changes told by our leader.
 
     Attributes:
-        promise: called when a follower asks this broker not to grant anything for a time without telling it:
-            gets the follower's id, its address and the seconds from now; returns whether this broker agrees.
-        whole: called with a question's number when our leader confirms that it has told us all its tables.
-        locks_in_s: tells after how many seconds no client relies on a queue lock missing in our tables;
-            ``None``: unknown. The argument is ``True`` when a master that is about to lead is told.
-        follows: called when a leader's tables begin to arrive, and ours become a copy of them.
         acted: whether this broker acted for its master.
         shadow: compares accepted changes with what stamps say, in the simulation only.
     """
@@ -83,11 +79,13 @@ class StateExchange(Component):
         store: MessageStore,
         peers: Peers,
         kept: DurableTables,
+        locks: LockCopy,
         note_version: Callable[[str], object],
         refused: Callable[[OSError], object],
     ) -> None:
         self._clock = clock
         self._kept = kept
+        self._locks = locks
         self._note_version = note_version
         self._events = events
         self._role = role
@@ -106,7 +104,7 @@ class StateExchange(Component):
             self._untold,
             self._alone,
             self._tell_own,
-            lambda: self.follows(),
+            locks.follows,
         )
         self._telling = Telling(
             clock,
@@ -114,8 +112,8 @@ class StateExchange(Component):
             feed,
             self._untold,
             kept,
+            locks,
             self._stamp,
-            lambda: self.locks_in_s(False),
             self._spawn,
         )
         self._handed_out = SeenByFollower()
@@ -124,12 +122,8 @@ class StateExchange(Component):
         self._applies = False  # the changes being made now come from a peer
         self._was_told = False  # since the start, our leader has told us all that its tables hold
         self._inboxes: dict[PeerLink, Inbox] = {}
-        self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
+        self._asked: dict[PeerLink, asyncio.Future[None]] = {}
         self._news = asyncio.Event()
-        self.promise: Callable[[int, str, float], bool] = lambda _id, _address, _hold_s: False
-        self.whole: Callable[[int], object] = lambda _number: None
-        self.locks_in_s: Callable[[bool], float | None] = lambda _leads: None
-        self.follows: Callable[[], object] = lambda: None
         self.shadow: Shadow | None = None
         self._refused = refused
         self._limiter = LogLimiter(log)
@@ -170,25 +164,22 @@ class StateExchange(Component):
         return await self._telling.shared_with(broker_id)
 
     def ask_whole(self, number: int, hold_s: float) -> None:
-        """Ask our leader whether it has told us all that its tables hold; :attr:`whole` gets the answer."""
+        """Ask our leader whether it has told us all that its tables hold, and lets us rely on that."""
         for link in self._telling.masters:
             link.send(Kind.STATE, encode(AskWhole(number, hold_s)))
 
-    async def ask(self, link: PeerLink) -> float | None:
+    async def ask(self, link: PeerLink) -> None:
         """Take over a peer's newer entries (PO-08); entries that only we have stay.
-
-        Returns:
-            See ``TableExchange.take``.
 
         Raises:
             ExchangeError: the peer did not tell everything in time.
         """
-        answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked[link] = answer
         try:
             link.send(Kind.STATE, encode(Ask()))
             async with asyncio.timeout(ASK_SECONDS):
-                return await answer
+                await answer
         except (TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not answer.cancelled():
                 raise
@@ -202,7 +193,7 @@ class StateExchange(Component):
         Raises:
             LinkError, ExchangeError: the bytes are malformed, or incomplete.
         """
-        answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._link_changed(link, True)
         self._asked[link] = answer
         try:
@@ -261,17 +252,17 @@ class StateExchange(Component):
     def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
         if isinstance(frame, Ask):
             self._accepts.told_own(link)
-            self._telling.tell(link, asked=True, locks=lambda: self.locks_in_s(True))
+            self._telling.tell(link, Why.ASKED)
         elif isinstance(frame, AskWhole):
             sending = self._telling.followers.get(link)
             if sending is None or sending.telling:
                 return
-            if self.promise(link.broker_id, link.address, frame.hold_s):
+            if self._locks.promises(link.broker_id, link.address, frame.hold_s):
                 self._telling.flush()
                 link.send(Kind.STATE, encode(Whole(frame.number, self.terms.term)))
         elif isinstance(frame, Whole) and not self._accepts.lacks(link) and frame.term >= self.terms.term:
             # A leader whose term is lower than ours is ignored.
-            self.whole(frame.number)
+            self._locks.confirmed(frame.number)
 
     def _tell_own(self, link: PeerLink) -> None:
         """Tell our master all that our tables hold, though the master has not asked.
@@ -282,8 +273,7 @@ class StateExchange(Component):
         if self._ends_to_act:
             return
         self._accepts.told_own(link)
-        # The peer has not asked for our tables, so it does not begin to lead with them.
-        self._telling.tell(link, asked=True, locks=lambda: None)
+        self._telling.tell(link, Why.LED_SINCE)
 
     async def _make_changes(self) -> None:
         while True:
@@ -347,7 +337,8 @@ class StateExchange(Component):
             elif answer.newer or not answer.news_only:
                 self._remove_others(link, action, acted=link.broker_id if answer.acted else None)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
-            asked.set_result(action.locks_in_s)
+            self._locks.taken(action.locks_in_s)
+            asked.set_result(None)
 
     def _is_news_yet(self, entry: Entry) -> bool:
         """Whether a received change counts although this broker has changed the same key since."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from orbitmq.broker.change_feed import METADATA, ChangeFeed, Entry
@@ -11,6 +12,7 @@ from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.state.frames import decode_ack
 from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
@@ -23,6 +25,14 @@ COLLECT_SECONDS = 0.05
 LOOK_SECONDS = 0.02
 # A follower silent for twice this long may lack changes that our disk gets meanwhile.
 SILENT_SECONDS = 0.25
+
+
+class Why(Enum):
+    """Why a peer is told the whole tables."""
+
+    FOLLOWS = auto()  # the peer copies our tables
+    ASKED = auto()  # the peer begins to lead with them
+    LED_SINCE = auto()  # we led in a later term than the peer, which did not ask
 
 
 class Stamp(NamedTuple):
@@ -39,8 +49,8 @@ class Telling:
     Args:
         untold: the followers that lack changes.
         kept: brings progress told by followers to the disk before they are told our whole tables.
+        locks: what the peer is told of our queue locks.
         stamp: gives what frames say about this broker, for an answer (``True``) or as a leader.
-        locks_in_s: as a leader, see ``StateExchange``.
         spawn: runs a task in the background until the exchange stops.
 
     Attributes:
@@ -54,8 +64,8 @@ class Telling:
         feed: ChangeFeed,
         untold: LaggingFollowers,
         kept: DurableTables,
+        locks: LockCopy,
         stamp: Callable[[bool], Stamp],
-        locks_in_s: Callable[[], float | None],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
         self._clock = clock
@@ -64,7 +74,7 @@ class Telling:
         self._untold = untold
         self._kept = kept
         self._stamp = stamp
-        self._locks_in_s = locks_in_s
+        self._locks = locks
         self._spawn = spawn
         self._outbox = Outbox(feed)
         self.links: dict[PeerLink, SendingLink] = {}
@@ -158,10 +168,10 @@ class Telling:
     def begin(self, link: PeerLink) -> None:
         """Tell a follower the whole tables, in the background; :meth:`push` waits for that."""
         self._untold.begins(link.broker_id, self._feed.sequence)
-        self.tell(link, asked=False, locks=self._locks_in_s)
+        self.tell(link, Why.FOLLOWS)
 
-    def tell(self, link: PeerLink, *, asked: bool, locks: Callable[[], float | None]) -> None:
-        """Tell a peer the whole tables, in the background; ``locks`` is called at the end."""
+    def tell(self, link: PeerLink, why: Why) -> None:
+        """Tell a peer the whole tables, in the background."""
         sending = self.links.get(link)
         if sending is None:
             return
@@ -169,16 +179,14 @@ class Telling:
 
         async def telling() -> None:
             try:
-                await self._tell_everything(link, sending, asked=asked, locks=locks)
+                await self._tell_everything(link, sending, why)
             finally:
                 sending.telling -= 1
                 self._heard.set()
 
         self._spawn(telling(), f"tables for {link.address}")
 
-    async def _tell_everything(
-        self, link: PeerLink, sending: SendingLink, *, asked: bool, locks: Callable[[], float | None]
-    ) -> None:
+    async def _tell_everything(self, link: PeerLink, sending: SendingLink, why: Why) -> None:
         """Send the whole tables, not faster than the peer takes them."""
         # One telling after the other: a key not told between a beginning and its end counts as missing.
         async with sending.turn:
@@ -189,7 +197,7 @@ class Telling:
                 entries.append(entry)
                 if len(entries) < MAX_ENTRIES:
                     continue
-                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=None)
+                self._tell_part(link, sending, entries, why, begins=begins)
                 entries, begins = [], False
                 await asyncio.sleep(0)
                 while self.links.get(link) is sending and not sending.has_room:
@@ -197,31 +205,33 @@ class Telling:
                 if self.links.get(link) is not sending:
                     return
             if self.links.get(link) is sending:
-                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=locks)
+                self._tell_part(link, sending, entries, why, begins=begins, ends=True)
 
     def _tell_part(
         self,
         link: PeerLink,
         sending: SendingLink,
         entries: list[Entry],
+        why: Why,
         *,
         begins: bool,
-        asked: bool,
-        locks: Callable[[], float | None] | None,
+        ends: bool = False,
     ) -> None:
         # Older changes go first, so that none of them undoes a value read after it.
         self.flush()
+        asked = why is not Why.FOLLOWS
         stamp = self._stamp(asked)
         for payload in sending.frames(
             stamp.term,
             self._feed.sequence,
             entries,
             begins=begins,
-            ends=locks is not None,
+            ends=ends,
             asked=asked,
             acted_in=stamp.acted_in,
             anew=stamp.anew,
-            locks_in_s=None if locks is None else locks(),
+            # A peer that did not ask does not begin to lead with our tables.
+            locks_in_s=self._locks.complete_in_s(leads=asked) if ends and why is not Why.LED_SINCE else None,
         ):
             link.send(Kind.STATE, payload)
 

@@ -1,0 +1,162 @@
+"""Whether a broker's table of queue locks has every lock that a client may trust, and who relies on that.
+
+The leader's table has them all once it was told them, or once no client trusts an older one. A slave's copy
+has them while its leader's promise holds (see ``heir``). Only roles, promises and times count here, never the
+locks themselves; the last frame of whole tables tells what the sender knows, see ``StateExchange``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.broker.clients.queue_locks import QueueLocks
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
+from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.members.fence import Timing
+from orbitmq.replication.members.heir import TRUSTED_S, Heir, LockCompleteness, LockGrantor, hold_s
+from orbitmq.replication.members.lease import Lease
+from orbitmq.runtime.seam import Clock
+
+log = logging.getLogger(__name__)
+
+
+class LockCopy:
+    """The word of one broker on its table of locks: as the leader's, and as a slave's copy."""
+
+    def __init__(
+        self, clock: Clock, config: BrokerConfig, role: RoleState, locks: QueueLocks, terms: Timing
+    ) -> None:
+        self._now = clock.monotonic
+        self._is_master = config.broker_id == MASTER_ID
+        self._role = role
+        self._locks = locks
+        self._grantor, self._lease = LockGrantor(terms), Lease(1, hold_s(terms))
+        # Before its time clients may trust locks that others have granted and that this broker does not know.
+        self._completeness = LockCompleteness(terms.guard_s, of_two=config.total_replicas == 2)
+        # By each member that tables were taken from in pre-online: when they had all locks.
+        self._taken: list[float | None] = []
+
+    # -- as a leader -----------------------------------------------------------------------------------
+
+    def begins(self, from_s: float | None) -> float:
+        """Note that this broker leads and when it has all locks, ``None``: it was not told any.
+
+        Returns:
+            The seconds until then.
+        """
+        self._completeness.begins(self._now(), from_s)
+        left_s = self.lacks_for_s()
+        if left_s > 0:
+            text = "this broker was not told all queue locks of its name: it grants some in %.1f s"
+            log.info(text, left_s)
+        return left_s
+
+    def leads(self) -> None:
+        """Note that this broker has the right to lead now."""
+        self._completeness.leads(self._now())
+
+    def lacks_for_s(self) -> float:
+        """For how many seconds clients may still trust locks that the leader's table does not have."""
+        return max(0.0, self._completeness.from_s - self._now())
+
+    def promises(self, broker_id: int, address: str, hold_s: float) -> bool:
+        """A follower asks that nothing is granted for a time that it does not have; whether it gets that."""
+        if not self._role.leads or self.lacks_for_s() > 0:
+            return False
+        self.leads()
+        return self._grantor.asked(broker_id, address, hold_s, self._now())
+
+    def heir(self) -> Heir | None:
+        """The slave without which nothing is granted now."""
+        return self._grantor.heir(self._now())
+
+    def is_gone(self, heir: Heir) -> None:
+        """No process is at the heir's address any more."""
+        self._grantor.is_gone(heir)
+
+    # -- as a slave ------------------------------------------------------------------------------------
+
+    def question(self) -> tuple[int, float]:
+        """The number of a question for the leader's promise, and for how many seconds it is to hold."""
+        return self._lease.ask(self._now()), self._lease.lasts_s
+
+    def confirmed(self, number: int) -> None:
+        """The leader has promised, and told us all that its tables hold."""
+        if self._role.role is Role.SLAVE:
+            self._lease.given(MASTER_ID, number)
+
+    def follows(self) -> None:
+        """A leader's tables begin to arrive, and ours become a copy of them."""
+        self._completeness.void()
+
+    def told(self, *, all_locks: bool) -> None:
+        """Our master serves again; one that has not the right to lead may have fewer locks than we had."""
+        if self._role.role is Role.SLAVE:
+            self._completeness.void()
+            if not all_locks:
+                self._lease.withdraw()
+
+    def master_returns(self) -> None:
+        """Our master is on its way into service: what one before it promised counts for it alone."""
+        if self._lease.holds(self._now()):
+            self._completeness.has_all(self._now())
+        self._lease.withdraw()
+
+    # -- as either -------------------------------------------------------------------------------------
+
+    def complete_in_s(self, *, leads: bool) -> float | None:
+        """In how many seconds no client trusts a lock that our table does not have; ``None``: unknown.
+
+        Args:
+            leads: the broker that is told this begins to lead then, and what it grants we do not know.
+        """
+        now = self._now()
+        if self._role.leads:
+            return self.lacks_for_s()
+        if self._role.role is not Role.SLAVE:
+            return None
+        from_s = 0.0 if self._lease.holds(now) else self._completeness.after(now)
+        if leads:
+            self._lease.withdraw()
+            self._completeness.void()
+        return None if from_s is None else max(0.0, from_s - now)
+
+    def taken(self, in_s: float | None) -> None:
+        """A member's tables were taken; no client trusts a lock that they lack after so many seconds."""
+        self._taken.append(None if in_s is None else self._now() + in_s)
+
+    def role_changed(self, change: RoleChanged, *, has_groups: bool, took_all: bool) -> None:
+        """The broker begins to lead, or stops.
+
+        Args:
+            has_groups: whether any group has ever consumed here, as far as this broker can know.
+            took_all: whether the tables of all others were taken in pre-online.
+        """
+        if change.after is Role.PRE_ONLINE:
+            self._taken.clear()
+        if change.after not in LEADING:
+            if change.before in LEADING:
+                self._completeness.ends(self._grantor)
+            self._lease.withdraw()
+        elif change.before not in LEADING:
+            if change.before is Role.PRE_ONLINE:
+                self.begins(self._taken_from_s(took_all) if has_groups else 0.0)
+            else:
+                self.begins(self._known_from_s(change.before))
+            self._lease.withdraw()
+
+    def _taken_from_s(self, took_all: bool) -> float | None:
+        """From when on the tables taken in pre-online have all locks; ``None``: unknown."""
+        if not took_all or not self._taken:
+            return 0.0 if took_all else None
+        return min((each for each in self._taken if each is not None), default=None)
+
+    def _known_from_s(self, before: Role) -> float | None:
+        now = self._now()
+        if before is Role.SLAVE and self._lease.holds(now):
+            # The locks that their holders have renewed meanwhile are renewed here.
+            self._locks.prolong(TRUSTED_S, self._lease.lasts_s)
+            return 0.0
+        # A master began anew perhaps when it asked for what others know, and its own is older.
+        return None if self._is_master else self._completeness.after(now)
