@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 _IRREGULAR = {"delivery": "deliveries", "entry": "entries"}
+_SECRET = re.compile(r"secret|password|credential|token|initAuthenticationUser", re.IGNORECASE)
 
 
 def plural(number: int, what: str) -> str:
@@ -19,3 +22,8 @@ class Remark(str):
     """A line of progress that stays on the screen, and in a log: the next one does not replace it."""
 
     __slots__ = ()
+
+
+def masked(key: str, value: str) -> str:
+    """A setting as it is shown: secrets are ``***``."""
+    return "***" if value and _SECRET.search(key) else value

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,12 @@ import pytest
 import typing_extensions
 
 ROOT = Path(__file__).resolve().parents[2]
+# The console's pages and their style.
+CONSOLE_FILES = [
+    str(file.relative_to(ROOT / "src"))
+    for folder in ("templates", "static")
+    for file in (ROOT / "src" / "orbitmq" / "console" / folder).iterdir()
+]
 
 
 @pytest.fixture
@@ -86,6 +93,8 @@ def test_a_wheel_runs_compiled_in_an_environment_without_a_compiler(source: Path
     (wheel,) = (source / "dist").glob("*.whl")
     if "-linux_" in wheel.name:
         assert "a package index takes no such wheel" in built.stderr
+    with zipfile.ZipFile(wheel) as content:
+        assert set(CONSOLE_FILES) <= set(content.namelist())
     commands = install(wheel, tmp_path / "empty")
     assert "(compiled)" in run(commands, "orbitmq", "--version")
     modules = [

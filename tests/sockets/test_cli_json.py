@@ -19,6 +19,7 @@ import pytest
 from tests.certificates import Authority, server_context
 from tests.sockets.conftest import Command
 from tests.sockets.test_blocking_secured import checking
+from tests.sockets.test_cli_console import unused_port
 from tests.sockets.test_cli_secured import NO_BROKERS
 
 from orbitmq import ConsumeFrom, Message
@@ -387,3 +388,15 @@ def test_certificates(command: Command, tmp_path: Path) -> None:
     ca = str(tmp_path / "ca")
     check("tls-make-ca", told("make-ca", ca))
     check("tls-make-cert", told("make-cert", ca, str(tmp_path / "mq-1"), "--host", "10.0.0.5"))
+
+
+def test_the_link_of_the_console() -> None:
+    words = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(unused_port())]
+    with subprocess.Popen([sys.executable, "-m", "orbitmq", *words], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+    link = re.sub(r":\d+/\?token=[\w-]+$", ":PORT/?token=TOKEN", told["link"])
+    check("console", json.dumps({**told, "link": link}))

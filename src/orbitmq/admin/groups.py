@@ -23,6 +23,7 @@ from orbitmq.wire.bodies.client import ConsumerConnection
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from orbitmq.wire.bodies.stats import (
     ConsumeStats,
+    ConsumeStatsList,
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
@@ -159,6 +160,25 @@ class GroupAdmin:
             if not any(known):
                 raise unknown_group(group, brokers)
         return answers.partial(found)
+
+    async def lags(self) -> Partial[Mapping[str, int]]:
+        """The lag of every group that has committed offsets, without RocketMQ's own groups. Each broker is
+        asked once, for all groups.
+
+        Raises:
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        answers = await self._cluster.ask_all(
+            await self._cluster.leaders(),
+            headers.GetBrokerConsumeStatsRequest(is_order=False).command(),
+            lambda _, answer: ConsumeStatsList.decode(answer.body).consume_stats_list,
+        )
+        found: dict[str, int] = {}
+        for _, groups in answers.pairs:
+            for name, topics in (item for one in groups for item in one.items()):
+                if not (is_system_group(name) or name in SYSTEM_GROUPS):
+                    found[name] = found.get(name, 0) + sum(map(_behind, topics))
+        return answers.partial(dict(sorted(found.items())))
 
     async def why(self, group: str) -> Partial[LagReport]:
         """How far a group is behind, and why: nobody is online, one queue that stands still, too few members
@@ -460,6 +480,10 @@ def _details(
         str(first.consume_type or ""),
         str(first.message_model or ""),
     )
+
+
+def _behind(stats: ConsumeStats) -> int:
+    return sum(max(0, one.broker_offset - one.consumer_offset) for one in stats.offset_table.values())
 
 
 def _reset(group: str, move: Move, *, by_broker: bool) -> Command:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.values import pairs
 from orbitmq.cli.view import Columns, Row, Table, View, listed, same
-from orbitmq.wording import counted
+from orbitmq.wording import counted, masked
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin, BrokerInfo
@@ -30,8 +29,6 @@ orbitmq broker config diff broker-a broker-b
 )
 
 BrokerName = Annotated[str, Parameter(help="Name of the broker, or its address.")]
-SECRET = re.compile(r"secret|password|credential|token|initAuthenticationUser", re.IGNORECASE)
-MASK = "***"
 CHANGES: Columns = {**same("broker"), "id": "broker_id", **same("key", "before", "after")}
 
 
@@ -50,11 +47,6 @@ def brokers_named(
     if len({one.cluster for one in found}) > 1:
         raise UsageError(f"brokers of several clusters have the name {name}: give an address")
     return sorted(found, key=lambda one: one.broker_id)
-
-
-def masked(key: str, value: str) -> str:
-    """A setting as it is shown."""
-    return MASK if value and SECRET.search(key) else value
 
 
 @app.command

@@ -7,13 +7,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import make_app
-from orbitmq.cli.broker_config import masked
 from orbitmq.cli.command import command
 from orbitmq.cli.diagnosis import Finding, Machine, Seen, findings
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import json_text
 from orbitmq.cli.view import Columns, Table, View, plain, same
-from orbitmq.wording import counted
+from orbitmq.wording import counted, masked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test, refusals."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "client": ("orbitmq.cli.client", "Show connected clients, and what a consumer works on."),
+    "console": ("orbitmq.cli.console", "Serve pages about a cluster to a browser on this machine."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
     "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),
     "import": ("orbitmq.cli.importing", "Make the topics and groups of an export at another cluster."),

@@ -64,6 +64,7 @@ class GroupAdmin(_Part[admin.GroupAdmin]):
     show = blocking(admin.GroupAdmin.show)
     lag = blocking(admin.GroupAdmin.lag)
     why = blocking(admin.GroupAdmin.why)
+    lags = blocking(admin.GroupAdmin.lags)
     create = blocking(admin.GroupAdmin.create)
     delete = blocking(admin.GroupAdmin.delete)
     plan_to_time = blocking(admin.GroupAdmin.plan_to_time)

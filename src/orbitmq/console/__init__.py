@@ -1,0 +1,1 @@
+"""The web console: pages over :class:`orbitmq.admin.Admin`, for a browser."""

@@ -1,0 +1,75 @@
+"""Connected clients: all of them, and one consumer with its queues and stacks."""
+
+from __future__ import annotations
+
+from orbitmq.admin import Admin
+from orbitmq.console.asking import names
+from orbitmq.console.model import Column, Link, Page, Row, Table, said
+
+
+async def clients(admin: Admin) -> Page:
+    answer = await admin.clients.list()
+    rows = [
+        {
+            "role": one.role,
+            "group": one.group,
+            "client": one.client_id,
+            "address": one.address,
+            "language": one.language,
+            "version": one.version,
+            "brokers": ", ".join(one.brokers),
+        }
+        for one in answer.found
+    ]
+    columns = (
+        Column("client", "code", "/clients/{group}?id={client}&role={role}"),
+        Column("role"),
+        Column("group"),
+        Column("address", "code"),
+        Column("language"),
+        Column("version", "number"),
+        Column("brokers", "long"),
+    )
+    table = Table("clients", columns, rows, "no_clients", long=True)
+    return Page("clients", "", said("count_clients", n=len(rows)), (table,), left_out=names(answer.left_out))
+
+
+async def client(admin: Admin, group: str, client_id: str, role: str, *, stacks: bool) -> Page:
+    """One consumer as it describes itself; producers only say that they are there."""
+    if role == "producer":
+        return Page("clients", client_id, said("only_consumers"))
+    answer = await admin.clients.show(group, client_id, stacks=stacks)
+    one = answer.found
+    queues: list[Row] = [
+        {
+            "topic": each.queue.topic,
+            "broker": each.queue.broker_name,
+            "queue": each.queue.queue_id,
+            "committed": each.committed,
+            "cached": each.cached,
+        }
+        for each in one.queues
+    ]
+    columns = (
+        Column("topic", link="/topics/{topic}"),
+        Column("broker"),
+        Column("queue", "number"),
+        Column("committed", "number"),
+        Column("cached", "number"),
+    )
+    properties = [{"name": name, "value": value} for name, value in one.properties.items()]
+    blocks = [
+        Table("queues", columns, queues, "no_client_queues"),
+        Table("properties", (Column("name", "code"), Column("value", "long")), properties, "no_properties"),
+    ]
+    if stacks:
+        blocks.append(
+            Table(
+                "stacks", (Column("body", "body"),), [{"body": one.stacks}] if one.stacks else [], "no_stacks"
+            )
+        )
+    from_here = Column("client", link="/clients/{group}?id={client}&stacks=1").target(
+        {"client": client_id, "group": group}
+    )
+    links = (Link("show_stacks", from_here), Link("see_group", f"/groups/{group}"))
+    return Page("clients", client_id, None, blocks, links, left_out=names(answer.left_out))

@@ -1,0 +1,119 @@
+"""From a page to HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from orbitmq.console.model import Column, Page, Row, number_text, size_text, span_text, time_text, viewed
+from orbitmq.console.rights import OPERATOR, may
+from orbitmq.console.sessions import Session
+from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES
+
+MENU: Final = (
+    "overview",
+    "topics",
+    "groups",
+    "messages",
+    "dead-letters",
+    "brokers",
+    "clients",
+    "timers",
+    "traces",
+    "access",
+    "audit",
+)
+# The colour of a state; all others have none.
+TONES: Final[Mapping[str, str]] = {
+    "ok": "good",
+    "done": "good",
+    "delivered": "good",
+    "running": "warn",
+    "waiting": "warn",
+    "paused": "warn",
+    "not_in_sync": "warn",
+    "off": "warn",
+    "silent": "bad",
+    "disk_full": "bad",
+    "late": "bad",
+    "failed": "bad",
+}
+# Kinds whose values stand at the right.
+NUMBERS: Final = frozenset({"number", "bytes", "seconds"})
+_TEXT_OF: Final[Mapping[str, Callable[[Any], str]]] = {
+    "number": number_text,
+    "bytes": size_text,
+    "seconds": span_text,
+    "time": time_text,
+    "share": lambda value: "" if value is None else f"{value:.0%}",
+}
+
+
+class Look:
+    """The templates, for one console.
+
+    Args:
+        cluster: its name.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        loader = PackageLoader("orbitmq.console")
+        templates = Environment(
+            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        templates.globals |= {
+            "tones": TONES,
+            "numbers": NUMBERS,
+            "text_of": text_of,
+            "value_text": value_text,
+            "viewed": viewed,
+        }
+        self._page = templates.get_template("page.html")
+        self._alone = templates.get_template("alone.html")
+
+    def menu_of(self, name: str) -> str:
+        """The entry of the menu that a path belongs to."""
+        return name if name in MENU else "overview"
+
+    def page(self, page: Page, session: Session, query: Mapping[str, str]) -> str:
+        """The page as this session may see it. What was to be said is said once."""
+        first, session.said = session.said, None
+        other = next(language for language in LANGUAGES if language != session.language)
+        return self._page.render(
+            page=page,
+            t=BY_LANGUAGE[session.language],
+            other=other,
+            cluster=self._cluster,
+            menu=MENU,
+            first=first,
+            may=lambda needs: may(session.role, needs),
+            writes=may(session.role, OPERATOR),
+            session=session,
+            form_token=session.form_token(),
+            query=query,
+            href=lambda **changed: "?" + urlencode({**_kept(query), **changed}),
+        )
+
+    def alone(self, text: str) -> str:
+        """A page with one sentence, for those who are not logged in."""
+        return self._alone.render(text=text)
+
+
+def _kept(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in query.items() if name not in ("lang", "token", "csv")}
+
+
+def text_of(column: Column, row: Row) -> str:
+    """The value of a row in that column, for a person."""
+    return value_text(row[column.key], column.kind)
+
+
+def value_text(value: Any, kind: str) -> str:
+    if value is None:
+        return ""
+    made = _TEXT_OF.get(kind)
+    return str(value) if made is None or isinstance(value, str) else made(value)

@@ -1,0 +1,284 @@
+"""What a page consists of, whatever it is shown as: HTML, JSON or CSV. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import quote
+
+from orbitmq.message.numbers import whole_number
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+Row = Mapping[str, Any]
+Block: TypeAlias = "Table | Facts | Form"
+Kind = Literal["text", "long", "code", "number", "bytes", "seconds", "share", "time", "state", "body"]
+Tone = Literal["", "good", "warn", "bad"]
+# Rows of a long table on one page.
+PAGE_ROWS: Final = 100
+# Cells that begin so are formulas to a spreadsheet.
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A sentence: a key of the texts, and the values in it."""
+
+    key: str
+    values: Mapping[str, object] = field(default_factory=dict)
+    tone: Tone = ""
+
+
+def said(text: str, tone: Tone = "", /, **values: object) -> Said:
+    """The sentence of that key."""
+    return Said(text, values, tone)
+
+
+def plain(text: str, tone: Tone = "") -> Said:
+    """A sentence that is there already, in English."""
+    return Said("plain", {"text": text}, tone)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. ``link``: where its values lead to, with names of the row's values in braces."""
+
+    key: str
+    kind: Kind = "text"
+    link: str = ""
+
+    def target(self, row: Row) -> str:
+        """The address that the value of a row leads to; empty: none."""
+        if not self.link or row[self.key] in (None, ""):
+            return ""
+        return self.link.format_map({key: quote(str(value), safe="") for key, value in row.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: its key in JSON, and of its heading among the texts.
+        empty: key of the text that stands in its place when there is no row, and says what to do.
+        long: it is shown in pages, can be sorted and searched.
+        choose: the key of the values that can be chosen with boxes, sent to ``choosing`` as ``chosen``.
+    """
+
+    name: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    empty: str = "nothing"
+    long: bool = False
+    choose: str = ""
+    choosing: Form | None = None
+    block: str = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Single values, each with the key of its name among the texts."""
+
+    rows: Sequence[tuple[str, object, Kind]]
+    block: str = "facts"
+
+
+FieldKind = Literal["text", "number", "password", "select", "check", "area", "hidden"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a form. ``options``: of a select; ``wanted``: what has to be typed into it."""
+
+    name: str
+    kind: FieldKind = "text"
+    value: str = ""
+    options: Sequence[str] = ()
+    wanted: str = ""
+    required: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form: a question (``post`` is false), or a change by its name.
+
+    Attributes:
+        button: key of the button's text.
+        title: key of its heading; empty: none.
+        danger: what it does cannot be undone.
+        needs: the role that may make the change; empty: everyone.
+        folded: only its heading is shown until it is opened.
+    """
+
+    path: str
+    button: str
+    fields: Sequence[Field] = ()
+    post: bool = False
+    title: str = ""
+    danger: bool = False
+    note: Said | None = None
+    needs: str = ""
+    folded: bool = False
+    block: str = "form"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way to another page; ``text`` is a key of the texts. ``needs``: the role of those who see it."""
+
+    text: str
+    path: str
+    needs: str = ""
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page.
+
+    Attributes:
+        name: which one of the menu it belongs to.
+        title: the name of the thing that it is about; empty: it is about all.
+        left_out: servers that did not answer, with the reason.
+        late: it was not complete in time.
+        refresh_s: the browser loads it again after so many seconds; 0: never.
+    """
+
+    name: str
+    title: str = ""
+    sentence: Said | None = None
+    blocks: Sequence[Block] = ()
+    links: Sequence[Link] = ()
+    notes: Sequence[Said] = ()
+    left_out: Sequence[str] = ()
+    late: bool = False
+    refresh_s: int = 0
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        return [block for block in self.blocks if isinstance(block, Table)]
+
+    def as_json(self, sentence: str) -> dict[str, Any]:
+        """All values of the page, under stable English names."""
+        facts = {
+            name: value for block in self.blocks if isinstance(block, Facts) for name, value, _ in block.rows
+        }
+        return {
+            "page": self.name,
+            "name": self.title,
+            "sentence": sentence,
+            "left_out": list(self.left_out),
+            "late": self.late,
+            **({"facts": facts} if facts else {}),
+            **{table.name: list(table.rows) for table in self.tables},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The rows of a long table that are shown now, and how they were chosen."""
+
+    table: Table
+    find: str
+    sort: str
+    page: int
+    pages: int
+    total: int
+    found: int
+
+
+def viewed(table: Table, query: Mapping[str, str]) -> View:
+    """The rows of a table as the query asks for them: ``find``, ``sort`` (a column, with ``-`` the largest
+    first) and ``page``. Other values than those count as none.
+    """
+    if not table.long:
+        return View(table, "", "", 1, 1, len(table.rows), len(table.rows))
+    find, sort = query.get("find", "")[:200], query.get("sort", "")
+    rows = [row for row in table.rows if find.lower() in _text(row, table)] if find else list(table.rows)
+    key = sort.removeprefix("-")
+    if key in {column.key for column in table.columns}:
+        rows.sort(key=lambda row: _order(row[key]), reverse=sort.startswith("-"))
+    else:
+        sort = ""
+    pages = max(1, -(-len(rows) // PAGE_ROWS))
+    page = min(pages, max(1, whole_number(query.get("page", "")) or 1))
+    shown = rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+    return View(replace(table, rows=shown), find, sort, page, pages, len(table.rows), len(rows))
+
+
+def _text(row: Row, table: Table) -> str:
+    return " ".join(str(row[column.key]) for column in table.columns).lower()
+
+
+def _order(value: object) -> tuple[int, float, str]:
+    """Numbers among themselves, and before texts; what is missing comes first."""
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float):
+        return 1, float(value), ""
+    return 2, 0.0, str(value).lower()
+
+
+def as_csv(table: Table) -> str:
+    """The table as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([column.key for column in table.columns])
+    for row in table.rows:
+        writer.writerow([_cell(row[column.key]) for column in table.columns])
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, int | float):
+        return value
+    text = str(value)
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def time_text(value: datetime | None) -> str:
+    """A time for a person, in UTC, to the second."""
+    return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size_text(value: float | None) -> str:
+    """A size for a person: 512 B, 1.9 KiB."""
+    if value is None:
+        return ""
+    size, units = float(value), ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    at = 0
+    while size >= 1024 and at < len(units) - 1:
+        size, at = size / 1024, at + 1
+    return f"{size:,.0f} {units[at]}" if at == 0 else f"{size:,.1f} {units[at]}"
+
+
+def span_text(value: float | None) -> str:
+    """A span of time for a person: 0.4 s, 41 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    if value is None:
+        return ""
+    if value < 10:
+        return f"{value:.1f} s"
+    whole = int(value)
+    for size, unit, smaller, smaller_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def number_text(value: float | None) -> str:
+    """A number for a person, with thousands apart."""
+    if value is None:
+        return ""
+    return f"{value:,.1f}" if value % 1 else f"{value:,.0f}"

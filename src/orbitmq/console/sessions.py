@@ -1,0 +1,123 @@
+"""Who may look: a token that is good once, then a session that ends when it is idle."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from orbitmq.admin import Move
+from orbitmq.console.model import Said
+from orbitmq.console.rights import VIEWER
+
+TOKEN_S: Final = 600.0
+IDLE_S: Final = 1800.0
+MOST: Final = 1000
+# Of a session: forms that are shown and not sent yet, and plans of resets. The oldest make room.
+MOST_FORMS: Final = 200
+MOST_PLANS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A reset of a group that was shown and is not made yet, or that takes back one made at ``at_ms``."""
+
+    group: str
+    moves: tuple[Move, ...]
+    at_ms: int = 0
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser.
+
+    Attributes:
+        seen: when it asked last.
+        user: who it is, for the audit log.
+        role: what it may do.
+        said: what the next page says first.
+    """
+
+    seen: float
+    user: str = "link"
+    role: str = VIEWER
+    language: str = "en"
+    said: Said | None = None
+    forms: dict[str, None] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+
+    def form_token(self) -> str:
+        """A new token for the forms of one page. It is good for one of them, once."""
+        token = secrets.token_urlsafe(18)
+        self.forms[token] = None
+        _shorten(self.forms, MOST_FORMS)
+        return token
+
+    def take(self, token: str) -> bool:
+        """Whether a form with that token was shown and was not sent yet; from now on it was."""
+        return token in self.forms and self.forms.pop(token, False) is None
+
+    def keep(self, plan: Plan) -> str:
+        """The name of a plan that was shown."""
+        name = secrets.token_urlsafe(9)
+        self.plans[name] = plan
+        _shorten(self.plans, MOST_PLANS)
+        return name
+
+
+class Sessions:
+    """The one-time token and the sessions. They are kept in memory only.
+
+    Args:
+        monotonic: the clock, in seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._begun = monotonic()
+        self._token: str | None = secrets.token_urlsafe(24)
+        self._sessions: dict[str, Session] = {}
+
+    @property
+    def token(self) -> str:
+        """The token; empty once it was used."""
+        return self._token or ""
+
+    def open_by_token(self, token: str, role: str) -> str | None:
+        """The name of a new session; ``None``: the token is wrong, used or too old."""
+        own = self._token
+        if own is None or self._monotonic() - self._begun > TOKEN_S:
+            return None
+        if not secrets.compare_digest(token.encode(), own.encode()):
+            return None
+        self._token = None
+        return self.open("link", role)
+
+    def open(self, user: str, role: str) -> str:
+        """The name of a new session of that user."""
+        name = secrets.token_urlsafe(24)
+        self._sessions[name] = Session(self._monotonic(), user, role)
+        _shorten(self._sessions, MOST)
+        return name
+
+    def of(self, name: str) -> Session | None:
+        """The session of that name, which goes on from now; ``None``: there is none, or it was idle."""
+        session = self._sessions.get(name)
+        if session is None:
+            return None
+        now = self._monotonic()
+        if now - session.seen > IDLE_S:
+            del self._sessions[name]
+            return None
+        session.seen = now
+        return session
+
+    def close(self, name: str) -> None:
+        """End a session."""
+        self._sessions.pop(name, None)
+
+
+def _shorten(table: dict[str, Any], most: int) -> None:
+    while len(table) > most:
+        del table[next(iter(table))]

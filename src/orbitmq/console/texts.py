@@ -1,0 +1,47 @@
+"""Texts of the pages in English and Chinese, in one table. Names of RocketMQ's settings stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from orbitmq.console.model import Said
+from orbitmq.console.words import WORDS
+
+LANGUAGES: Final = {"en": 0, "zh": 1}
+
+
+class Texts:
+    """The texts of one language."""
+
+    def __init__(self, language: str) -> None:
+        self.language = language if language in LANGUAGES else "en"
+        self._at = LANGUAGES[self.language]
+
+    def __call__(self, key: str) -> str:
+        """The text of that key."""
+        return WORDS[key][self._at]
+
+    def of(self, sentence: Said | None) -> str:
+        """A sentence with its values; of a count of 1 the form for one is taken, if there is one."""
+        if sentence is None:
+            return ""
+        single = f"{sentence.key}.1"
+        key = (
+            single
+            if single in WORDS and 1 in (sentence.values.get("n"), sentence.values.get("all"))
+            else sentence.key
+        )
+        values = {
+            name: f"{value:,}" if isinstance(value, int) else value for name, value in sentence.values.items()
+        }
+        return WORDS[key][self._at].format(**values)
+
+
+BY_LANGUAGE: Final[Mapping[str, Texts]] = {language: Texts(language) for language in LANGUAGES}
+
+
+def language_of(header: str) -> str:
+    """The language of a browser that sends that header Accept-Language."""
+    first = header.partition(",")[0].strip().lower()
+    return "zh" if first.startswith("zh") else "en"

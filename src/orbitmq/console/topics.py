@@ -1,0 +1,172 @@
+"""Topics: all of them, one with its queues, and the forms that make, change and delete one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from orbitmq.admin import Admin, TopicSettings
+from orbitmq.console.asking import names
+from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Table, said
+from orbitmq.console.rights import ADMIN, OPERATOR
+
+TYPES: Final = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+PERMISSIONS: Final = {6: "read+write", 4: "read", 2: "write", 0: "none"}
+_TYPE: Final = "message.type"
+
+
+async def topics(admin: Admin) -> Page:
+    answer = await admin.topics.settings()
+    rows = [
+        {
+            "topic": name,
+            "type": next((one.attributes.get(_TYPE, "") for one in own.values()), "") or "NORMAL",
+            "queues": sum(one.queues for one in own.values()),
+            "permission": "; ".join(dict.fromkeys(PERMISSIONS.get(one.perm, "none") for one in own.values())),
+            "ordered": "yes" if any(one.order for one in own.values()) else "",
+            "brokers": ", ".join(own),
+        }
+        for name, own in answer.found.items()
+    ]
+    columns = (
+        Column("topic", link="/topics/{topic}"),
+        Column("type"),
+        Column("queues", "number"),
+        Column("permission"),
+        Column("ordered"),
+        Column("brokers", "long"),
+    )
+    choosing = Form("/topics/~delete", "delete_chosen", needs=ADMIN, danger=True)
+    table = Table("topics", columns, rows, "no_topics", long=True, choose="topic", choosing=choosing)
+    links = (Link("new_topic", "/topics/~new", OPERATOR),)
+    return Page(
+        "topics", "", said("count_topics", n=len(rows)), (table,), links, left_out=names(answer.left_out)
+    )
+
+
+async def topic(admin: Admin, name: str) -> Page:
+    answer, settings = await asyncio.gather(admin.topics.status(name), admin.topics.settings())
+    own = settings.found.get(name, {})
+    rows = [
+        {
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "first": one.min_offset,
+            "end": one.max_offset,
+            "messages": one.count,
+            "newest": one.newest,
+            "topic": name,
+        }
+        for one in answer.found
+    ]
+    columns = (
+        Column("broker"),
+        Column("queue", "number", "/messages?topic={topic}&broker={broker}&queue={queue}"),
+        Column("first", "number"),
+        Column("end", "number"),
+        Column("messages", "number"),
+        Column("newest", "time"),
+    )
+    newest = max((one.newest for one in answer.found if one.newest is not None), default=None)
+    facts = Facts(
+        (
+            ("messages", sum(one.count for one in answer.found), "number"),
+            ("queues", len(rows), "number"),
+            ("type", _first(own).attributes.get(_TYPE, "NORMAL"), "text"),
+            ("permission", PERMISSIONS.get(_first(own).perm, "none"), "text"),
+            ("newest", newest, "time"),
+        )
+    )
+    links = (
+        Link("see_messages", f"/messages?topic={name}"),
+        Link("send_message", f"/topics/{name}/send", OPERATOR),
+        Link("edit", f"/topics/{name}/edit", OPERATOR),
+        Link("delete", f"/topics/~delete?chosen={name}", ADMIN),
+    )
+    left_out = names([*answer.left_out, *settings.left_out])
+    return Page(
+        "topics", name, None, (facts, Table("queues", columns, rows, "no_queues")), links, left_out=left_out
+    )
+
+
+def _first(own: Mapping[str, TopicSettings]) -> TopicSettings:
+    return max(own.values(), key=lambda one: one.queues, default=TopicSettings())
+
+
+def new_topic() -> Page:
+    return Page("topics", "", None, (_form("", TopicSettings(), "create", "new_topic"),))
+
+
+async def edit_topic(admin: Admin, name: str) -> Page:
+    answer = await admin.topics.settings()
+    own = answer.found.get(name)
+    if own is None:
+        return Page("topics", name, said("no_topic", "bad", name=name), left_out=names(answer.left_out))
+    form = _form(name, _first(own), "save", "edit_topic")
+    return Page("topics", name, None, (form,), left_out=names(answer.left_out))
+
+
+def _form(name: str, settings: TopicSettings, button: str, title: str) -> Form:
+    perm = PERMISSIONS.get(settings.perm, "read+write")
+    return Form(
+        "/do/topic-save",
+        button,
+        (
+            Field(
+                "topic", "hidden" if name else "text", name, required=True, hint="" if name else "hint_topic"
+            ),
+            Field("queues", "number", str(settings.queues), required=True, hint="hint_queues"),
+            Field("permission", "select", perm, ("read+write", "read", "write")),
+            Field("type", "select", settings.attributes.get(_TYPE, ""), TYPES, hint="hint_type"),
+            Field("ordered", "check", "yes" if settings.order else "", hint="hint_ordered"),
+        ),
+        post=True,
+        title=title,
+        needs=OPERATOR,
+    )
+
+
+async def deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:
+    """What would be lost, and the form that has it typed."""
+    answers = await asyncio.gather(*(admin.topics.status(name) for name in chosen))
+    rows = [
+        {"topic": name, "queues": len(one.found), "messages": sum(queue.count for queue in one.found)}
+        for name, one in zip(chosen, answers, strict=True)
+    ]
+    columns = (
+        Column("topic", link="/topics/{topic}"),
+        Column("queues", "number"),
+        Column("messages", "number"),
+    )
+    wanted = chosen[0] if len(chosen) == 1 else f"{len(chosen)} topics"
+    form = Form(
+        "/do/topic-delete",
+        "delete",
+        (Field("topics", "hidden", "\n".join(chosen)), Field("typed", wanted=wanted, required=True)),
+        post=True,
+        danger=True,
+        needs=ADMIN,
+    )
+    left_out = names([one for answer in answers for one in answer.left_out])
+    table = Table("topics", columns, rows)
+    return Page(
+        "topics", "", said("sure_topics", "warn"), (table, form) if rows else (table,), left_out=left_out
+    )
+
+
+def sending(name: str) -> Page:
+    form = Form(
+        "/do/message-send",
+        "send_message",
+        (
+            Field("topic", "hidden", name),
+            Field("body", "area"),
+            Field("tag"),
+            Field("keys", hint="hint_keys"),
+        ),
+        post=True,
+        title="send_message",
+        needs=OPERATOR,
+    )
+    return Page("topics", name, None, (form,))

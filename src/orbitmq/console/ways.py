@@ -1,0 +1,160 @@
+"""Which page a path names."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from orbitmq.admin import Admin
+from orbitmq.client.consumer.options import ReaderStart
+from orbitmq.client.consumer.reader import Reader
+from orbitmq.client.producer.producer import Producer
+from orbitmq.console import access, brokers, clients, groups, letters, messages, timers, topics
+from orbitmq.console.asking import REQUEST_S, Asker
+from orbitmq.console.model import Page
+from orbitmq.console.overview import overview
+from orbitmq.console.rights import VIEWER, may
+from orbitmq.console.sessions import Plan, Session
+from orbitmq.errors import ValidationError
+
+Query = Mapping[str, str]
+Makes = Callable[[], Awaitable[Page]]
+# The group of the producer that sends messages for the console.
+PRODUCER_GROUP: Final = "orbitmq_console"
+MOST_CHOSEN: Final = 100
+
+
+class ClusterOfPages:
+    """One cluster, looked at with one identity.
+
+    Args:
+        options: of every client: name servers, credentials, TLS, the runtime.
+        monotonic: the clock, in seconds.
+    """
+
+    def __init__(self, options: Mapping[str, Any], monotonic: Callable[[], float]) -> None:
+        self._options = options
+        self.admin = Admin(**options, timeout=REQUEST_S)
+        self.asker = Asker(monotonic)
+
+    def reader(self, topic: str, *, start: ReaderStart, tags: str, sql: str | None) -> Reader:
+        return Reader(topic, start=start, tags=tags, sql=sql, **self._options)
+
+    def producer(self) -> Producer:
+        return Producer(PRODUCER_GROUP, **self._options)
+
+    async def close(self) -> None:
+        await self.admin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a browser asks for: ``parts`` of the path, the first of them in the menu."""
+
+    parts: tuple[str, ...]
+    query: Query
+    chosen: tuple[str, ...]
+    session: Session
+    now_ms: int
+
+
+async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
+    """The page that is asked for; ``None``: there is none of that path."""
+    admin, query, parts = cluster.admin, asked.query, asked.parts
+    kept = partial(cluster.asker.page, parts)
+    first, rest = (parts[0], parts[1:]) if parts else ("", ())
+    if first == "messages":
+        return await _messages(cluster, asked)
+    if not rest:
+        if first == "timers" and query.get("id"):
+            return await timers.timer(admin, query["id"].strip())
+        if first == "traces":
+            return await timers.trace(admin, query["id"].strip()) if query.get("id") else timers.trace_form()
+        makers: Mapping[str, Callable[[Admin], Awaitable[Page]]] = {
+            "": overview,
+            "topics": topics.topics,
+            "groups": groups.groups,
+            "dead-letters": letters.all_letters,
+            "brokers": brokers.brokers,
+            "clients": clients.clients,
+            "timers": timers.timers,
+            "access": access.access,
+        }
+        return (
+            await cluster.asker.page(parts or ("overview",), partial(makers[first], admin))
+            if first in makers
+            else None
+        )
+    name = rest[0]
+    if len(rest) == 1:
+        if first == "clients":
+            stacks, role = bool(query.get("stacks")), query.get("role", "consumer")
+            return await clients.client(admin, name, query.get("id", ""), role, stacks=stacks)
+        if first == "traces":
+            return await timers.trace(admin, name)
+        if (first, name) in FIXED:
+            return FIXED[first, name]()
+        if (first, name) == ("topics", "~delete"):
+            return await _deleting(admin, asked.chosen)
+        ones: Mapping[str, Callable[[Admin, str], Awaitable[Page]]] = {
+            "topics": topics.topic,
+            "groups": groups.group,
+            "dead-letters": letters.letters,
+            "brokers": brokers.broker,
+        }
+        return await kept(partial(ones[first], admin, name)) if first in ones else None
+    return await _part(admin, asked, undo) if len(rest) == 2 else None
+
+
+FIXED: Final[Mapping[tuple[str, str], Callable[[], Page]]] = {
+    ("topics", "~new"): topics.new_topic,
+    ("groups", "~new"): groups.new_group,
+}
+
+
+async def _part(admin: Admin, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
+    first, name, part = asked.parts
+    if (first, part) == ("topics", "send"):
+        return topics.sending(name)
+    if (first, part) == ("groups", "reset"):
+        if not asked.query.get("to"):
+            return await groups.reset_form(admin, name, asked.query)
+        answer = await groups.planned(admin, name, asked.query, asked.now_ms)
+        plan = Plan(name, tuple(answer.found))
+        return groups.preview(plan, asked.session.keep(plan), answer.left_out)
+    if (first, part) == ("groups", "undo"):
+        back = undo(asked.query.get("of", ""))
+        if back is None or back.group != name:
+            raise ValidationError("of: this reset is not kept any more")
+        now = await admin.groups.plan(name, {one.queue: one.to for one in back.moves})
+        plan = Plan(name, tuple(now.found))
+        return groups.preview(plan, asked.session.keep(plan), now.left_out)
+    makers: Mapping[tuple[str, str], Callable[[Admin, str], Awaitable[Page]]] = {
+        ("topics", "edit"): topics.edit_topic,
+        ("groups", "edit"): groups.edit_group,
+        ("groups", "delete"): groups.deleting,
+    }
+    return await makers[first, part](admin, name) if (first, part) in makers else None
+
+
+async def _deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:
+    if not chosen:
+        raise ValidationError("chosen: no topic is chosen")
+    if len(chosen) > MOST_CHOSEN:
+        raise ValidationError(f"chosen: {len(chosen)} topics: at most {MOST_CHOSEN} at once")
+    return await topics.deleting(admin, chosen)
+
+
+async def _messages(cluster: ClusterOfPages, asked: Asked) -> Page | None:
+    query, bodies = asked.query, may(asked.session.role, VIEWER)
+    item = asked.parts[1] if len(asked.parts) > 1 else query.get("id", "").strip()
+    if len(asked.parts) > 2:
+        return None
+    if item:
+        form = query.get("form", "text")
+        return await messages.message(
+            cluster.admin, item, query.get("topic", "").strip(), form, bodies=bodies
+        )
+    return await messages.messages(cluster.admin, cluster.reader, query, bodies, asked.now_ms)

@@ -1,0 +1,93 @@
+"""A browser at a console whose cluster is in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from orbitmq import Message
+from orbitmq.console.app import Console
+from orbitmq.testing import World
+
+HOST = "127.0.0.1:8082"
+ORIGIN = {"Origin": f"http://{HOST}"}
+TOKEN = re.compile(r'name="form_token" value="([^"]+)"')
+
+
+class Browser:
+    """Asks a console for pages, and sends their forms."""
+
+    def __init__(self, console: Console, http: httpx.AsyncClient) -> None:
+        self.console, self.http = console, http
+
+    async def get(self, path: str, **query: str) -> httpx.Response:
+        return await self.http.get(path, params=query or None)
+
+    async def text(self, path: str, **query: str) -> str:
+        """The HTML of a page that is there."""
+        answer = await self.get(path, **query)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    async def json(self, path: str, **query: str) -> Any:
+        """The JSON of a page that is there."""
+        answer = await self.get(f"/api/v1{path}", **query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def token(self) -> str:
+        """The token of a form that is shown now."""
+        found = TOKEN.search(await self.text("/audit"))
+        assert found is not None
+        return found[1]
+
+    async def send(self, change: str, fields: Mapping[str, str], **headers: str) -> httpx.Response:
+        """Send the form of a change, as the page with the form does."""
+        form = {"form_token": await self.token(), **fields}
+        return await self.http.post(f"/do/{change}", data=form, headers={**ORIGIN, **headers})
+
+    async def done(self, change: str, fields: Mapping[str, str]) -> str:
+        """Send the form of a change that is made; what the next page says of it."""
+        answer = await self.send(change, fields)
+        assert answer.status_code == 303, answer.text
+        page = await self.text(answer.headers["location"])
+        found = re.search(r'role="status">([^<]+)<', page)
+        assert found is not None
+        return found[1]
+
+
+@asynccontextmanager
+async def console(world: World, *, write: bool = False) -> AsyncIterator[Browser]:
+    """A console of the cluster, and a browser that has not opened its link."""
+    options = {"name_servers": world.name_server, "runtime": world.runtime}
+    clock = world.runtime.clock
+    made = Console(options, clock.monotonic, clock.now_ms, name="test", hosts=frozenset({HOST}), write=write)
+    transport = httpx.ASGITransport(app=made.app)
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:
+            yield Browser(made, http)
+    finally:
+        await made.close()
+
+
+@asynccontextmanager
+async def opened(world: World, *, write: bool = False) -> AsyncIterator[Browser]:
+    """A console of the cluster, and a browser that has opened its link."""
+    async with console(world, write=write) as browser:
+        assert (await browser.get("/", token=browser.console.sessions.token)).status_code == 303
+        yield browser
+
+
+async def sent(world: World, topic: str, *bodies: bytes, queues: int = 2, **properties: str) -> list[str]:
+    """Make the topic and send messages with the key k to it; their ids."""
+    async with world.admin() as admin:
+        await admin.topics.create(topic, queues=queues)
+    async with world.producer() as producer:
+        return [
+            (await producer.send(Message(topic, body, keys="k", properties=properties))).message_id
+            for body in bodies
+        ]

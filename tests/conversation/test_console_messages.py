@@ -1,0 +1,113 @@
+"""Looking for messages in the console: by id and key, from a place on, within the limits of a search."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conversation.console_browser import Browser, opened, sent
+
+from orbitmq import Message
+from orbitmq.console import messages
+from orbitmq.message.model import MessageQueue
+from orbitmq.testing import World
+
+NASTY = b"<script>alert(1)</script>\xff"
+
+
+@pytest.mark.behaviour("CS-21")
+async def test_a_body_is_shown_escaped_and_downloaded_as_an_attachment(orbitmq_world: World) -> None:
+    (message_id,) = await sent(orbitmq_world, "t", NASTY)
+    await orbitmq_world.sleep(2)
+    async with opened(orbitmq_world) as browser:
+        page = await browser.text(f"/messages/{message_id}", topic="t")
+        assert "&lt;script&gt;" in page
+        assert "<script" not in page
+        assert f"<h1>{message_id}</h1>" in await browser.text("/messages", topic="t", id=message_id)
+        found = (await browser.json("/messages", topic="t", key="k"))["messages"]
+        assert [one["message"] for one in found] == [message_id]
+        raw = await browser.get(f"/messages/{message_id}/download", topic="t")
+        assert raw.content == NASTY
+        assert raw.headers["content-disposition"].startswith("attachment")
+        assert "sandbox" in raw.headers["content-security-policy"]
+        assert "3c 73 63" in await browser.text(f"/messages/{message_id}", topic="t", form="hex")
+        unknown = await browser.get("/messages/nothing", topic="t")
+        assert unknown.status_code == 400
+
+
+async def numbered(world: World, count: int, queues: int = 2) -> None:
+    """Messages 0 to ``count`` - 1 of topic t, a second apart; the even ones have the tag even."""
+    async with world.admin() as admin:
+        await admin.topics.create("t", queues=queues)
+    async with world.producer() as producer:
+        for number in range(count):
+            tag = "odd" if number % 2 else "even"
+            await producer.send(Message("t", b"%d" % number, tags=tag, properties={"n": str(number)}))
+            await world.sleep(1)
+
+
+async def bodies(browser: Browser, **query: str) -> list[int]:
+    found = (await browser.json("/messages", topic="t", **query))["messages"]
+    return [int(one["body"]) for one in found]
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_messages_are_read_from_an_end_a_time_or_an_offset_and_filtered(orbitmq_world: World) -> None:
+    await numbered(orbitmq_world, 20)
+    async with opened(orbitmq_world) as browser:
+        assert await bodies(browser) == list(range(19, -1, -1))
+        assert await bodies(browser, **{"from": "first"}) == list(range(20))
+        assert await bodies(browser, **{"from": "time", "time": "5s"}) == [16, 17, 18, 19]
+        one_queue = await bodies(browser, broker="broker-a", queue="0", offset="8")
+        assert len(one_queue) == 2
+        assert await bodies(browser, **{"from": "first", "tag": "odd"}) == list(range(1, 20, 2))
+        assert await bodies(browser, **{"from": "first", "sql": "n > 16"}) == [17, 18, 19]
+        assert await bodies(browser, tag="none") == []
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_a_search_that_cannot_be_meant_is_refused(orbitmq_world: World) -> None:
+    await numbered(orbitmq_world, 2)
+    async with opened(orbitmq_world) as browser:
+        for fields, what in (
+            ({"tag": "a", "sql": "b = 1"}, "not both"),
+            ({"sql": "n >"}, "n"),
+            ({"from": "time", "time": "soon"}, "time: soon: expected a time"),
+            ({"offset": "3"}, "an offset belongs to one queue"),
+            ({"broker": "broker-a", "queue": "0", "offset": "-1"}, "offset: expected a number from 0 on"),
+            ({"broker": "broker-a", "queue": "7", "offset": "1"}, "has no queue broker-a:7"),
+            ({"at": "x"}, "at: x: expected BROKER:QUEUE:OFFSET"),
+            ({"topic": "none"}, "none"),
+        ):
+            answer = await browser.get("/messages", **{"topic": "t", **fields})
+            assert (answer.status_code, what in answer.text) == (400, True), fields
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_a_search_ends_at_its_limit_says_so_and_goes_on(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await numbered(orbitmq_world, 30, queues=3)
+    monkeypatch.setattr(messages, "MOST_SHOWN", 7)
+    async with opened(orbitmq_world) as browser:
+        seen: list[int] = []
+        path = "/messages?topic=t&from=first"
+        for _ in range(30):
+            seen += [int(one["body"]) for one in (await browser.json(path))["messages"]]
+            page = await browser.text(path)
+            if "Go on with the search" not in page:
+                break
+            assert "There are more: a page shows 7." in page
+            path = page.split('">Go on with the search')[0].rsplit('href="', 1)[1].replace("&amp;", "&")
+        assert sorted(seen) == list(range(30))
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_the_newest_messages_can_be_followed(orbitmq_world: World) -> None:
+    await numbered(orbitmq_world, 3)
+    async with opened(orbitmq_world) as browser:
+        page = await browser.text("/messages", topic="t", tail="1")
+        assert '<meta http-equiv="refresh" content="2">' in page
+        assert "refresh" not in await browser.text("/messages", topic="t")
+
+
+def test_places_are_read_from_an_address() -> None:
+    assert messages.places("t", "a:b:0:17") == {MessageQueue("t", "a:b", 0): 17}
