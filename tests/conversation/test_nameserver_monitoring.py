@@ -21,7 +21,12 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
 PORT = 5558
-OF_PROCESS = {"orbitmq_ready", "orbitmq_event_loop_delay_seconds", "orbitmq_log_lines_dropped_total"}
+OF_PROCESS = {
+    "orbitmq_ready",
+    "orbitmq_event_loop_delay_seconds",
+    "orbitmq_log_lines_dropped_total",
+    "orbitmq_certificate_end_seconds",
+}
 
 
 def config(**changes: object) -> NameServerConfig:

@@ -12,6 +12,7 @@ from orbitmq.message import reserved
 from orbitmq.monitoring.listen import advice as exposed
 from orbitmq.runtime.paths import expanded
 from orbitmq.settings import access, properties_text, protection
+from orbitmq.settings.exports import ExportSettings, exporter
 from orbitmq.settings.tls import KEYS, TlsSettings
 from orbitmq.settings.typed import (
     ConfigError,
@@ -100,10 +101,10 @@ def _hours(key: str, value: str) -> str:
 # Labels that series have by themselves.
 METRIC_LABELS = frozenset(
     {
-        "certificate", "cluster", "consume_mode", "consumer_group", "invocation_status", "is_retry",
-        "is_system", "language", "le", "message_type", "node_id", "node_type", "processor", "protocol_type",
-        "queue_id", "request_code", "response_code", "role", "storage_medium", "storage_type", "topic",
-        "version",
+        "aggregation", "certificate", "cluster", "consume_mode", "consumer_group", "invocation_status",
+        "is_retry", "is_system", "language", "le", "message_type", "node_id", "node_type", "processor",
+        "protocol_type", "queue_id", "request_code", "response_code", "role", "storage_medium",
+        "storage_type", "topic", "version",
     }
 )  # fmt: skip
 
@@ -162,7 +163,8 @@ class BrokerConfig(Settings):
     tls_cert_path: str = setting("", "tlsCertPath", path)
     tls_key_path: str = setting("", "tlsKeyPath", path)
     tls_test_mode: bool = setting(True, "tlsTestModeEnable", flag)
-    metrics_exporter: str = setting("DISABLE", "metricsExporterType", one_of("DISABLE", "PROM"))
+    metrics_exporter: str = setting("DISABLE", "metricsExporterType", exporter)
+    exports: ExportSettings = field(default_factory=ExportSettings, metadata=group(ExportSettings))
     metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
     metrics_port: int = setting(5557, "metricsPromExporterPort", number(0, 65535))
     metrics_token_file: str = setting("", "metricsTokenFile", path)
@@ -412,6 +414,7 @@ class BrokerConfig(Settings):
         _refuse_not_built(conf, overrides or {})
         access.check(conf, overrides or {}, config.authentication_enabled)
         warnings += config.tls.check()
+        config.exports.check(config.metrics_exporter)
         warnings += advice(config)
         warnings += exposed(config.metrics_exporter, config.metrics_host, config.metrics_token_file)
         if config.broker_role == "SLAVE":

@@ -12,12 +12,15 @@ from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.broker.extension import Unready
 from orbitmq.broker.metrics.counted import Counted
 from orbitmq.broker.metrics.figures import Figures
+from orbitmq.broker.metrics.scrape import Scrape
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState
+from orbitmq.monitoring.exports import KINDS, Exports
 from orbitmq.monitoring.listen import listen
 from orbitmq.runtime.log_levels import LogLevels
 from orbitmq.runtime.seam import Runtime
+from orbitmq.settings.exports import DISABLE
 from orbitmq.settings.typed import levels_of
 from orbitmq.store import MessageStore
 
@@ -74,7 +77,7 @@ def _recovering(percent: int | None) -> str:
 
 
 class Monitoring(Component):
-    """Listens for the operator's programs, and sets the levels of loggers.
+    """Listens for the operator's programs, or sends them metrics, and sets the levels of loggers.
 
     The first component: it answers during recovery and while others stop.
 
@@ -105,17 +108,29 @@ class Monitoring(Component):
         self._levels = LogLevels()
         events.subscribe(SettingsChanged, self._settings_changed)
         self._listener: HttpListener | None = None
+        self._exports: Exports | None = None
         self.port = 0
 
     async def start(self) -> None:
-        """Let loggers have their levels, and listen, both if the settings say so.
+        """Let loggers have their levels, and listen or export, if the settings say so.
 
         Raises:
-            StartError: the port is in use, h11 is not installed, or a file holds no token.
+            StartError: the port is in use, a library is not installed, or a file holds no token.
         """
         self._levels.apply(levels_of(self._config.logger_levels))
-        if self._config.metrics_exporter == "DISABLE":
+        kind = self._config.metrics_exporter
+        if kind == DISABLE:
             return
+        config = self._config
+        if kind in KINDS:
+            collect = self._scrape().collected
+            self._exports = Exports(self._runtime, kind, config.exports, collect, config.metrics_series)
+            self._spawn(self._exports.run(), "export")
+        else:
+            await self._listen()
+        self._spawn(self._figures.process.watch(), "loop")
+
+    async def _listen(self) -> None:
         self._listener, self.port = await listen(
             self._runtime,
             self._config.metrics_host,
@@ -123,7 +138,10 @@ class Monitoring(Component):
             self._config.metrics_token_file,
             self._pages,
         )
-        self._spawn(self._figures.process.watch(), "loop")
+
+    def _scrape(self) -> Scrape:
+        reasons, serving = self.readiness.reasons, self.readiness.serving
+        return Scrape(self._config, self._figures, self._counted, self._topics, reasons, serving)
 
     def _settings_changed(self, event: SettingsChanged) -> None:
         if "logLevels" in event.keys:
@@ -133,13 +151,15 @@ class Monitoring(Component):
         from orbitmq.broker.metrics.page import MetricsPage
         from orbitmq.monitoring import health
 
-        reasons, serving = self.readiness.reasons, self.readiness.serving
-        self._page = MetricsPage(self._config, self._figures, self._counted, self._topics, reasons, serving)
-        return {**health.pages(reasons), "/metrics": self._page.answer}
+        self._page = MetricsPage(self._scrape())
+        return {**health.pages(self.readiness.reasons), "/metrics": self._page.answer}
 
     async def stop(self) -> None:
         await self.end_work()
         self._levels.apply({})
+        exports, self._exports = self._exports, None
+        if exports is not None:
+            exports.close()
         listener, self._listener = self._listener, None
         self.port = 0
         if listener is not None:

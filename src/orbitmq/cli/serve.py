@@ -38,6 +38,7 @@ KEPT_FILES = 512
 EVENTS = (
     "orbitmq.nameserver",
     "orbitmq.broker.registration",
+    "orbitmq.monitoring",
     "orbitmq.broker.handlers.operation",
     "orbitmq.replication.link",
     "orbitmq.store.writable",

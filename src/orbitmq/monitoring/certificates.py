@@ -12,7 +12,8 @@ def write_end(text: Exposition, ends_ms: int | None, path: str) -> None:
         ends_ms: milliseconds since the epoch; ``None``: there is no certificate, or its end is not known.
         path: its file; empty: the server made it.
     """
+    family = text.family(
+        "orbitmq_certificate_end_seconds", "gauge", "When a certificate of this server ends, since 1970"
+    )
     if ends_ms is not None:
-        text.family(
-            "orbitmq_certificate_end_seconds", "gauge", "When a certificate of this server ends, since 1970"
-        ).add(ends_ms / 1000, certificate=path)
+        family.add(ends_ms / 1000, certificate=path)

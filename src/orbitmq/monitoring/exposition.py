@@ -41,8 +41,12 @@ class Exposition:
         """
         family = self._families.get(name)
         if family is None:
-            family = self._families[name] = Family(self, name, kind, meaning, common)
+            family = self._families[name] = self.new_family(name, kind, meaning, common)
         return family
+
+    def new_family(self, name: str, kind: str, meaning: str, common: Mapping[str, str]) -> Family:
+        """A metric that is not there yet."""
+        return Family(self, name, kind, meaning, common)
 
     def take(self, series: int = 1) -> bool:
         """Reserve room for this number of further series, if there is so much."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Files, Runtime
+from orbitmq.settings.exports import PROM
 from orbitmq.wire.addresses import is_loopback, joined
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _token(files: Files, path: str) -> bytes:
 
 def advice(exporter: str, host: str, token_file: str) -> list[str]:
     """A sentence when others than programs of this machine can ask without a token."""
-    if exporter == "DISABLE" or token_file or is_loopback(host):
+    if exporter != PROM or token_file or is_loopback(host):
         return []
     return [
         f"metricsPromExporterHost={host} without metricsTokenFile: whoever reaches that port reads the "

@@ -9,6 +9,7 @@ from orbitmq.monitoring.listen import advice as exposed
 from orbitmq.nameserver.config_keys import KNOWN_KEYS
 from orbitmq.runtime.paths import expanded, joined
 from orbitmq.settings import protection
+from orbitmq.settings.exports import ExportSettings, exporter
 from orbitmq.settings.tls import KEYS, TlsSettings
 from orbitmq.settings.typed import (
     ConfigError,
@@ -53,7 +54,8 @@ class NameServerConfig(Settings):
     kv_config_path: str = setting("", "kvConfigPath", path)
     config_store_path: str = setting("", _STORE_PATH, path)
     scan_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", number(10, 3_600_000))
-    metrics_exporter: str = setting("DISABLE", "metricsExporterType", one_of("DISABLE", "PROM"))
+    metrics_exporter: str = setting("DISABLE", "metricsExporterType", exporter)
+    exports: ExportSettings = field(default_factory=ExportSettings, metadata=group(ExportSettings))
     metrics_host: str = setting("127.0.0.1", "metricsPromExporterHost", bind_host)
     metrics_port: int = setting(5558, "metricsPromExporterPort", number(0, 65535))
     metrics_token_file: str = setting("", "metricsTokenFile", path)
@@ -103,6 +105,7 @@ class NameServerConfig(Settings):
             config = replace(config, config_store_path=path)
         protection.check(conf, overrides or {}, is_open=config.allow_open, built=KEYS)
         warnings += config.tls.check()
+        config.exports.check(config.metrics_exporter)
         warnings += exposed(config.metrics_exporter, config.metrics_host, config.metrics_token_file)
         return config, warnings
 

@@ -1,11 +1,13 @@
-"""The name server's HTTP listener: its health and its metrics. RocketMQ's name server has none."""
+"""The name server's health and its metrics, by HTTP or exported. RocketMQ's name server has none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.monitoring.certificates import write_end
+from orbitmq.monitoring.collection import Collection
+from orbitmq.monitoring.exports import KINDS, Exports
 from orbitmq.monitoring.exposition import CONTENT_TYPE, Exposition
 from orbitmq.monitoring.listen import listen
 from orbitmq.monitoring.process import Process
@@ -15,12 +17,15 @@ from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.runtime.tasks import Background
+from orbitmq.settings.exports import DISABLE
 
 if TYPE_CHECKING:
     from orbitmq.monitoring.http import Answer, HttpListener, Page
 
 # With more broker names than this, brokers are only counted, without a series each.
 MAX_NAMES = 10_000
+MAX_SERIES = MAX_NAMES + 100
+_LABELS: Final = {"node_type": "nameserver"}
 
 
 class Monitoring:
@@ -41,6 +46,7 @@ class Monitoring:
         self._runtime = runtime
         self._process = Process(runtime.clock, runtime.host)
         self._background: Background | None = None
+        self._exports: Exports | None = None
         self._config = config
         self._handlers = handlers
         self._routes = routes
@@ -49,13 +55,20 @@ class Monitoring:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen.
+        """Listen or export, if the settings say so.
 
         Raises:
-            StartError: the port is in use, h11 is not installed, or a file holds no token.
+            StartError: the port is in use, a library is not installed, or a file holds no token.
         """
-        if self._config.metrics_exporter != "DISABLE":
-            config = self._config
+        config = self._config
+        kind = config.metrics_exporter
+        if kind == DISABLE:
+            return
+        self._background = Background("monitoring")
+        if kind in KINDS:
+            self._exports = Exports(self._runtime, kind, config.exports, self._collected, MAX_SERIES)
+            self._background.spawn(self._exports.run(), "export")
+        else:
             self._listener, self.port = await listen(
                 self._runtime,
                 config.metrics_host,
@@ -63,14 +76,16 @@ class Monitoring:
                 config.metrics_token_file,
                 self._pages,
             )
-            self._background = Background("monitoring")
-            self._background.spawn(self._process.watch(), "loop")
+        self._background.spawn(self._process.watch(), "loop")
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop listening, or exporting."""
         background, self._background = self._background, None
         if background is not None:
             await background.stop()
+        exports, self._exports = self._exports, None
+        if exports is not None:
+            exports.close()
         listener, self._listener = self._listener, None
         self.port = 0
         if listener is not None:
@@ -92,7 +107,17 @@ class Monitoring:
         return Answer(200, self._text(), CONTENT_TYPE)
 
     def _text(self) -> bytes:
-        text = Exposition({"node_type": "nameserver"}, MAX_NAMES + 100)
+        text = Exposition(dict(_LABELS), MAX_SERIES)
+        self._write(text)
+        return text.render()
+
+    async def _collected(self, limit: int) -> Collection:
+        delta = {"aggregation": "delta"} if self._config.exports.in_delta else {}
+        collection = Collection({**_LABELS, **delta}, limit)
+        self._write(collection)
+        return collection
+
+    def _write(self, text: Exposition) -> None:
         names: dict[tuple[str, str], int] = {}
         for member in self._routes.members():
             key = member.cluster, member.group
@@ -115,4 +140,3 @@ class Monitoring:
         )
         for (cluster, group), count in list(names.items())[:MAX_NAMES]:
             members.add(count, cluster=cluster, broker=group)
-        return text.render()

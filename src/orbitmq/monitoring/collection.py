@@ -1,0 +1,70 @@
+"""The metrics of a server as data, for exporters that do not take Prometheus's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orbitmq.monitoring.exposition import Exposition, Family
+from orbitmq.runtime.histogram import Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A histogram as it was when it was read."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(slots=True)
+class Metric:
+    """One metric with its series.
+
+    Attributes:
+        kind: ``counter``, ``gauge`` or ``histogram``.
+        numbers: the series of counters and gauges, each with its labels.
+        distributions: those of histograms.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    numbers: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
+    distributions: list[tuple[Mapping[str, str], Distribution]] = field(default_factory=list)
+
+
+class Collection(Exposition):
+    """What is written to it is kept as data.
+
+    Attributes:
+        metrics: what was written.
+    """
+
+    def __init__(self, common: Mapping[str, str], limit: int) -> None:
+        super().__init__(common, limit)
+        self.labels = dict(common)
+        self.metrics: list[Metric] = []
+
+    def new_family(self, name: str, kind: str, meaning: str, common: Mapping[str, str]) -> Family:
+        metric = Metric(name, kind, meaning)
+        self.metrics.append(metric)
+        return _Kept(self, metric, common)
+
+
+class _Kept(Family):
+    def __init__(self, collection: Collection, metric: Metric, common: Mapping[str, str]) -> None:
+        super().__init__(collection, metric.name, metric.kind, metric.meaning, common)
+        self._collection = collection
+        self._metric = metric
+        self._labels = {**collection.labels, **common}
+
+    def add(self, value: float, **labels: str) -> None:
+        if self._collection.take():
+            self._metric.numbers.append(({**self._labels, **labels}, value))
+
+    def add_histogram(self, found: Histogram, **labels: str) -> None:
+        if self._collection.take(len(found.bounds) + 3):
+            kept = Distribution(found.bounds, tuple(found.counts), found.total)
+            self._metric.distributions.append(({**self._labels, **labels}, kept))
