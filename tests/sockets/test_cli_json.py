@@ -235,6 +235,7 @@ def test_watched_and_measured(orbitmq: Command, orbitmq_cluster: RunningCluster)
     load = ["bench", "orders", "--messages", "100", "--json"]
     check("bench", orbitmq(*load))
     check("bench-watch", orbitmq(*load, "--watch"))
+    check("top", orbitmq("top", "--once", "--interval", "0.5", "--json"))
     words = [sys.executable, "-m", "orbitmq", "cluster", "list", "--watch", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -21,6 +21,7 @@ from orbitmq.admin.model import (
     ServerCertificate,
     TopicSettings,
 )
+from orbitmq.admin.progress import QueueProgress
 from orbitmq.admin.timers import BrokerTimers, LateMessage, TimerAdmin, TimerMessage
 from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.observe.trace_steps import TraceStep
@@ -56,6 +57,7 @@ __all__ = [
     "Partial",
     "QueueAtClient",
     "QueueLag",
+    "QueueProgress",
     "QueueStatus",
     "Reader",
     "RedriveJob",

@@ -14,6 +14,7 @@ from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.lag_causes import LagReport
 from orbitmq.admin.lag_reports import explained
 from orbitmq.admin.model import BrokerInfo
+from orbitmq.admin.progress import QueueProgress, progress_of_all
 from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
@@ -23,7 +24,6 @@ from orbitmq.wire.bodies.client import ConsumerConnection
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from orbitmq.wire.bodies.stats import (
     ConsumeStats,
-    ConsumeStatsList,
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
@@ -161,24 +161,24 @@ class GroupAdmin:
                 raise unknown_group(group, brokers)
         return answers.partial(found)
 
-    async def lags(self) -> Partial[Mapping[str, int]]:
-        """The lag of every group that has committed offsets, without RocketMQ's own groups. Each broker is
+    async def progress(self, *, cluster: str | None = None) -> Partial[Sequence[QueueProgress]]:
+        """How far every group is in every queue that it reads, without RocketMQ's own groups. Each broker is
         asked once, for all groups.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        answers = await self._cluster.ask_all(
-            await self._cluster.leaders(),
-            headers.GetBrokerConsumeStatsRequest(is_order=False).command(),
-            lambda _, answer: ConsumeStatsList.decode(answer.body).consume_stats_list,
-        )
+        return await progress_of_all(self._cluster, cluster)
+
+    async def lags(self) -> Partial[Mapping[str, int]]:
+        """The lag of every group that has committed offsets; asked as :meth:`progress` and from the same
+        brokers.
+        """
+        answer = await self.progress()
         found: dict[str, int] = {}
-        for _, groups in answers.pairs:
-            for name, topics in (item for one in groups for item in one.items()):
-                if not (is_system_group(name) or name in SYSTEM_GROUPS):
-                    found[name] = found.get(name, 0) + sum(map(_behind, topics))
-        return answers.partial(dict(sorted(found.items())))
+        for one in answer.found:
+            found[one.group] = found.get(one.group, 0) + one.lag
+        return Partial(found, answer.left_out)
 
     async def why(self, group: str) -> Partial[LagReport]:
         """How far a group is behind, and why: nobody is online, one queue that stands still, too few members
@@ -480,10 +480,6 @@ def _details(
         str(first.consume_type or ""),
         str(first.message_model or ""),
     )
-
-
-def _behind(stats: ConsumeStats) -> int:
-    return sum(max(0, one.broker_offset - one.consumer_offset) for one in stats.offset_table.values())
 
 
 def _reset(group: str, move: Move, *, by_broker: bool) -> Command:

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "user": ("orbitmq.cli.user", "Users of brokers that require keys: list, create, change, delete."),
     "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test, refusals."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
+    "top": ("orbitmq.cli.top", "A live table of rates and lags, by group and topic."),
     "client": ("orbitmq.cli.client", "Show connected clients, and what a consumer works on."),
     "console": ("orbitmq.cli.console", "Serve pages about a cluster to a browser on this machine."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),

@@ -63,6 +63,7 @@ class GroupAdmin(_Part[admin.GroupAdmin]):
     settings = blocking(admin.GroupAdmin.settings)
     show = blocking(admin.GroupAdmin.show)
     lag = blocking(admin.GroupAdmin.lag)
+    progress = blocking(admin.GroupAdmin.progress)
     why = blocking(admin.GroupAdmin.why)
     lags = blocking(admin.GroupAdmin.lags)
     create = blocking(admin.GroupAdmin.create)

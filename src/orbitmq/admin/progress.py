@@ -1,0 +1,52 @@
+"""How far all groups are, with one question to each broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orbitmq.admin.answers import Partial
+from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.stats import ConsumeStatsList
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in one queue.
+
+    Attributes:
+        committed: the committed offset, that of the next message for the group.
+        end: the offset of the next message to be stored.
+    """
+
+    group: str
+    queue: MessageQueue
+    committed: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not consumed."""
+        return max(0, self.end - self.committed)
+
+
+async def progress_of_all(cluster: ClusterClient, name: str | None) -> Partial[Sequence[QueueProgress]]:
+    """See :meth:`orbitmq.admin.GroupAdmin.progress`. ``name``: only in this cluster."""
+    answers = await cluster.ask_all(
+        await cluster.leaders(name),
+        headers.GetBrokerConsumeStatsRequest(is_order=False).command(),
+        lambda _, answer: ConsumeStatsList.decode(answer.body).consume_stats_list,
+    )
+    found = [
+        QueueProgress(group, queue, offsets.consumer_offset, offsets.broker_offset)
+        for _, listed in answers.pairs
+        for groups in listed
+        for group, topics in groups.items()
+        if not (is_system_group(group) or group in SYSTEM_GROUPS)
+        for stats in topics
+        for queue, offsets in stats.offset_table.items()
+    ]
+    return answers.partial(sorted(found, key=lambda one: (one.group, one.queue)))
