@@ -31,17 +31,37 @@ def test_the_settings_of_rocketmq() -> None:
         for each in (Credentials("root", "pssst-1"), Credentials("inner", "pssst-2"))
     ]
     assert said[-1].startswith(
-        "authenticationEnabled=true is about this broker: name servers answer everybody"
+        "authenticationEnabled=true is about this broker: name servers have a setting of their own"
     )
     assert "pssst" not in "".join(said)
 
 
-@pytest.mark.behaviour("ST-17")
-def test_a_name_server_does_not_start_with_them() -> None:
-    with pytest.raises(
-        ConfigError, match="line 1: authenticationEnabled=true: expected no such setting, nor"
-    ):
-        NameServerConfig.load("authenticationEnabled=true\nauthorizationEnabled=true\n")
+@pytest.mark.behaviour("AU-23")
+def test_a_name_server_has_them_too() -> None:
+    config, said = NameServerConfig.load(f"{ON}innerClientAuthenticationCredentials={INNER}\n")
+    assert (config.authentication_enabled, config.authorization_enabled) == (True, True)
+    assert [each.access_key for each in config.first_super_users()] == ["root", "inner"]
+    assert config.auth_config_path.endswith("/namesrv/config")
+    assert said == []
+    shown = config.to_properties()
+    assert shown["initAuthenticationUser"] == shown["innerClientAuthenticationCredentials"] == "***"
+    assert "pssst" not in repr(config)
+
+
+@pytest.mark.behaviour("AU-19")
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (f"{ON}authenticationWhitelist=105\n", "line 4: authenticationWhitelist=105: expected nothing"),
+        (f"{ON}authenticationProvider=com.example.Mine\n", "other classes do not run here"),
+        ("authorizationEnabled=true\n", "line 1: authorizationEnabled=true: expected authenticationEnabled"),
+        ("authMode=observe\n", "line 1: authMode=observe: expected authenticationEnabled=true beside it"),
+        ("aclEnable=true\n", "this server cannot do that yet"),
+    ],
+)
+def test_a_name_server_does_not_start_with_a_hole(text: str, error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        NameServerConfig.load(text)
 
 
 @pytest.mark.behaviour("AU-18")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.auth.gate import Gate
+from orbitmq.auth.needs import asked_of
 from orbitmq.auth.refusals import MAX_KINDS, Refusal, Refusals
 from orbitmq.auth.requests import REQUESTS, Place
 from orbitmq.auth.rules import Acl, Asked, Rules
@@ -45,7 +46,7 @@ def gate(*rules: tuple[str, str], authorizes: bool = True, table: Users | None =
     if rules:
         entries = [PolicyEntryInfo(name, actions.split(","), None, "Allow") for name, actions in rules]
         acls.put("app", Acl.of(AclInfo(None, [PolicyInfo(None, entries)])))
-    return Gate(PLACE, table or users(), acls, authorizes=authorizes)
+    return Gate(asked_of(REQUESTS, PLACE), table or users(), acls, authorizes=authorizes)
 
 
 def refusal(found: Gate, command: Command) -> str:
@@ -460,7 +461,7 @@ def test_no_text_of_a_user_has_the_secret() -> None:
 def test_while_observing_only_users_and_rules_are_closed() -> None:
     observing = True
     rules = Rules(lambda name, acl: None)
-    found = Gate(PLACE, users(), rules, authorizes=True, observes=lambda: observing)
+    found = Gate(asked_of(REQUESTS, PLACE), users(), rules, authorizes=True, observes=lambda: observing)
     unreadable = signed(Command(Code.HEART_BEAT, {}, b"no json"))
     for command in (Command(Code.GET_BROKER_CONFIG), send(), unreadable):
         found.check(command, "10.0.0.9")

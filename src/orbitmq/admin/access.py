@@ -1,27 +1,29 @@
-"""Operations on users and their rules (ACL 2.0). Each broker has its own; changes are made at all of them."""
+"""Operations on users and their rules (ACL 2.0). Each server has its own; changes are made at all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from orbitmq.admin.answers import Answers, Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import NameServerError, ValidationError
 from orbitmq.message.numbers import whole_number
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from orbitmq.wire.bodies.topic import KVTable
-from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import BodyError
 from orbitmq.wire.signing import Secret
 
+T = TypeVar("T")
 _SUBJECT = "User:"
 _TYPES = {True: "Super", False: "Normal"}
 _STATUSES = {True: "enable", False: "disable"}
@@ -29,7 +31,7 @@ _STATUSES = {True: "enable", False: "disable"}
 
 @dataclass(frozen=True, slots=True)
 class UserEntry:
-    """A user of one broker.
+    """A user of one broker, or of a name server that requires keys.
 
     Attributes:
         is_super: may do everything.
@@ -44,7 +46,7 @@ class UserEntry:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of a user at one broker.
+    """A rule of a user at one broker, or at a name server that requires keys.
 
     Attributes:
         resource: ``Topic:name``, ``Group:prefix*``, ``Cluster:name`` or ``*``.
@@ -65,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RefusalCount:
-    """Requests that a broker refused since its start, or would have refused (``authMode=observe``).
+    """Requests that a server refused since its start, or would have refused (``authMode=observe``).
 
     Attributes:
         user: the name that they gave; empty: none.
@@ -86,20 +88,22 @@ class RefusalCount:
 
 @checks_arguments
 class AccessAdmin:
-    """Operations on users and rules, as ``Admin.access``. Every change is made at all brokers, slaves too."""
+    """Operations on users and rules, as ``Admin.access``.
+
+    Every change is made at all brokers, slaves too, and at all name servers that require keys.
+    """
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
 
     async def users(self) -> Partial[Sequence[UserEntry]]:
-        """The users of every broker, by name. No answer has their secrets.
+        """The users of every broker and name server, by name. No answer has their secrets.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.
             NameServerError: no name server answers, or it knows no broker.
         """
-        answers: Answers[list[UserInfo]] = await self._cluster.ask_all(
-            await self._all(),
+        answers: Answers[list[UserInfo]] = await self._ask(
             headers.AuthListUserRequest().command(),
             lambda _, answer: UserInfo.decode_list(answer.body) if answer.body else [],
         )
@@ -167,14 +171,13 @@ class AccessAdmin:
         return await self._tell(headers.AuthDeleteUserRequest(username=user).command())
 
     async def rules(self, user: str | None = None) -> Partial[Sequence[Rule]]:
-        """The rules of every broker, or those of one user, by user and resource.
+        """The rules of every broker and name server, or those of one user, by user and resource.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.
             NameServerError: no name server answers, or it knows no broker.
         """
-        answers: Answers[list[AclInfo]] = await self._cluster.ask_all(
-            await self._all(),
+        answers: Answers[list[AclInfo]] = await self._ask(
             # A filter finds every subject that contains it.
             headers.AuthListAclRequest(subject_filter="" if user is None else _SUBJECT + user).command(),
             lambda _, answer: AclInfo.decode_list(answer.body) if answer.body else [],
@@ -225,28 +228,43 @@ class AccessAdmin:
         return await self._tell(header.command())
 
     async def refusals(self) -> Partial[Sequence[RefusalCount]]:
-        """The requests that OrbitMQ's brokers refused since their start, the most frequent first.
+        """The requests that OrbitMQ's servers refused since their start, the most frequent first.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.
             NameServerError: no name server answers, or it knows no broker.
         """
-        answers: Answers[list[RefusalCount]] = await self._cluster.ask_all(
-            await self._all(),
+        answers: Answers[list[RefusalCount]] = await self._ask(
             Command(RequestCode.GET_BROKER_RUNTIME_INFO),
             lambda broker, answer: _refusals(broker.name, KVTable.decode(answer.body).table),
         )
         found = [one for _, refusals in answers.pairs for one in refusals]
         return answers.partial(sorted(found, key=lambda one: (-one.count, one.user, one.resource)))
 
-    async def _all(self) -> list[BrokerInfo]:
+    async def _ask(self, command: Command, read: Callable[[BrokerInfo, Command], T]) -> Answers[T]:
+        """The answers of all brokers, and of the name servers that require keys. Others know no users."""
         brokers = await self._cluster.brokers()
         if not brokers:
             raise NameServerError("the name server knows no broker")
-        return brokers
+        of_brokers, of_servers = await asyncio.gather(
+            self._cluster.ask_all(brokers, command, read),
+            self._cluster.ask_all(
+                await self._cluster.named_servers(),
+                command,
+                read,
+                without=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            ),
+        )
+        asked = of_brokers.asked + len(of_servers.pairs) + len(of_servers.left_out)
+        return Answers(
+            asked,
+            [*of_brokers.pairs, *of_servers.pairs],
+            [*of_brokers.left_out, *of_servers.left_out],
+        )
 
     async def _tell(self, command: Command) -> Sequence[str]:
-        return await self._cluster.tell_all(await self._all(), command)
+        answers = await self._ask(command, lambda server, _: server.name)
+        return answers.partial(answers.names, NOT_DONE).whole()
 
 
 def _rules(broker_name: str, info: AclInfo) -> list[Rule]:

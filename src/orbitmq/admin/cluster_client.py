@@ -224,6 +224,15 @@ class ClusterClient:
         answers = await self.ask_all(brokers, command, lambda broker, _: broker.name)
         return answers.partial(answers.names, NOT_DONE).whole()
 
+    async def named_servers(self) -> list[BrokerInfo]:
+        """The name servers, each with a name that has its address.
+
+        Raises:
+            NameServerError: the source of the name servers has none.
+        """
+        known = await self.name_servers.known(self.timeout_ms)
+        return [BrokerInfo("", f"name server {address}", 0, address) for address in known]
+
     async def ask_name_servers(self, command: Command, read: Callable[[Command], T]) -> Answers[T]:
         """Send the same request to every name server, side by side. ``read`` decodes an answer."""
         known = await self.name_servers.known(self.timeout_ms)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from orbitmq.auth.needs import ACCESS
 from orbitmq.auth.refusals import GateError, Refusal, Refusals
-from orbitmq.auth.requests import ACCESS, REQUESTS, Place
-from orbitmq.auth.rules import ALLOWED, Rules, address_of
+from orbitmq.auth.rules import ALLOWED, Asked, Rules, address_of
 from orbitmq.auth.users import MAX_NAME_CHARACTERS, User, Users
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -25,6 +25,8 @@ class Gate:
     """Checks the signature of each request, and what its user may do.
 
     Args:
+        asked: what a request needs at this server; ``None``: it is for super users
+            (:func:`orbitmq.auth.needs.asked_of`).
         authorizes: whether rules are asked; else every user who is known may do everything but change users
             and rules.
         observes: whether what would be refused passes; requests about users and rules are refused all the
@@ -36,14 +38,14 @@ class Gate:
 
     def __init__(
         self,
-        place: Place,
+        asked: Callable[[Command], Iterable[Asked] | None],
         users: Users,
         rules: Rules,
         *,
         authorizes: bool,
         observes: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._place = place
+        self._asked = asked
         self._users = users
         self._rules = rules
         self._authorizes = authorizes
@@ -80,12 +82,12 @@ class Gate:
                 remark = f"User:{user.name} is no super user: users and rules are theirs."
                 raise GateError(remark, _of_super(user.name, command.code))
             return
-        needs = REQUESTS.get(command.code)
+        needs = self._asked(command)
         if needs is None:
             remark = f"User:{user.name} is no super user: request {command.code} is theirs."
             raise GateError(remark, _of_super(user.name, command.code))
         acl, address = self._rules.of(user.name), address_of(host)
-        for count, asked in enumerate(dict.fromkeys(needs(command, self._place))):
+        for count, asked in enumerate(dict.fromkeys(needs)):
             if count >= MAX_ASKED:
                 raise RemotingError(
                     ResponseCode.INVALID_PARAMETER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -73,6 +74,10 @@ class Refusals:
     def plain(self) -> list[dict[str, str | int]]:
         """The kinds with their counts, the most frequent ones first."""
         return [refusal.plain(count) for refusal, count in self._counts.most_common()]
+
+    def lines(self) -> dict[str, str]:
+        """The same as lines of a server's state."""
+        return {"refusals": json.dumps(self.plain()), "otherRefusals": str(self.others)}
 
 
 def _shown(text: str) -> str:

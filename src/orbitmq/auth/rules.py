@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -17,7 +17,10 @@ MAX_ENTRIES: Final = 1_000
 MAX_SOURCES: Final = 100
 MAX_RESOURCE_CHARACTERS: Final = 300
 USER: Final = "User:"
+# Verdicts.
 ALLOWED: Final = ""
+DENIED: Final = "the decision is deny."
+UNMATCHED: Final = "no matched policies."
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -187,6 +190,18 @@ class Acl:
             found[kind] = _merged(found.get(kind, ()), [_entry(entry) for entry in policy.entries])
         return Acl(found)
 
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Acl:
+        """The rules of :meth:`plain`.
+
+        Raises:
+            ValueError: they are none.
+        """
+        try:
+            return Acl.of(AclInfo.from_json(plain))
+        except RemotingError as error:
+            raise ValueError(error.remark) from error
+
     def with_more(self, other: Acl) -> Acl:
         """These rules and others, which replace those about the same resource."""
         kinds = dict.fromkeys((*self.policies, *other.policies))
@@ -222,10 +237,14 @@ class Acl:
         return policies
 
     def verdict(self, asked: Asked, address: Address | None) -> str:
-        """Why the request is refused, ``ALLOWED``: it is not.
+        """Why the request is refused, ``ALLOWED``: it is not, as one of its actions is allowed.
 
         Custom rules go before default ones, then the most exact resource; Deny wins between equals.
         """
+        found = [self._verdict(replace(asked, actions=(action,)), address) for action in asked.actions]
+        return min(found, key=[ALLOWED, DENIED, UNMATCHED].index)
+
+    def _verdict(self, asked: Asked, address: Address | None) -> str:
         for kind in PolicyType:
             entries = [entry for entry in self.policies.get(kind, ()) if entry.counts_for(asked, address)]
             if entries:
@@ -233,11 +252,12 @@ class Acl:
                 denied = any(
                     entry.decision is Decision.DENY for entry in entries if entry.resource.exactness == best
                 )
-                return "the decision is deny." if denied else ALLOWED
-        return "no matched policies."
+                return DENIED if denied else ALLOWED
+        return UNMATCHED
 
 
 NO_RULES: Final = Acl({})
+TABLE: Final = "acls"
 
 
 class Rules:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from orbitmq.errors import ValidationError
+from orbitmq.errors import StartError, ValidationError
 from orbitmq.wire.bodies.auth import UserInfo
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
@@ -17,6 +17,7 @@ from orbitmq.wire.signing import Credentials, Secret, SigningKey
 MAX_USERS: Final = 10_000
 # As long as a group's retry topic, the longest name that RocketMQ has.
 MAX_NAME_CHARACTERS: Final = 255
+TABLE: Final = "users"
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -84,7 +85,7 @@ class User:
 
 
 class Users:
-    """The users of one broker.
+    """The users of one server.
 
     Args:
         changed: called with the name and the user after each change, ``None``: the user is gone.
@@ -101,6 +102,22 @@ class Users:
     def all(self) -> list[User]:
         """All users, by their names."""
         return [self._users[name] for name in sorted(self._users)]
+
+    def begin(self, named: Iterable[Credentials]) -> None:
+        """Make the super users that the settings name, unless there are users of these names.
+
+        Raises:
+            StartError: there is no super user who could make users.
+        """
+        for credentials in named:
+            if credentials.access_key not in self._users:
+                assert isinstance(credentials.secret_key, Secret)
+                self.put(User(credentials.access_key, credentials.secret_key, UserType.SUPER))
+        if not self.has_super():
+            raise StartError(
+                "authenticationEnabled=true and no super user who is not disabled: nobody could make users; "
+                'set initAuthenticationUser={"username":"...","password":"..."} to a new name'
+            )
 
     def has_super(self, *, besides: str = "") -> bool:
         """Whether an enabled super user is left."""
@@ -193,12 +210,6 @@ class Users:
     def load(self, users: Iterable[User]) -> None:
         """Take over what a file holds."""
         self._users.update((user.name, user) for user in users)
-
-
-def new_super_user(credentials: Credentials) -> User:
-    """A super user with these keys."""
-    assert isinstance(credentials.secret_key, Secret)
-    return User(credentials.access_key, credentials.secret_key, UserType.SUPER)
 
 
 def _check_name(name: str) -> None:

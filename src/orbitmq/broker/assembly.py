@@ -152,7 +152,8 @@ def assemble(
         host.offers.extend(attached[-1].offers)
     for each in attached:
         doors.takers.update(each.takers)
-        doors.gate = each.gate or doors.gate
+        if each.gate is not None:
+            doors.close_with(each.gate)
     status = figures.status = [each.status for each in attached]
     counted.attached = [each.figures for each in attached if each.figures is not None]
     readiness.attached = [each.unready for each in attached]

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from orbitmq.auth import rules, users
 from orbitmq.broker.stamps import Stamp, Stamps
 from orbitmq.runtime.listeners import tell
 from orbitmq.wire.bodies.topic import DataVersion
@@ -39,8 +40,8 @@ POPS = "popInFlight"
 POP_DELIVERIES = "popDeliveries"
 POP_ORDERS = "consumerOrderInfo"
 QUEUE_ENDS = "queueEnds"
-USERS = "users"
-ACLS = "acls"
+USERS = users.TABLE
+ACLS = rules.TABLE
 
 # Tables needed to find and read messages. Ends of queues come after their topics.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)

@@ -239,15 +239,11 @@ class BrokerConfig(Settings):
     auto_create_subscription_group: bool = setting(True, "autoCreateSubscriptionGroup", flag, live=True)
     enable_create_sys_group: bool = setting(True, "enableCreateSysGroup", flag, live=True)
 
-    authentication_enabled: bool = setting(False, access.AUTHENTICATION, flag)
-    authorization_enabled: bool = setting(False, access.AUTHORIZATION, flag)
-    auth_mode: str = setting(access.ENFORCE, access.MODE, one_of(access.ENFORCE, access.OBSERVE), live=True)
-    init_authentication_user: Credentials | str = setting(  # noqa: RUF009  # it is a dataclass field
-        "", "initAuthenticationUser", access.keys("username", "password"), secret=True
-    )
-    inner_client_credentials: Credentials | str = setting(  # noqa: RUF009  # it is a dataclass field
-        "", "innerClientAuthenticationCredentials", access.keys("accessKey", "secretKey"), secret=True
-    )
+    authentication_enabled: bool = access.authentication()
+    authorization_enabled: bool = access.authorization()
+    auth_mode: str = access.mode()
+    init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
+    inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     region_id: str = setting("DefaultRegion", "regionId", _region, live=True)
     trace_on: bool = setting(True, "traceOn", flag, live=True)
@@ -358,8 +354,7 @@ class BrokerConfig(Settings):
 
     def first_super_users(self) -> list[Credentials]:
         """The keys of the super users that the settings name."""
-        named = (self.init_authentication_user, self.inner_client_credentials)
-        return [each for each in named if isinstance(each, Credentials)]
+        return access.credentials_of(self.init_authentication_user, self.inner_client_credentials)
 
     @property
     def starts_isolated(self) -> bool:
@@ -412,7 +407,7 @@ class BrokerConfig(Settings):
         _check_name_servers(config)
         _check_certificate(config)
         _refuse_not_built(conf, overrides or {})
-        access.check(conf, overrides or {}, config.authentication_enabled)
+        access.check(conf, overrides or {}, config.authentication_enabled, access.OF_BROKERS)
         warnings += config.tls.check()
         config.exports.check(config.metrics_exporter)
         warnings += advice(config)
@@ -493,7 +488,7 @@ def advice(config: BrokerConfig) -> list[str]:
     found = []
     if config.authentication_enabled:
         found.append(
-            "authenticationEnabled=true is about this broker: name servers answer everybody, "
+            "authenticationEnabled=true is about this broker: name servers have a setting of their own, "
             "and clients of RocketMQ 5 (gRPC) are not served"
         )
     if config.auth_mode == access.OBSERVE:

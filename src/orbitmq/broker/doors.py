@@ -16,9 +16,9 @@ from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.slow_requests import SlowRequests
 from orbitmq.errors import StartError
-from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreError
+from orbitmq.transport.guard import Guard
 from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection, Taker
@@ -39,7 +39,7 @@ class Doors:
         server: the broker's port, once it listens.
         takers: of connections that begin with these bytes instead of a frame: doors of extensions.
         tls: of all ports of the broker.
-        gate: asked before router and fast path, ``None``: everybody is served. With one the router has all
+        guard: asked before router and fast path, ``None``: everybody is served. With one the router has all
             requests.
         seats: of all ports for clients.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
@@ -51,19 +51,22 @@ class Doors:
         self._config = config
         self._on_closed: Callable[[ServerConnection], None] | None = None
         self._vip_server: RemotingServer | None = None
-        self._peers_log = LogLimiter(log)
         self._slow = SlowRequests(runtime.clock)
         self.takers: dict[bytes, Taker] = {}
         self.tls = config.tls.server(
             runtime, (config.broker_ip1, runtime.host.name, "localhost", "127.0.0.1")
         )
-        self.gate: Gate | None = None
+        self.guard: Guard | None = None
         self.seats = Seats(config.max_connections, config.max_connections_per_address)
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
         # True from the beginning of a stop on: hand-overs still need open doors.
         self.stopping = False
+
+    def close_with(self, gate: Gate) -> None:
+        """Serve only what this gate lets pass."""
+        self.guard = Guard(gate, log)
 
     @property
     def servers(self) -> Sequence[RemotingServer]:
@@ -134,29 +137,15 @@ class Doors:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"broker {self._config.broker_name} is starting or stopping",
             )
-        if self.gate is not None:
-            self._check(self.gate, connection, command)
+        if self.guard is not None:
+            self.guard.check(connection, command)
         limit_ms = self._config.slow_request_ms
         if limit_ms:
             return self._slow.watch(self.router.handle, connection, command, limit_ms)
         return self.router.handle(connection, command)
 
-    def _check(self, gate: Gate, connection: ServerConnection, command: Command) -> None:
-        try:
-            gate.check(command, connection.remote[0])
-        except RemotingError as error:
-            self._peers_log.write(
-                logging.WARNING,
-                "not permitted",
-                "request %d from %s is refused: %r",
-                command.code,
-                connection.remote_address,
-                error.remark,
-            )
-            raise
-
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        if self.fast_path is None or self.gate is not None:
+        if self.fast_path is None or self.guard is not None:
             return start
         return self.fast_path.on_chunk(connection, buffer, start, end)
 

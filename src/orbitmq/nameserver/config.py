@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from orbitmq.monitoring.listen import advice as exposed
 from orbitmq.nameserver.config_keys import KNOWN_KEYS
 from orbitmq.runtime.paths import expanded, joined
-from orbitmq.settings import protection
+from orbitmq.settings import access, protection
 from orbitmq.settings.exports import ExportSettings, exporter
 from orbitmq.settings.tls import KEYS, TlsSettings
 from orbitmq.settings.typed import (
@@ -25,6 +25,7 @@ from orbitmq.settings.typed import (
     setting,
     text,
 )
+from orbitmq.wire.signing import Credentials
 
 __all__ = ["ConfigError", "NameServerConfig"]
 
@@ -46,6 +47,7 @@ class NameServerConfig(Settings):
         scan_interval_ms: how often to look for dead brokers at least; also whenever one is due.
         wait_seconds_for_service: how long after the start route queries are refused when
             ``need_wait_for_service`` is on.
+        auth_config_path: the folder of users and rules; needed to ask for keys.
         support_acting_master: show the slave with the lowest id as master while there is no master.
     """
 
@@ -81,6 +83,12 @@ class NameServerConfig(Settings):
     max_connections_per_address: int = setting(1000, "maxConnectionsPerAddress", number(1, 1_000_000))
     proxy_protocol_trusted: str = setting("", "proxyProtocolTrusted", networks)
     tls: TlsSettings = field(default_factory=TlsSettings, metadata=group(TlsSettings))
+    authentication_enabled: bool = access.authentication()
+    authorization_enabled: bool = access.authorization()
+    auth_mode: str = access.mode()
+    init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
+    inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
+    auth_config_path: str = setting("", "authConfigPath", path)
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList", text)
 
@@ -98,12 +106,15 @@ class NameServerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, or settings of TLS that do not go together.
+            ConfigError: a value of the wrong kind, settings of TLS that do not go together, or a setting that
+                asks for access control that is not there.
         """
         config, warnings = cls.default_files().loaded(conf, overrides or {})
         if path and _STORE_PATH not in (overrides or {}):
             config = replace(config, config_store_path=path)
-        protection.check(conf, overrides or {}, is_open=config.allow_open, built=KEYS)
+        built = access.SWITCHES | KEYS
+        protection.check(conf, overrides or {}, is_open=config.allow_open, built=built)
+        access.check(conf, overrides or {}, config.authentication_enabled, access.OF_ALL)
         warnings += config.tls.check()
         config.exports.check(config.metrics_exporter)
         warnings += exposed(config.metrics_exporter, config.metrics_host, config.metrics_token_file)
@@ -112,7 +123,15 @@ class NameServerConfig(Settings):
     @classmethod
     def default_files(cls) -> NameServerConfig:
         """RocketMQ's defaults with its files below ``~/namesrv``."""
-        return cls(kv_config_path=_home("kvConfig.json"), config_store_path=_home("namesrv.properties"))
+        return cls(
+            kv_config_path=_home("kvConfig.json"),
+            config_store_path=_home("namesrv.properties"),
+            auth_config_path=_home("config"),
+        )
+
+    def first_super_users(self) -> list[Credentials]:
+        """The keys of the super users that the settings name."""
+        return access.credentials_of(self.init_authentication_user, self.inner_client_credentials)
 
     def without_effect(self, key: str, value: str) -> str:
         if (about_protection := protection.sentence(key, value)) is not None:

@@ -10,6 +10,7 @@ from itertools import islice
 from weakref import WeakValueDictionary
 
 from orbitmq.message.reserved import MEMBERS_SILENT_MS, SYNC_MEMBER_TOPIC_PREFIX
+from orbitmq.nameserver.access import Access
 from orbitmq.nameserver.brokers import Admission, MinBrokerIdChange, Registered, Registration
 from orbitmq.nameserver.config import ConfigError, NameServerConfig
 from orbitmq.nameserver.kv import NAMESPACE_ORDER_TOPIC, KvConfig, KvError
@@ -29,6 +30,7 @@ from orbitmq.runtime import Runtime
 from orbitmq.runtime.log_levels import LogLevels
 from orbitmq.settings import properties_text
 from orbitmq.settings.typed import levels_of
+from orbitmq.transport.guard import Guard
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody, TopicRouteData
@@ -59,6 +61,7 @@ class Handlers:
         routes: RouteTable,
         kv: KvConfig,
         *,
+        access: Access | None = None,
         on_min_change: Callable[[MinBrokerIdChange], None] | None = None,
         on_work: Callable[[], None] | None = None,
         on_register: Callable[[], None] | None = None,
@@ -66,6 +69,7 @@ class Handlers:
         """Without I/O of its own.
 
         Args:
+            access: users and rules, and the gate that is asked first; None: everybody is served.
             on_min_change: called when the lowest broker id of a group changes.
             on_work: called when the route table has work to do in slices; without it, all is done at once.
             on_register: called when a broker registers that was unknown.
@@ -109,6 +113,15 @@ class Handlers:
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
+        self._guard: Guard | None = None
+        if access is not None:
+            self._guard = Guard(access.gate, log)
+            self._by_code.update({code: _alone(answer) for code, answer in access.by_code.items()})
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The codes of the requests that this name server answers."""
+        return frozenset(self._by_code)
 
     def _now_ms(self) -> int:
         """Monotonic milliseconds: a step of the wall clock makes no broker dead."""
@@ -120,11 +133,14 @@ class Handlers:
         Raises:
             RemotingError: the answer is an error code with a remark.
         """
-        handler = self._by_code.get(command.code)
-        if handler is None:
-            remark = f" request type {command.code} not supported"
-            raise RemotingError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         try:
+            if self._guard is not None:
+                assert isinstance(connection, ServerConnection)
+                self._guard.check(connection, command)
+            handler = self._by_code.get(command.code)
+            if handler is None:
+                remark = f" request type {command.code} not supported"
+                raise RemotingError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
             return handler(connection, command)
         except WireError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}") from error
@@ -440,6 +456,11 @@ async def _saved(command: Command, change: Awaitable[None]) -> Command:
     except KvError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
     return command.reply()
+
+
+def _alone(answer: Callable[[Command], Answer]) -> Callable[[Hashable, Command], Answer]:
+    """A handler to which the connection does not matter."""
+    return lambda _connection, command: answer(command)
 
 
 def _topic_list(command: Command, topics: list[str], address: str | None = None) -> Command:

@@ -447,6 +447,15 @@ class RouteTable:
         found = self._groups.get(group)
         return {} if found is None else {i: m.address for i, m in sorted(found.members.items())}
 
+    def clusters(self) -> set[str]:
+        """The names of the clusters of the live brokers."""
+        return {group.cluster for group in self._groups.values()}
+
+    def cluster_of(self, group: str) -> str | None:
+        """The cluster of a broker name; None when no broker of that name is alive."""
+        found = self._groups.get(group)
+        return None if found is None else found.cluster
+
     def members(self) -> Iterable[Member]:
         """Every live broker."""
         return list(self._members.values())

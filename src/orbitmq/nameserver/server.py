@@ -7,6 +7,7 @@ import contextlib
 import logging
 
 from orbitmq.errors import StartError
+from orbitmq.nameserver.access import Access
 from orbitmq.nameserver.brokers import MinBrokerIdChange
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
@@ -25,6 +26,7 @@ from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire.connection import HTTP2, TLS
 from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest
+from orbitmq.wire.signing import Credentials
 
 log = logging.getLogger("orbitmq.nameserver")
 
@@ -44,11 +46,15 @@ class NameServer:
         self._kv = KvConfig(runtime, self._config.kv_config_path)
         self.routes = RouteTable()
         self._registered = asyncio.Event()
+        self._access: Access | None = None
+        if self._config.authentication_enabled:
+            self._access = Access(runtime, self._config, self.routes, lambda: self.handlers.config.auth_mode)
         self.handlers = Handlers(
             runtime,
             self._config,
             self.routes,
             self._kv,
+            access=self._access,
             on_min_change=self._notify_members,
             on_work=self._start_sweeping,
             on_register=self._registered.set,
@@ -66,7 +72,10 @@ class NameServer:
             tls=self._tls,
         )
         self.monitoring = Monitoring(runtime, self._config, self.handlers, self.routes, self._tls)
-        self._client = RemotingClient(runtime, identity=Identity(tls=self._config.tls.client()))
+        # Brokers that ask for keys take the news of their lowest id from super users only.
+        keys = self._config.inner_client_credentials
+        identity = Identity(keys if isinstance(keys, Credentials) else None, self._config.tls.client())
+        self._client = RemotingClient(runtime, identity=identity)
         self._background = Background("nameserver")
         self._port = 0
         self._stopping = False
@@ -87,12 +96,15 @@ class NameServer:
         """Load the key-value table and serve.
 
         Raises:
-            StartError: a port is taken, the key-value file is broken, or the certificate cannot be used.
+            StartError: a port is taken, a file of the name server is broken, the certificate cannot be used,
+                or keys are asked for and there is no super user.
         """
         self._tls.check()
         host, port = self._config.bind_address, self._config.listen_port
         try:
             self._kv.load()
+            if self._access is not None:
+                self._access.load()
             self._port = await self._server.start(host, port)
         except KvError as error:
             raise StartError(str(error)) from error

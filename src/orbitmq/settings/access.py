@@ -1,17 +1,17 @@
-"""Settings of authentication and authorization: which a broker has, and which it refuses to start with.
+"""Settings of authentication and authorization: which a server has, and which it refuses to start with.
 
-A broker that ignored one of them would let in whom the file keeps out, or leave a door beside the gate open.
+A server that ignored one of them would let in whom the file keeps out, or leave a door beside the gate open.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from orbitmq.errors import ValidationError
 from orbitmq.settings import properties_text
-from orbitmq.settings.typed import HIDDEN, ConfigError, Parser, line_of
+from orbitmq.settings.typed import HIDDEN, ConfigError, Parser, flag, line_of, one_of, setting
 from orbitmq.wire.signing import Credentials
 
 AUTHENTICATION: Final = "authenticationEnabled"
@@ -21,6 +21,36 @@ ENFORCE: Final = "enforce"
 OBSERVE: Final = "observe"
 SWITCHES: Final = frozenset({AUTHENTICATION, AUTHORIZATION})
 _AUTH: Final = "org.apache.rocketmq.auth."
+
+
+def authentication() -> Any:
+    """Whether only requests that a user has signed are served."""
+    return setting(False, AUTHENTICATION, flag)
+
+
+def authorization() -> Any:
+    """Whether rules say what users may do."""
+    return setting(False, AUTHORIZATION, flag)
+
+
+def mode() -> Any:
+    """Whether what is not permitted is refused, or counted only."""
+    return setting(ENFORCE, MODE, one_of(ENFORCE, OBSERVE), live=True)
+
+
+def first_user() -> Any:
+    """The super user who is made at the first start."""
+    return setting("", "initAuthenticationUser", keys("username", "password"), secret=True)
+
+
+def inner_keys() -> Any:
+    """The keys with which the server signs its own requests; their user is a super user, too."""
+    return setting("", "innerClientAuthenticationCredentials", keys("accessKey", "secretKey"), secret=True)
+
+
+def credentials_of(*named: Credentials | str) -> list[Credentials]:
+    """Those of :func:`first_user` and :func:`inner_keys` that are set."""
+    return [each for each in named if isinstance(each, Credentials)]
 
 
 def keys(name: str, secret: str) -> Parser:
@@ -54,7 +84,7 @@ class Keys(Credentials):
         return HIDDEN
 
 
-def _one_of(*names: str) -> Callable[[str], bool]:
+def _class_of(*names: str) -> Callable[[str], bool]:
     return lambda value: value in ("", *(_AUTH + name for name in names))
 
 
@@ -63,26 +93,27 @@ _STRATEGY: Final = "nothing, or one of RocketMQ's two: each request is checked h
 _LISTED: Final = "nothing: no request is served here without an identity"
 _ALONE: Final = "with authenticationEnabled=true a broker without replicas: the HA port checks no keys yet"
 # What the value may be while keys are asked for, and the words of the refusal.
-_BOUNDS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
-    "authenticationProvider": (_one_of("authentication.provider.DefaultAuthenticationProvider"), _PROVIDER),
-    "authorizationProvider": (_one_of("authorization.provider.DefaultAuthorizationProvider"), _PROVIDER),
+Bounds: TypeAlias = Mapping[str, tuple[Callable[[str], bool], str]]
+OF_ALL: Final[Bounds] = {
+    "authenticationProvider": (_class_of("authentication.provider.DefaultAuthenticationProvider"), _PROVIDER),
+    "authorizationProvider": (_class_of("authorization.provider.DefaultAuthorizationProvider"), _PROVIDER),
     "authenticationMetadataProvider": (
-        _one_of("authentication.provider.LocalAuthenticationMetadataProvider"),
+        _class_of("authentication.provider.LocalAuthenticationMetadataProvider"),
         _PROVIDER,
     ),
     "authorizationMetadataProvider": (
-        _one_of("authorization.provider.LocalAuthorizationMetadataProvider"),
+        _class_of("authorization.provider.LocalAuthorizationMetadataProvider"),
         _PROVIDER,
     ),
     "authenticationStrategy": (
-        _one_of(
+        _class_of(
             "authentication.strategy.StatelessAuthenticationStrategy",
             "authentication.strategy.StatefulAuthenticationStrategy",
         ),
         _STRATEGY,
     ),
     "authorizationStrategy": (
-        _one_of(
+        _class_of(
             "authorization.strategy.StatelessAuthorizationStrategy",
             "authorization.strategy.StatefulAuthorizationStrategy",
         ),
@@ -94,6 +125,9 @@ _BOUNDS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
         lambda value: value.lower() != "true",
         "false: users of ACL 1.0 are not read here; make them anew",
     ),
+}
+OF_BROKERS: Final[Bounds] = {
+    **OF_ALL,
     "brokerRole": (lambda value: value in ("", "ASYNC_MASTER"), _ALONE),
     "totalReplicas": (lambda value: value in ("", "1"), _ALONE),
     "enableSlaveActingMaster": (lambda value: value.lower() != "true", _ALONE),
@@ -104,13 +138,14 @@ _BOUNDS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
 }
 
 
-def check(text: str, overrides: Mapping[str, str], is_on: bool) -> None:
+def check(text: str, overrides: Mapping[str, str], is_on: bool, bounds: Bounds) -> None:
     """Refuse settings beside which the gate would not do what they say.
 
     Args:
         text: a configuration file's.
         overrides: settings that win over it.
         is_on: whether keys are asked for.
+        bounds: what the values of other settings may be then.
 
     Raises:
         ConfigError: it names the key, its value and its line.
@@ -127,6 +162,6 @@ def check(text: str, overrides: Mapping[str, str], is_on: bool) -> None:
         if settings.get(MODE, ENFORCE) != ENFORCE:
             refuse(MODE, f"{AUTHENTICATION}=true beside it: else nothing is observed")
         return
-    for key, (is_good, expected) in _BOUNDS.items():
+    for key, (is_good, expected) in bounds.items():
         if key in settings and not is_good(settings[key]):
             refuse(key, expected)

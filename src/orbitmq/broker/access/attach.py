@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
+from orbitmq.auth.access_requests import AccessRequests
 from orbitmq.auth.gate import Gate
-from orbitmq.auth.requests import Place
+from orbitmq.auth.needs import asked_of
+from orbitmq.auth.requests import REQUESTS, Place
 from orbitmq.broker.access.tables import Access
 from orbitmq.broker.access.topics import topic_at
 from orbitmq.broker.extension import Attachment, Host
@@ -20,7 +20,7 @@ def attach(host: Host) -> Attachment:
     if not s.config.authentication_enabled:
         return Attachment([access])
     gate = Gate(
-        Place(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset)),
+        asked_of(REQUESTS, Place(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset))),
         access.users,
         access.rules,
         authorizes=s.config.authorization_enabled,
@@ -28,11 +28,7 @@ def attach(host: Host) -> Attachment:
     )
     return Attachment(
         [access],
-        [AccessHandlers(access, gate)],
+        [AccessHandlers(AccessRequests(access.users, access.rules, gate, access.written))],
         gate=gate,
-        status=lambda: {
-            "authMode": s.config.auth_mode,
-            "refusals": json.dumps(gate.refusals.plain()),
-            "otherRefusals": str(gate.refusals.others),
-        },
+        status=lambda: {"authMode": s.config.auth_mode, **gate.refusals.lines()},
     )

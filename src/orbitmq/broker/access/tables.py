@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 from orbitmq.auth.rules import Acl, Rules
-from orbitmq.auth.users import User, Users, new_super_user
+from orbitmq.auth.users import User, Users
 from orbitmq.broker.change_feed import ACLS, USERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, RightsChanged
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
 from orbitmq.errors import StartError
-from orbitmq.wire.bodies.auth import AclInfo
 from orbitmq.wire.errors import RemotingError
 
 
@@ -57,14 +56,7 @@ class Access(Component):
         """
         if not self._config.authentication_enabled:
             return
-        for credentials in self._config.first_super_users():
-            if self.users.get(credentials.access_key) is None:
-                self.users.put(new_super_user(credentials))
-        if not self.users.has_super():
-            raise StartError(
-                "authenticationEnabled=true and no super user who is not disabled: nobody could make users; "
-                'set initAuthenticationUser={"username":"...","password":"..."} to a new name'
-            )
+        self.users.begin(self._config.first_super_users())
         try:
             await self.written(USERS)
         except RemotingError as error:
@@ -80,7 +72,7 @@ class Access(Component):
         if value is None:
             self.rules.remove(name)
         else:
-            self.rules.put(name, _acl(value))
+            self.rules.put(name, Acl.from_plain(value))
 
     def tables(self) -> Sequence[Table]:
         return (
@@ -114,17 +106,4 @@ class _AclsFile:
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``acls.json``."""
-        self._rules.load((name, _acl(plain)) for name, plain in (content.get("acls") or {}).items())
-
-
-def _acl(plain: Mapping[str, Any]) -> Acl:
-    """The rules of a table file.
-
-    Raises:
-        ValueError: they are none.
-    """
-    info = AclInfo.from_json(plain)
-    try:
-        return Acl.of(info)
-    except RemotingError as error:
-        raise ValueError(error.remark) from error
+        self._rules.load((name, Acl.from_plain(plain)) for name, plain in (content.get("acls") or {}).items())

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 
-from orbitmq.auth.requests import ACCESS
+from orbitmq.auth.needs import ACCESS
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.server import ServerConnection

@@ -1,0 +1,141 @@
+"""The requests about users and rules (3001 to 3010). The gate has checked the sender."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from orbitmq.auth import rules, users
+from orbitmq.auth.gate import Gate
+from orbitmq.auth.rules import USER, Acl, PolicyType, Resource, Rules, one_of, user_of
+from orbitmq.auth.users import Users
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.auth import AclInfo, UserInfo
+from orbitmq.wire.bodies.base import encode_list
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+Answer: TypeAlias = Command | Awaitable[Command]
+
+
+class AccessRequests:
+    """Changes and lists users and rules. No answer has a secret.
+
+    Args:
+        written: returns when the changes of the named tables are on disk.
+
+    Attributes:
+        by_code: what answers each request code.
+    """
+
+    def __init__(
+        self, users: Users, rules: Rules, gate: Gate, written: Callable[..., Awaitable[object]]
+    ) -> None:
+        self._users = users
+        self._rules = rules
+        self._gate = gate
+        self._await_written = written
+        self.by_code: dict[int, Callable[[Command], Answer]] = {
+            RequestCode.AUTH_CREATE_USER: self._create_user,
+            RequestCode.AUTH_UPDATE_USER: self._update_user,
+            RequestCode.AUTH_DELETE_USER: self._delete_user,
+            RequestCode.AUTH_GET_USER: self._user,
+            RequestCode.AUTH_LIST_USER: self._list_users,
+            RequestCode.AUTH_CREATE_ACL: self._add_rules,
+            RequestCode.AUTH_UPDATE_ACL: self._add_rules,
+            RequestCode.AUTH_DELETE_ACL: self._delete_rules,
+            RequestCode.AUTH_GET_ACL: self._rules_of,
+            RequestCode.AUTH_LIST_ACL: self._list_rules,
+        }
+
+    # -- users -------------------------------------------------------------------------------------------
+
+    def _create_user(self, command: Command) -> Answer:
+        """Make a user; without a type a normal one."""
+        name = headers.AuthCreateUserRequest.from_ext(command.ext).username
+        self._users.create(name, UserInfo.decode(command.body), self._gate.identity(command))
+        return self._written(command, users.TABLE)
+
+    def _update_user(self, command: Command) -> Answer:
+        """Change password, type or status; what the body leaves out stays."""
+        name = headers.AuthUpdateUserRequest.from_ext(command.ext).username
+        self._users.update(name, UserInfo.decode(command.body), self._gate.identity(command))
+        return self._written(command, users.TABLE)
+
+    def _delete_user(self, command: Command) -> Answer:
+        """Remove a user and his rules. One that is not there is a success."""
+        name = headers.AuthDeleteUserRequest.from_ext(command.ext).username
+        self._users.delete(name, self._gate.identity(command))
+        self._rules.remove(name)
+        return self._written(command, rules.TABLE, users.TABLE)
+
+    def _user(self, command: Command) -> Answer:
+        """One user; an empty answer when there is none."""
+        name = headers.AuthGetUserRequest.from_ext(command.ext).username
+        if not name.strip():
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+        found = self._users.get(name)
+        return command.reply(body=b"" if found is None else found.shown().encode())
+
+    def _list_users(self, command: Command) -> Answer:
+        """The users whose names contain the filter; an empty answer when there is none."""
+        wanted = headers.AuthListUserRequest.from_ext(command.ext).filter
+        found = [user.shown() for user in self._users.all() if wanted in user.name]
+        return command.reply(body=encode_list(found) if found else b"")
+
+    # -- rules -------------------------------------------------------------------------------------------
+
+    def _add_rules(self, command: Command) -> Answer:
+        """Add rules to those of a user; one about the same resource is replaced. Both codes do this."""
+        info = AclInfo.decode(command.body)
+        name = self._known(info.subject or headers.AuthCreateAclRequest.from_ext(command.ext).subject)
+        self._rules.add(name, Acl.of(info))
+        return self._written(command, rules.TABLE)
+
+    def _delete_rules(self, command: Command) -> Answer:
+        """Remove the rules of a user, or those about one resource."""
+        header = headers.AuthDeleteAclRequest.from_ext(command.ext)
+        name = self._known(header.subject)
+        acl = self._rules.get(name)
+        if acl is None:
+            raise RemotingError(ResponseCode.NO_PERMISSION, "The acl is not exist.")
+        if header.resource:
+            kind = one_of(PolicyType, "policyType", header.policy_type or PolicyType.CUSTOM)
+            acl = acl.without(kind, Resource.parse(header.resource))
+        else:
+            acl = None
+        if acl is None:
+            self._rules.remove(name)
+        else:
+            self._rules.put(name, acl)
+        return self._written(command, rules.TABLE)
+
+    def _rules_of(self, command: Command) -> Answer:
+        """The rules of one user; an empty answer when there are none."""
+        name = user_of(headers.AuthGetAclRequest.from_ext(command.ext).subject)
+        if self._users.get(name) is None:
+            raise RemotingError(ResponseCode.NO_PERMISSION, "The subject is not exist.")
+        acl = self._rules.get(name)
+        return command.reply(body=b"" if acl is None else acl.shown(name).encode())
+
+    def _list_rules(self, command: Command) -> Answer:
+        """The rules that the filters leave; an empty answer when there are none."""
+        header = headers.AuthListAclRequest.from_ext(command.ext)
+        shown = [
+            acl.shown(name, header.resource_filter)
+            for name, acl in self._rules.all()
+            if header.subject_filter in USER + name
+        ]
+        found = [info for info in shown if info.policies]
+        return command.reply(body=encode_list(found) if found else b"")
+
+    def _known(self, subject: str) -> str:
+        name = user_of(subject)
+        if self._users.get(name) is None:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"The subject of {USER}{name[:80]} is not exist.")
+        return name
+
+    async def _written(self, command: Command, *tables: str) -> Command:
+        await self._await_written(*tables)
+        return command.reply()

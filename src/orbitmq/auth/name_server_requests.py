@@ -1,0 +1,110 @@
+"""What each request to a name server needs. RocketMQ's serves everybody.
+
+A code that is not in the table is for super users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.auth.needs import (
+    ACCESS,
+    DELETE,
+    GET,
+    UPDATE,
+    Needs,
+    cluster_asked,
+    named,
+    of_cluster,
+    of_topic,
+    topic_asked,
+    unusable,
+)
+from orbitmq.auth.rules import Action, Asked, Kind
+from orbitmq.message.reserved import is_system_topic
+from orbitmq.wire.codes import RequestCode as Code
+from orbitmq.wire.command import Command
+
+_ANY: Final = tuple(action for action in Action if action is not Action.ALL)
+# Rules about every cluster allow it, and no others: nobody has a cluster of this name.
+_NONE: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The facts of the name server that the table needs.
+
+    Attributes:
+        names: of the clusters whose brokers are registered.
+        cluster_of: the cluster of a broker name, ``None``: no broker of that name is registered.
+    """
+
+    names: Callable[[], Iterable[str]]
+    cluster_of: Callable[[str], str | None]
+
+    @property
+    def clusters(self) -> list[str]:
+        """The clusters that a request is about which names none: all."""
+        return sorted(self.names()) or [_NONE]
+
+
+def _route(command: Command, _place: object) -> Iterator[Asked]:
+    """Any action on the topic. Whose keys are known may find the topics that every client needs."""
+    name = command.ext.get("topic", "")
+    if not name:
+        raise unusable(command, "topic", "is missing", "a topic")
+    if not is_system_topic(name):
+        yield topic_asked(name, _ANY)
+
+
+def _of_broker(*actions: Action) -> Needs[Registered]:
+    """The cluster that the request names, and that of the broker name now: nobody takes over its routes."""
+
+    def needs(command: Command, place: Registered) -> Iterator[Asked]:
+        name = command.ext.get("clusterName", "")
+        if not name:
+            raise unusable(command, "clusterName", "is missing", "a cluster")
+        registered = place.cluster_of(command.ext.get("brokerName", ""))
+        for each in dict.fromkeys((name, registered or name)):
+            yield cluster_asked(each, actions)
+
+    return needs
+
+
+def _of_its_cluster(command: Command, place: Registered) -> Iterator[Asked]:
+    """The cluster of a broker name; all when no broker has it."""
+    found = place.cluster_of(command.ext.get("brokerName", ""))
+    for name in place.clusters if found is None else [found]:
+        yield cluster_asked(name, (UPDATE,))
+
+
+REQUESTS: Final[dict[int, Needs[Registered]]] = {
+    **ACCESS,
+    # Brokers. A question about a broker's data version is a sign of life of that broker.
+    Code.REGISTER_BROKER: _of_broker(UPDATE),
+    Code.UNREGISTER_BROKER: _of_broker(UPDATE),
+    Code.BROKER_HEARTBEAT: _of_broker(UPDATE),
+    Code.QUERY_DATA_VERSION: _of_broker(UPDATE),
+    Code.GET_BROKER_MEMBER_GROUP: _of_broker(GET),
+    Code.WIPE_WRITE_PERM_OF_BROKER: _of_its_cluster,
+    Code.ADD_WRITE_PERM_OF_BROKER: _of_its_cluster,
+    # Topics.
+    Code.GET_ROUTEINFO_BY_TOPIC: _route,
+    Code.DELETE_TOPIC_IN_NAMESRV: of_topic(DELETE),
+    Code.REGISTER_TOPIC_IN_NAMESRV: of_cluster(UPDATE),
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: of_cluster(GET),
+    Code.GET_TOPICS_BY_CLUSTER: named(Kind.CLUSTER, "cluster", GET),
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: of_cluster(GET),
+    Code.GET_UNIT_TOPIC_LIST: of_cluster(GET),
+    Code.GET_HAS_UNIT_SUB_TOPIC_LIST: of_cluster(GET),
+    Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: of_cluster(GET),
+    # The name server itself.
+    Code.GET_BROKER_CLUSTER_INFO: of_cluster(GET),
+    Code.GET_BROKER_RUNTIME_INFO: of_cluster(GET),
+    Code.PUT_KV_CONFIG: of_cluster(UPDATE),
+    Code.DELETE_KV_CONFIG: of_cluster(UPDATE),
+    Code.GET_KV_CONFIG: of_cluster(GET),
+    Code.GET_KVLIST_BY_NAMESPACE: of_cluster(GET),
+}

@@ -1,0 +1,132 @@
+"""What requests need: rights for the topics, groups and clusters that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from orbitmq.auth.rules import Action, Asked, Kind
+from orbitmq.message.reserved import RETRY_PREFIX
+from orbitmq.wire.codes import RequestCode as Code
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import HeaderError
+
+P = TypeVar("P")
+
+PUB, SUB, CREATE, UPDATE, DELETE, GET = (
+    Action.PUB,
+    Action.SUB,
+    Action.CREATE,
+    Action.UPDATE,
+    Action.DELETE,
+    Action.GET,
+)
+
+
+class Clusters(Protocol):
+    """A server that knows of which clusters it is."""
+
+    @property
+    def clusters(self) -> Iterable[str]:
+        """Their names, one at least."""
+        ...
+
+
+# From a request, and what its server knows, to what is asked for.
+Needs: TypeAlias = Callable[[Command, P], Iterable[Asked]]
+
+
+def asked_of(rows: Mapping[int, Needs[P]], place: P) -> Callable[[Command], Iterable[Asked] | None]:
+    """What a request to this server needs; ``None``: its code is in no row, so it is for super users."""
+
+    def asked(command: Command) -> Iterable[Asked] | None:
+        needs = rows.get(command.code)
+        return None if needs is None else needs(command, place)
+
+    return asked
+
+
+def topic_asked(name: str, actions: tuple[Action, ...]) -> Asked:
+    """A topic; the retry topic of a group is a matter of that group."""
+    if name.startswith(RETRY_PREFIX):
+        return Asked(Kind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
+    return Asked(Kind.TOPIC, name, actions)
+
+
+def group_asked(name: str, actions: tuple[Action, ...]) -> Asked:
+    """A group, whether or not it is named by its retry topic."""
+    return Asked(Kind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
+
+
+def cluster_asked(name: str, actions: tuple[Action, ...]) -> Asked:
+    """A cluster."""
+    return Asked(Kind.CLUSTER, name, actions)
+
+
+_ASKED: Final = {Kind.TOPIC: topic_asked, Kind.GROUP: group_asked, Kind.CLUSTER: cluster_asked}
+
+
+def named(kind: Kind, field: str, *actions: Action, split: str = "", may_miss: bool = False) -> Needs[object]:
+    """A header field names a topic, a group or a cluster, or several with ``split`` between them."""
+    asked = _ASKED[kind]
+
+    def needs(command: Command, _place: object) -> Iterator[Asked]:
+        value = command.ext.get(field)
+        if value:
+            for name in value.split(split) if split else (value,):
+                if name:
+                    yield asked(name, actions)
+        elif not may_miss:
+            raise unusable(command, field, "is missing", f"a {kind.lower()}")
+
+    return needs
+
+
+def of_topic(*actions: Action, field: str = "topic", may_miss: bool = False) -> Needs[object]:
+    """A header field names a topic."""
+    return named(Kind.TOPIC, field, *actions, may_miss=may_miss)
+
+
+def of_group(*actions: Action, field: str = "consumerGroup", may_miss: bool = False) -> Needs[object]:
+    """A header field names a group."""
+    return named(Kind.GROUP, field, *actions, may_miss=may_miss)
+
+
+def all_of(*parts: Needs[P]) -> Needs[P]:
+    """What each of these asks for."""
+
+    def needs(command: Command, place: P) -> Iterator[Asked]:
+        return chain.from_iterable(part(command, place) for part in parts)
+
+    return needs
+
+
+def of_cluster(*actions: Action) -> Needs[Clusters]:
+    """The clusters of the server."""
+    return lambda _command, place: [cluster_asked(name, actions) for name in place.clusters]
+
+
+def unusable(command: Command, field: str, what: str, expected: str) -> HeaderError:
+    """The error for a field that names nothing."""
+    return HeaderError(f"request {command.code}: field '{field}' {what}; expected {expected}")
+
+
+def identity(_command: Command, _place: object) -> Iterable[Asked]:
+    """No right: any identity will do."""
+    return ()
+
+
+# Users and rules.
+ACCESS: Final[dict[int, Needs[Clusters]]] = {
+    Code.AUTH_CREATE_USER: of_cluster(UPDATE),
+    Code.AUTH_UPDATE_USER: of_cluster(UPDATE),
+    Code.AUTH_DELETE_USER: of_cluster(UPDATE),
+    Code.AUTH_GET_USER: of_cluster(GET),
+    Code.AUTH_LIST_USER: of_cluster(GET),
+    Code.AUTH_CREATE_ACL: of_cluster(UPDATE),
+    Code.AUTH_UPDATE_ACL: of_cluster(UPDATE),
+    Code.AUTH_DELETE_ACL: of_cluster(UPDATE),
+    Code.AUTH_GET_ACL: of_cluster(GET),
+    Code.AUTH_LIST_ACL: of_cluster(GET),
+}

@@ -1,0 +1,143 @@
+"""Users and rules of a name server, kept in two files that nobody else on the machine may read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from orbitmq.auth import rules, users
+from orbitmq.auth.access_requests import AccessRequests
+from orbitmq.auth.gate import Gate
+from orbitmq.auth.name_server_requests import REQUESTS, Registered
+from orbitmq.auth.needs import asked_of
+from orbitmq.auth.rules import Acl, Rules
+from orbitmq.auth.users import User, Users
+from orbitmq.errors import StartError
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.routes import RouteTable
+from orbitmq.runtime import Runtime
+from orbitmq.runtime.paths import joined
+from orbitmq.settings.access import OBSERVE
+from orbitmq.wire.bodies.topic import KVTable
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+# Rules go to the disk first: a user who was deleted never comes back with them.
+_ORDER: Final = (rules.TABLE, users.TABLE)
+
+
+class Access:
+    """The users, the rules, the gate that asks them, and the requests about them.
+
+    Args:
+        config: the settings of the start.
+        mode: the present value of ``authMode``.
+
+    Attributes:
+        by_code: what answers each request code about users, rules and refusals.
+    """
+
+    def __init__(
+        self, runtime: Runtime, config: NameServerConfig, routes: RouteTable, mode: Callable[[], str]
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._mode = mode
+        self._unsaved: set[str] = set()
+        self._saving = asyncio.Lock()
+        self._users = Users(lambda _name, _user: self._unsaved.add(users.TABLE))
+        self._rules = Rules(lambda _name, _acl: self._unsaved.add(rules.TABLE))
+        self.gate = Gate(
+            asked_of(REQUESTS, Registered(routes.clusters, routes.cluster_of)),
+            self._users,
+            self._rules,
+            authorizes=config.authorization_enabled,
+            observes=lambda: mode() == OBSERVE,
+        )
+        requests = AccessRequests(self._users, self._rules, self.gate, self._written)
+        self.by_code: dict[int, Callable[[Command], Command | Awaitable[Command]]] = {
+            **requests.by_code,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._state,
+        }
+
+    def load(self) -> None:
+        """Read the files, and make the super users that the settings name.
+
+        Raises:
+            StartError: a file cannot be read or written, or there is no super user.
+        """
+        config = self._config
+        if not config.auth_config_path:
+            raise StartError("authenticationEnabled=true needs authConfigPath, a folder for users and rules")
+        for table, take in ((users.TABLE, self._take_users), (rules.TABLE, self._take_rules)):
+            path = self._path(table)
+            try:
+                if self._runtime.files.exists(path):
+                    take(json.loads(self._runtime.files.read_bytes(path))[table])
+            except OSError as error:
+                raise StartError(f"cannot read {path}: {error.strerror or error}") from error
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                # Without the text of the error: it may show a secret.
+                raise StartError(f"{path} is no table of {table}: {type(error).__name__}") from None
+        self._users.begin(config.first_super_users())
+        # Written anew each time, so that nobody else may read a file that was copied to this place.
+        self._unsaved.update(_ORDER)
+        try:
+            self._save(self._texts())
+            self._unsaved.clear()
+        except OSError as error:
+            where = config.auth_config_path
+            raise StartError(f"cannot write to authConfigPath={where}: {error.strerror or error}") from error
+
+    def _take_users(self, plain: dict[str, Any]) -> None:
+        self._users.load(User.from_plain(name, each) for name, each in plain.items())
+
+    def _take_rules(self, plain: dict[str, Any]) -> None:
+        self._rules.load((name, Acl.from_plain(each)) for name, each in plain.items())
+
+    def _path(self, table: str) -> str:
+        return joined(self._config.auth_config_path, f"{table}.json")
+
+    def _texts(self) -> dict[str, bytes]:
+        """The files that have to be written."""
+        contents: dict[str, Callable[[], dict[str, Any]]] = {
+            rules.TABLE: lambda: {name: acl.plain() for name, acl in self._rules.all()},
+            users.TABLE: lambda: {user.name: user.plain() for user in self._users.all()},
+        }
+        return {
+            table: json.dumps({table: contents[table]()}, indent="\t").encode()
+            for table in _ORDER
+            if table in self._unsaved
+        }
+
+    def _save(self, texts: dict[str, bytes]) -> None:
+        files = self._runtime.files
+        files.make_dirs(self._config.auth_config_path)
+        for table, text in texts.items():
+            files.write_atomic(self._path(table), text, private=True)
+
+    async def _written(self, *_tables: str) -> None:
+        """Save what has changed.
+
+        Raises:
+            RemotingError: it cannot be saved; the next change tries again.
+        """
+        async with self._saving:
+            texts = self._texts()
+            self._unsaved.clear()
+            try:
+                await self._runtime.threads.run(self._save, texts)
+            except OSError as error:
+                self._unsaved.update(texts)
+                remark = (
+                    f"the change counts until this name server stops, as authConfigPath="
+                    f"{self._config.auth_config_path} cannot be written: {error.strerror or error}"
+                )
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from error
+
+    def _state(self, command: Command) -> Command:
+        lines = {"authMode": self._mode(), **self.gate.refusals.lines()}
+        return command.reply(body=KVTable(table=lines).encode())
