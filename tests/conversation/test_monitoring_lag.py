@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import Metric
 from tests.conversation.broker_peer import KIB, BrokerPeer, pull_request
 from tests.conversation.http_peer import ON, ask, get
+from tests.conversation.test_broker_pop import pop
 from tests.metrics_text import families, value
 
 from orbitmq.broker.broker import Broker
@@ -111,3 +112,17 @@ async def test_the_operators_labels_are_on_all_series(broker: Broker, peer: Brok
 def test_labels_that_cannot_be_are_refused(wrong: str) -> None:
     with pytest.raises(ConfigError, match="metricsLabel"):
         BrokerConfig.load(f"metricsLabel={wrong}")
+
+
+@pytest.mark.behaviour("MX-05")
+@pytest.mark.broker(**ON)
+async def test_popped_messages_are_in_flight_until_they_are_done(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    for _ in range(4):
+        await peer.sent(b"x", topic="T", queue_id=0)
+    assert len((await pop(peer, max_msg_nums=3)).records) == 3
+    found = await scrape(broker)
+    of_group = {"consumer_group": "cg", "topic": "T"}
+    assert value(found, "rocketmq_consumer_lag_messages", **of_group) == 4
+    assert value(found, "rocketmq_consumer_inflight_messages", **of_group) == 3
+    assert value(found, "rocketmq_consumer_ready_messages", **of_group) == 1

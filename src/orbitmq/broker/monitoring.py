@@ -123,7 +123,7 @@ class Monitoring(Component):
             return
         config = self._config
         if kind in KINDS:
-            collect = self._scrape().collected
+            collect = self.scrape().collected
             self._exports = Exports(self._runtime, kind, config.exports, collect, config.metrics_series)
             self._spawn(self._exports.run(), "export")
         else:
@@ -139,7 +139,8 @@ class Monitoring(Component):
             self._pages,
         )
 
-    def _scrape(self) -> Scrape:
+    def scrape(self) -> Scrape:
+        """What reads all figures of this broker."""
         reasons, serving = self.readiness.reasons, self.readiness.serving
         return Scrape(self._config, self._figures, self._counted, self._topics, reasons, serving)
 
@@ -151,7 +152,7 @@ class Monitoring(Component):
         from orbitmq.broker.metrics.page import MetricsPage
         from orbitmq.monitoring import health
 
-        self._page = MetricsPage(self._scrape())
+        self._page = MetricsPage(self.scrape())
         return {**health.pages(self.readiness.reasons), "/metrics": self._page.answer}
 
     async def stop(self) -> None:

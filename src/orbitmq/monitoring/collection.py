@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orbitmq.monitoring.exposition import Exposition, Family
+from orbitmq.monitoring.exposition import Exposition, Family, Row
 from orbitmq.runtime.histogram import Histogram
 
 
@@ -63,6 +63,9 @@ class _Kept(Family):
     def add(self, value: float, **labels: str) -> None:
         if self._collection.take():
             self._metric.numbers.append(({**self._labels, **labels}, value))
+
+    def add_row(self, value: float, row: Row) -> None:
+        self.add(value, **row.labels)
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         if self._collection.take(len(found.bounds) + 3):

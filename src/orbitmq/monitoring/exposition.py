@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from orbitmq.runtime.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# Of a rendered part: well below a millisecond.
+LINES = 1000
 
 
 class Exposition:
@@ -60,9 +63,30 @@ class Exposition:
         """Make room for one more series."""
         self._room += 1
 
+    def parts(self) -> Iterator[bytes]:
+        """The whole text in parts of at most ``LINES`` series."""
+        for family in self._families.values():
+            for begin in range(0, len(family.texts), LINES):
+                yield "".join(family.texts[begin : begin + LINES]).encode()
+
     def render(self) -> bytes:
         """The whole text."""
-        return "".join([text for family in self._families.values() for text in family.texts]).encode()
+        return b"".join(self.parts())
+
+
+class Row:
+    """Labels that are prepared once, for several series with the same ones.
+
+    Attributes:
+        labels: by their names.
+        text: the same as they stand in the text.
+    """
+
+    __slots__ = ("labels", "text")
+
+    def __init__(self, **labels: str) -> None:
+        self.labels = labels
+        self.text = _pairs(labels)
 
 
 class Family:
@@ -82,6 +106,11 @@ class Family:
         if self._exposition.take():
             own = _pairs(labels)
             self.texts.append(f"{self._begin}{',' if own else ''}{own}}} {value!r}\n")
+
+    def add_row(self, value: float, row: Row) -> None:
+        """As :meth:`add`."""
+        if self._exposition.take():
+            self.texts.append(f"{self._begin},{row.text}}} {value!r}\n")
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         """The series of one histogram: one for each bound, their sum and their number."""

@@ -260,8 +260,9 @@ class _Connection(asyncio.Protocol):
             *answer.headers,
         ]
         reason = HTTPStatus(answer.status).phrase
-        parts = [http.send(h11.Response(status_code=answer.status, headers=headers, reason=reason))]
-        if not head_only:
-            parts.append(http.send(h11.Data(data=answer.body)))
-        transport.write(b"".join(part for part in parts if part is not None))
+        transport.write(http.send(h11.Response(status_code=answer.status, headers=headers, reason=reason)))
+        if not head_only and answer.body:
+            # With a length the body goes out as it is: written apart, it is not copied.
+            http.send(h11.Data(data=answer.body))
+            transport.write(answer.body)
         transport.close()

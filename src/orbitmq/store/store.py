@@ -508,6 +508,20 @@ class MessageStore:
         slot = self.queues.slot(topic, queue_id)
         return self.appender.get(slot, table.Q_VISIBLE) if slot >= 0 else 0
 
+    def max_offsets(self, topic: str, queues: int) -> list[int]:
+        """:meth:`max_offset` of the topic's first queues."""
+        return self._of_queues(topic, queues, table.Q_VISIBLE)
+
+    def topic_bytes_in(self, topic: str, queues: int) -> int:
+        """The sum of :meth:`bytes_in` of the topic's first queues."""
+        return sum(self._of_queues(topic, queues, table.Q_BYTES))
+
+    def _of_queues(self, topic: str, queues: int, column: int) -> list[int]:
+        known, get = self.queues.topics.get(topic), self.appender.get
+        slots = () if known is None else known.slots[:queues]
+        found = [get(slot, column) if slot >= 0 else 0 for slot in slots]
+        return found + [0] * (queues - len(found))
+
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """(commit log offset, size, tags code) of a visible message; ``None`` when it is not there."""
         slot = self.queues.slot(topic, queue_id)

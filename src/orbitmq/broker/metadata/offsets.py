@@ -144,6 +144,19 @@ class ConsumerOffsets:
         """The kept offsets of a ``topic@group``, not a copy; ``None``: they were removed."""
         return self._table.get(key)
 
+    def reads(self, key: str) -> Mapping[int, int]:
+        """The offsets of :meth:`query` of a ``topic@group`` that are not the kept ones, by queue id."""
+        found = self._resets.get(key)
+        if not self._dealt:
+            return found or {}
+        topic, group = _split(key)
+        dealt = {
+            queue_id: self._committed(group, topic, queue_id, kept)
+            for queue_id, kept in self._table.get(key, {}).items()
+            if (topic, group, queue_id) in self._dealt
+        }
+        return {**dealt, **(found or {})}
+
     # -- changing --------------------------------------------------------------------------------------
 
     def deal(

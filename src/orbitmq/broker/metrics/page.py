@@ -7,6 +7,9 @@ import asyncio
 from orbitmq.broker.metrics.scrape import Scrape
 from orbitmq.monitoring.exposition import CONTENT_TYPE
 from orbitmq.monitoring.http import Answer
+from orbitmq.runtime.tasks import in_slices
+
+PARTS_PER_TURN = 2
 
 
 class MetricsPage:
@@ -35,4 +38,5 @@ class MetricsPage:
             reading.exception()  # the connections log it
 
     async def _read(self) -> bytes:
-        return (await self._scrape.text()).render()
+        text = await self._scrape.text()
+        return b"".join([part async for part in in_slices(text.parts(), PARTS_PER_TURN)])

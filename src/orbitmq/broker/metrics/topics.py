@@ -13,13 +13,13 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
 from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX, is_system_group
-from orbitmq.monitoring.exposition import Exposition
+from orbitmq.monitoring.exposition import Exposition, Row
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
 # How many topics, or pairs of a group and a topic, are looked at in one turn of the event loop.
-PER_TURN = 20
+PER_TURN = 50
 # The end of the log, which the system has in memory as a rule: it was written not long ago.
 HOT_BYTES = 64 * 1024 * 1024
 
@@ -78,6 +78,9 @@ class Topics:
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
+        # The labels of each group's topic and of each topic (without a group), those of the last scrape.
+        self._rows: dict[tuple[str, str], Row] = {}
+        self._rows_now: dict[tuple[str, str], Row] = {}
 
     async def write(self, text: Exposition, serving: Callable[[], bool]) -> None:
         """Add all figures of topics and groups, as long as the broker serves."""
@@ -85,6 +88,20 @@ class Topics:
         if self._role.takes_messages:
             await self._in(text, serving)
             await self._lag(text, serving)
+        self._rows, self._rows_now = self._rows_now, {}
+
+    def _row(self, topic: str, group: str) -> Row:
+        key = topic, group
+        row = self._rows_now.get(key) or self._rows.get(key)
+        if row is None:
+            is_system = self._is_system(topic, group)
+            row = (
+                Row(consumer_group=group, topic=topic, is_retry="false", is_system=is_system)
+                if group
+                else Row(topic=topic, is_system=is_system)
+            )
+        self._rows_now[key] = row
+        return row
 
     async def _out(self, text: Exposition, serving: Callable[[], bool]) -> None:
         await self._stats.look()
@@ -93,18 +110,12 @@ class Topics:
             "counter",
             "Messages that reads of a group covered since the start, those that its filter left out included",
         )
-        async for key, messages in in_slices(self._stats.totals(GROUP_GET_NUMS), 50 * PER_TURN):
+        async for key, messages in in_slices(self._stats.totals(GROUP_GET_NUMS), 20 * PER_TURN):
             if not serving():
                 return
             topic, _, group = key.partition(SEPARATOR)
             if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                out.add(
-                    messages,
-                    topic=topic,
-                    consumer_group=group,
-                    is_retry="false",
-                    is_system=self._is_system(topic, group),
-                )
+                out.add_row(messages, self._row(topic, group))
 
     async def _in(self, text: Exposition, serving: Callable[[], bool]) -> None:
         taken = text.family("rocketmq_messages_in_total", "counter", "Messages that the topic ever got")
@@ -123,14 +134,14 @@ class Topics:
             if not text.room:
                 text.cut += 2
                 continue
-            queues = range(max(config.read_queue_nums, config.write_queue_nums))
-            messages = sum(max(0, self._store.max_offset(topic, queue)) for queue in queues)
+            queues = max(config.read_queue_nums, config.write_queue_nums)
+            messages = sum(self._store.max_offsets(topic, queues))
             if topic.startswith(DLQ_PREFIX):
                 dead.add(messages, consumer_group=topic.removeprefix(DLQ_PREFIX))
             else:
-                labels = {"topic": topic, "is_system": str(self._topics.is_system(topic)).lower()}
-                taken.add(messages, **labels)
-                traffic.add(sum(self._store.bytes_in(topic, queue) for queue in queues), **labels)
+                row = self._row(topic, "")
+                taken.add_row(messages, row)
+                traffic.add_row(self._store.topic_bytes_in(topic, queues), row)
 
     async def _lag(self, text: Exposition, serving: Callable[[], bool]) -> None:
         lag = text.family("rocketmq_consumer_lag_messages", "gauge", "Messages that the group has not done")
@@ -149,31 +160,37 @@ class Topics:
             "rocketmq_consumer_ready_messages", "gauge", "Messages that the group can read now"
         )
         by_queue = _QueueLag(text) if self._config.metrics_queue_lag else None
+        # The ends of a topic's queues are read once for all of its groups.
+        ends: dict[str, list[int]] = {}
+        every = by_queue is not None
         async for group, topic in in_slices(self._read_topics(), PER_TURN):
             if not serving():
                 return
             if not text.room:
                 text.cut += 5
                 continue
-            queues = self._queues(group, topic)
-            await self._bring_to_memory(topic, queues)
-            if not serving():
-                return
+            if topic not in ends:
+                config = self._topics.get(topic)
+                ends[topic] = self._store.max_offsets(topic, config.read_queue_nums if config else 0)
+            queues = self._queues(group, topic, ends[topic], every=every)
+            cold = self._cold(topic, queues)
+            if cold:
+                # See that nobody waits for the disk in _look_at_times.
+                await self._store.bring_to_memory(cold)
+                if not serving():
+                    return
             now = self._clock.now_ms()
+            behind = held = 0
             for queue in queues:
                 self._look_at_times(topic, queue)
-            labels = {
-                "consumer_group": group,
-                "topic": topic,
-                "is_retry": "false",
-                "is_system": self._is_system(topic, group),
-            }
-            behind, held = sum(queue.lag for queue in queues), sum(queue.in_flight for queue in queues)
-            lag.add(behind, **labels)
-            latency.add(_age(now, (queue.oldest_lagging_ms for queue in queues)), **labels)
-            in_flight.add(held, **labels)
-            queueing.add(_age(now, (queue.oldest_ready_ms for queue in queues)), **labels)
-            ready.add(behind - held, **labels)
+                behind += queue.lag
+                held += queue.in_flight
+            row = self._row(topic, group)
+            lag.add_row(behind, row)
+            latency.add_row(_age(now, [queue.oldest_lagging_ms for queue in queues]), row)
+            in_flight.add_row(held, row)
+            queueing.add_row(_age(now, [queue.oldest_ready_ms for queue in queues]), row)
+            ready.add_row(behind - held, row)
             if by_queue is not None:
                 by_queue.add(group, topic, queues, now)
 
@@ -190,36 +207,46 @@ class Topics:
                 if not topic.startswith(RETRY_PREFIX) and topic in self._topics:
                     yield group, topic
 
-    def _queues(self, group: str, topic: str) -> list[Progress]:
-        """How far the group is in each queue, without the times."""
+    def _queues(self, group: str, topic: str, ends: Sequence[int], *, every: bool) -> list[Progress]:
+        """How far the group is in each queue, without the times.
+
+        Args:
+            ends: of the queues.
+            every: also of queues in which it has done all.
+        """
         found, offsets = [], self._offsets
-        config = self._topics.get(topic)
-        done_by_queue = offsets.kept(group, topic)
-        pulled_by_queue = offsets.pulls().get(f"{topic}{SEPARATOR}{group}", {})
-        for queue in range(config.read_queue_nums if config is not None else 0):
-            end = max(0, self._store.max_offset(topic, queue))
-            done = min(end, done_by_queue.get(queue, end))
-            committed = offsets.query(group, topic, queue)
-            read = min(end, max(done, pulled_by_queue.get(queue, 0), committed or 0))
-            found.append(Progress(queue, done, read, end))
+        key = f"{topic}{SEPARATOR}{group}"
+        done_by_queue = offsets.kept_queues(key) or {}
+        pulled_by_queue = offsets.pulls().get(key, {})
+        reads = offsets.reads(key)
+        for queue, end in enumerate(ends):
+            done = done_by_queue.get(queue, end)
+            if done < end:
+                read = min(end, max(done, pulled_by_queue.get(queue, 0), reads.get(queue, 0)))
+                found.append(Progress(queue, done, read, end))
+            elif every:
+                found.append(Progress(queue, end, end, end))
         return found
 
-    async def _bring_to_memory(self, topic: str, queues: Sequence[Progress]) -> None:
-        """See that nobody waits for the disk in :meth:`_look_at_times`."""
+    def _cold(self, topic: str, queues: Sequence[Progress]) -> list[int]:
+        """Records that :meth:`_look_at_times` reads and that may not be in memory, by their places."""
         border = self._store.max_commit_log_offset - HOT_BYTES
         cold = []
         for queue in queues:
-            for offset in {queue.done, queue.read} - {queue.end}:
+            for offset in (queue.done, queue.read) if queue.read > queue.done else (queue.done,):
+                if offset == queue.end:
+                    continue
                 entry = self._store.entry(topic, queue.queue_id, self._stored(topic, queue.queue_id, offset))
                 if entry is not None and entry[0] < border:
                     cold.append(entry[0])
-        if cold:
-            await self._store.bring_to_memory(cold)
+        return cold
 
     def _look_at_times(self, topic: str, queue: Progress) -> None:
         if queue.done < queue.end:
             queue.oldest_lagging_ms = self._time(topic, queue.queue_id, queue.done)
-        if queue.read < queue.end:
+        if queue.read == queue.done:
+            queue.oldest_ready_ms = queue.oldest_lagging_ms
+        elif queue.read < queue.end:
             queue.oldest_ready_ms = self._time(topic, queue.queue_id, queue.read)
 
     def _time(self, topic: str, queue_id: int, offset: int) -> int:
