@@ -11,6 +11,7 @@ import httpx
 
 from orbitmq import Message
 from orbitmq.console.app import Console
+from orbitmq.console.entrance import Entrance
 from orbitmq.testing import World
 
 HOST = "127.0.0.1:8082"
@@ -61,11 +62,20 @@ class Browser:
 
 
 @asynccontextmanager
-async def console(world: World, *, write: bool = False) -> AsyncIterator[Browser]:
+async def console(
+    world: World, *, write: bool = False, entrance: Entrance | None = None
+) -> AsyncIterator[Browser]:
     """A console of the cluster, and a browser that has not opened its link."""
     options = {"name_servers": world.name_server, "runtime": world.runtime}
     clock = world.runtime.clock
-    made = Console(options, clock.monotonic, clock.now_ms, name="test", hosts=frozenset({HOST}), write=write)
+    made = Console(
+        options,
+        clock.monotonic,
+        clock.now_ms,
+        name="test",
+        entrance=entrance or Entrance(frozenset({HOST})),
+        write=write,
+    )
     transport = httpx.ASGITransport(app=made.app)
     try:
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
+from tests.certificates import Authority
 
 from orbitmq.cli.main import main
 
@@ -20,35 +24,57 @@ def unused_port() -> int:
         return int(one.getsockname()[1])
 
 
-@pytest.mark.behaviour("CS-20")
-def test_the_printed_link_opens_the_console() -> None:
-    words = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(unused_port())]
-    with subprocess.Popen([sys.executable, "-m", "orbitmq", *words], stdout=subprocess.PIPE) as process:
+@contextmanager
+def running(*words: str) -> Iterator[httpx.URL]:
+    """A console of a cluster that is away; the address that it prints."""
+    command = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(unused_port()), *words]
+    with subprocess.Popen([sys.executable, "-m", "orbitmq", *command], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
-            link = httpx.URL(json.loads(process.stdout.readline())["link"])
-            # The link is printed a moment before the port is open.
-            with httpx.Client(base_url=link.copy_with(path="/", query=None), timeout=30) as browser:
-                closed = wait_for(browser)
-                assert closed.status_code == 401
-                assert "server" not in closed.headers
-                assert browser.get(link).status_code == 303
-                assert browser.get("/messages").status_code == 200
-                assert browser.get("/static/console.css").status_code == 200
-                assert "127.0.0.1:1" in browser.get("/topics").text  # it says which name server is away
+            yield httpx.URL(json.loads(process.stdout.readline())["link"])
         finally:
             process.terminate()
 
 
-def wait_for(browser: httpx.Client) -> httpx.Response:
-    """The first answer, within 60 s."""
-    end = time.monotonic() + 60
-    while True:
-        try:
-            return browser.get("/")
-        except httpx.ConnectError:
-            assert time.monotonic() < end, "the console does not listen"
-            time.sleep(0.05)
+@pytest.mark.behaviour("CS-20")
+def test_the_printed_link_opens_the_console() -> None:
+    with (
+        running() as link,
+        httpx.Client(base_url=link.copy_with(path="/", query=None), timeout=30) as browser,
+    ):
+        closed = browser.get("/")
+        assert closed.status_code == 401
+        assert "server" not in closed.headers
+        assert browser.get(link).status_code == 303
+        assert browser.get("/messages").status_code == 200
+        assert browser.get("/static/console.css").status_code == 200
+        assert "127.0.0.1:1" in browser.get("/topics").text  # it says which name server is away
+
+
+@pytest.mark.behaviour("CS-29")
+def test_users_of_a_file_log_in_over_https(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("console")
+    assert main(["console", "password", "anna", "viewer", "--generate", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    users = tmp_path / "users.txt"
+    users.write_text(told["line"] + "\n")
+    users.chmod(0o600)
+    options = ["--users", str(users), "--cert", own.cert, "--key", own.key]
+    with (
+        running(*options) as link,
+        httpx.Client(
+            base_url=link, verify=ssl.create_default_context(cafile=authority.ca), timeout=30
+        ) as browser,
+    ):
+        assert (link.scheme, link.query) == ("https", b"")
+        assert browser.get("/messages").headers["location"] == "/login"
+        origin = {"Origin": str(link).rstrip("/")}
+        wrong = browser.post("/login", data={"user": "anna", "password": "wrong"}, headers=origin)
+        assert wrong.status_code == 403
+        form = {"user": "anna", "password": told["secret"]}
+        assert browser.post("/login", data=form, headers=origin).status_code == 303
+        assert browser.get("/messages").status_code == 200
 
 
 @pytest.mark.behaviour("CS-20")
@@ -56,3 +82,18 @@ def wait_for(browser: httpx.Client) -> httpx.Response:
 def test_the_console_listens_on_loopback_only(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["console", *words]) == 2
     assert f"{words[0]} {words[1]}: expected" in capsys.readouterr().err
+
+
+@pytest.mark.behaviour("CS-20")
+def test_a_console_that_cannot_start_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["console", "-n", "127.0.0.1:1", "--port", str(port)]) == 1
+    assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    for file in (broken, tmp_path / "none"):
+        assert main(["console", "-n", "127.0.0.1:1", "--cert", str(file), "--key", str(file)]) == 2
+        assert f"--cert {file}, --key {file}: " in capsys.readouterr().err
+    assert main(["console", "-n", "127.0.0.1:1", "--login", "--write"]) == 2
+    assert "--write is for the link" in capsys.readouterr().err

@@ -401,3 +401,10 @@ def test_the_link_of_the_console() -> None:
             process.terminate()
     link = re.sub(r":\d+/\?token=[\w-]+$", ":PORT/?token=TOKEN", told["link"])
     check("console", json.dumps({**told, "link": link}))
+
+
+def test_a_user_of_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["console", "password", "anna", "viewer", "--generate", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    line = re.sub(r":[0-9a-f]{32}:[0-9a-f]{64}$", ":SALT:HASH", told["line"])
+    check("console-password", json.dumps({**told, "line": line, "secret": "SECRET"}))

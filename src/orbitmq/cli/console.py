@@ -8,19 +8,27 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Flag, make_app
 from orbitmq.cli.command import Views, command
+from orbitmq.cli.entering import Entering
 from orbitmq.cli.failures import UsageError
-from orbitmq.cli.view import Line
+from orbitmq.cli.user import Generate, SecretFile, secret_of
+from orbitmq.cli.view import Line, View
 from orbitmq.cli.where import Servers
+from orbitmq.errors import ValidationError
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# Connections at the same time; further ones get 503.
+MOST_CONNECTIONS = 500
 
 app = make_app(
     "console",
-    "Serve pages about a cluster to a browser on this machine.",
+    "Serve pages about a cluster to browsers.\n\n"
+    "It prints a link that opens them on this machine. With users it asks for a name and a password instead, "
+    "and may listen elsewhere, too.",
     """
 orbitmq console
 orbitmq console --context prod --write
 orbitmq console --port 9090
+orbitmq console password anna operator --generate
+orbitmq console --users users.txt --host 10.0.0.5 --cert mq.pem --key mq.key
 """,
 )
 
@@ -34,53 +42,86 @@ def console(
     host: Annotated[str, Parameter()] = "127.0.0.1",
     port: Annotated[int, Parameter()] = 8082,
     write: Flag = False,
+    entering: Entering = Entering(),
 ) -> Views:
     """Serve the pages until Ctrl-C. The link that is printed is good once, for 10 minutes.
 
     Args:
-        host: Address to listen on; only of this machine, as the console has no users yet.
+        host: Address to listen on. Another one than this machine's own needs users and https.
         port: Port to listen on.
-        write: Allow changes. By default the pages only read.
+        write: Allow changes to who opens the link. By default the pages only read.
     """
-    if host not in LOOPBACK:
-        raise UsageError(f"--host {host}: expected 127.0.0.1, ::1 or localhost: the console has no users yet")
-    if not 1 <= port <= 65_535:
-        raise UsageError(f"--port {port}: expected 1 to 65535")
-    return _serve(servers, host, port, write=write)
+    entering.check(host, port)
+    if write and not entering.by_link:
+        raise UsageError("--write is for the link; with users their roles say who may change what")
+    return _serve(servers, host, port, entering, write=write)
 
 
-async def _serve(servers: Servers, host: str, port: int, *, write: bool) -> Views:
+async def _serve(servers: Servers, host: str, port: int, entering: Entering, *, write: bool) -> Views:
     try:
         import uvicorn
 
         from orbitmq.console.app import Console
     except ImportError as error:
         raise UsageError(f"the console needs: pip install 'orbitmq[console]' ({error})") from error
+    from orbitmq.runtime.listening import listening_socket
     from orbitmq.runtime.system import system_runtime
 
-    name = servers.context or servers.addresses
-    shown = f"[{host}]" if ":" in host else host
-    hosts = frozenset(f"{one}:{port}" for one in ("127.0.0.1", "[::1]", "localhost"))
-    clock = system_runtime().clock
-    made = Console(servers.options, clock.monotonic, clock.now_ms, name=name, hosts=hosts, write=write)
+    name, used = servers.context or servers.addresses, system_runtime()
+    clock = used.clock
+    entrance = entering.entrance(host, port, servers.options, used.threads, clock.monotonic)
+    made = Console(servers.options, clock.monotonic, clock.now_ms, name=name, entrance=entrance, write=write)
+    # It trusts no header that a proxy would set.
+    config = uvicorn.Config(
+        made.app,
+        interface="asgi3",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=entering.cert,
+        ssl_keyfile=entering.key,
+    )
     try:
-        link = f"http://{shown}:{port}/?token={made.sessions.token}"
-        text = f"console of {name}: {link} (good once, for 10 minutes)"
-        yield Line({"cluster": name, "link": link}, text)
-        # It trusts no header that a proxy would set.
-        config = uvicorn.Config(
-            made.app,
-            host=host,
-            port=port,
-            interface="asgi3",
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-        )
-        await uvicorn.Server(config).serve()
+        config.load()
+    except OSError as error:  # of TLS, too
+        raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
+    try:
+        # Whoever opens the link at once finds the port open.
+        listener = listening_socket(host, port)
+        link, how = entering.address(host, port), "log in there"
+        if entering.by_link:
+            link, how = f"{link}/?token={made.sessions.token}", "good once, for 10 minutes"
+        yield Line({"cluster": name, "link": link}, f"console of {name}: {link} ({how})")
+        await uvicorn.Server(config).serve(sockets=[listener])
     finally:
         await made.close()
+
+
+@app.command
+@command
+def password(
+    name: Annotated[str, Parameter(help="Name of the user.")],
+    role: Annotated[str, Parameter(help="Role: watcher (sees no bodies), viewer, operator or admin.")],
+    /,
+    *,
+    generate: Generate = False,
+    secret_file: SecretFile = None,
+) -> View:
+    """Print the line of a user for the file of --users."""
+    from orbitmq.console.users_file import line_of
+
+    secret, shown = secret_of(generate, secret_file)
+    if secret is None:
+        raise UsageError("give --generate or --secret-file: a user needs a password")
+    try:
+        line = line_of(name, role, secret)
+    except ValidationError as error:
+        raise UsageError(str(error)) from error
+    notes = [f"password of {name}, shown once: {secret}"] if shown else []
+    return View({"name": name, "role": role, "line": line, **shown}, lines=[line], notes=notes)

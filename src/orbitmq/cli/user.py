@@ -74,7 +74,7 @@ async def create(
     Args:
         super: It may do everything, also change users and rules.
     """
-    secret, shown = _secret(generate, secret_file)
+    secret, shown = secret_of(generate, secret_file)
     if secret is None:
         raise UsageError("give --generate or --secret-file: a user needs a secret")
     try:
@@ -111,7 +111,7 @@ async def change(
         super: It may do everything.
         normal: It may do what its rules allow.
     """
-    secret, shown = _secret(generate, secret_file)
+    secret, shown = secret_of(generate, secret_file)
     is_enabled = _either("enable", enable, "disable", disable)
     is_super = _either("super", super, "normal", normal)
     if secret is None and is_enabled is None and is_super is None:
@@ -149,7 +149,7 @@ def _either(name: str, yes: bool, other: str, no: bool) -> bool | None:
     return True if yes else False if no else None
 
 
-def _secret(generate: bool, path: str | None) -> tuple[str | None, dict[str, Any]]:
+def secret_of(generate: bool, path: str | None) -> tuple[str | None, dict[str, Any]]:
     """The secret that the options give, and what is shown of it."""
     if generate and path is not None:
         raise UsageError("--generate and --secret-file: give one of them")

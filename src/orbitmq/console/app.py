@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from math import ceil
+from secrets import token_urlsafe
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -17,11 +19,12 @@ from starlette.staticfiles import StaticFiles
 
 from orbitmq.console.audit import Audit
 from orbitmq.console.changes import CHANGES, Change, Cluster, Done
+from orbitmq.console.entrance import Entrance
 from orbitmq.console.look import Look
 from orbitmq.console.model import Link, Page, as_csv, plain
 from orbitmq.console.rights import ADMIN, OPERATOR, VIEWER, may
 from orbitmq.console.sessions import Plan, Session, Sessions
-from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, language_of
+from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts, language_of
 from orbitmq.console.ways import Asked, ClusterOfPages, page_of
 from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
@@ -42,6 +45,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+SECURE: Final = {"Strict-Transport-Security": "max-age=31536000"}
 # Of downloads: whatever the file is, nothing in it may run.
 DOWNLOAD_POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 API: Final = "/api/v1"
@@ -55,7 +59,7 @@ class Console:
         options: of every client: name servers, credentials, TLS, the runtime.
         monotonic, now_ms: the clocks, in seconds and in milliseconds since 1970.
         name: of the cluster, for the title.
-        hosts: the values of the header Host that are let in.
+        entrance: which names it has, and who is let in.
         write: whether the link's session may make changes.
     """
 
@@ -66,14 +70,16 @@ class Console:
         now_ms: Callable[[], int],
         *,
         name: str,
-        hosts: frozenset[str],
+        entrance: Entrance,
         write: bool = False,
     ) -> None:
-        self.sessions = Sessions(monotonic)
+        self.sessions = Sessions(monotonic, self._ended)
         self.audit = Audit(now_ms)
-        self._cluster = ClusterOfPages(options, monotonic)
+        # By the names that sessions have for them; the console's own has none.
+        self._clusters = {"": ClusterOfPages(options, monotonic)}
+        self._closing: set[asyncio.Task[None]] = set()
         self._look = Look(name)
-        self._now_ms, self._hosts = now_ms, hosts
+        self._now_ms, self._entrance = now_ms, entrance
         self._role = ADMIN if write else VIEWER
         self._undos: dict[str, Plan] = {}
         self._changing: set[asyncio.Task[Done]] = set()
@@ -81,6 +87,7 @@ class Console:
         self._inner = Starlette(
             routes=[
                 Mount("/static", StaticFiles(packages=[("orbitmq.console", "static")])),
+                Route("/login", self._login, methods=["GET", "POST"]),
                 Route("/leave", get(self._leave), methods=post),
                 Route(API + "/session", get(self._session)),
                 Route(API + "/do/{change}", get(self._change), methods=post),
@@ -95,8 +102,15 @@ class Console:
         """Close all connections. Changes that are under way are ended."""
         for task in list(self._changing):
             task.cancel()
-        await asyncio.gather(*self._changing, return_exceptions=True)
-        await self._cluster.close()
+        await asyncio.gather(*self._changing, *self._closing, return_exceptions=True)
+        for cluster in self._clusters.values():
+            await cluster.close()
+
+    def _ended(self, session: Session) -> None:
+        if session.cluster:
+            task = asyncio.ensure_future(self._clusters.pop(session.cluster).close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         """The application: refuses foreign hosts, and gives every answer the headers of safety."""
@@ -104,7 +118,10 @@ class Console:
         async def guarded(message: Any) -> None:
             if message["type"] == "http.response.start":
                 known = {name for name, _ in message["headers"]}
-                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                secure = SECURE if self._entrance.scheme == "https" else {}
+                more = [
+                    (name.lower().encode(), value.encode()) for name, value in {**HEADERS, **secure}.items()
+                ]
                 added = [(name, value) for name, value in more if name not in known]
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
@@ -119,20 +136,15 @@ class Console:
     @property
     def _host_lines(self) -> list[list[bytes]]:
         """What the lines Host of a request may be: one line, with one of the names."""
-        return [[name.encode()] for name in self._hosts]
+        return [[name.encode()] for name in self._entrance.hosts]
 
     # -- who asks ------------------------------------------------------------------------------------------
 
     def _of_session(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
-            if token := request.query_params.get("token"):
-                name = self.sessions.open_by_token(token, self._role)
-                if name is not None:
-                    return self._opened(request, name)
-            session = self.sessions.of(request.cookies.get(COOKIE, ""))
-            if session is None:
-                texts = BY_LANGUAGE[language_of(request.headers.get("accept-language", ""))]
-                return self._failed(request, None, texts("closed"), 401)
+            session = self._session_of(request)
+            if isinstance(session, Response):
+                return session
             if (language := request.query_params.get("lang")) in LANGUAGES:
                 session.language = str(language)
             try:
@@ -144,17 +156,79 @@ class Console:
 
         return handle
 
+    def _session_of(self, request: Request) -> Session | Response:
+        """The session of a request; else the answer that opens one, or says how to get one."""
+        entrance, texts = self._entrance, self._texts(request)
+        session = self.sessions.of(request.cookies.get(COOKIE, ""))
+        if entrance.proxy is not None:
+            user = entrance.proxy.user(_address(request), request.headers.getlist(entrance.proxy.header))
+            if user is None:
+                return self._failed(request, None, texts("no_user"), 403)
+            if session is None or session.user != user.name:
+                return self._opened(request, self.sessions.open(user.name, user.role))
+            return session
+        token = request.query_params.get("token", "")
+        if token and entrance.by_link and (name := self.sessions.open_by_token(token, self._role)):
+            return self._opened(request, name)
+        if session is not None:
+            return session
+        if entrance.desk is not None and not _is_of_program(request):
+            return RedirectResponse("/login", 303)
+        return self._failed(request, None, texts("closed"), 401)
+
     def _opened(self, request: Request, name: str) -> Response:
         session = self.sessions.of(name)
         assert session is not None
         session.language = language_of(request.headers.get("accept-language", ""))
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(COOKIE, name, httponly=True, samesite="strict", path="/")
+        secure = self._entrance.scheme == "https"
+        answer.set_cookie(COOKIE, name, httponly=True, samesite="strict", path="/", secure=secure)
         return answer
+
+    def _texts(self, request: Request) -> Texts:
+        return BY_LANGUAGE[language_of(request.headers.get("accept-language", ""))]
+
+    async def _login(self, request: Request) -> Response:
+        """The form for name and password, and who comes in with them."""
+        desk, texts = self._entrance.desk, self._texts(request)
+        if desk is None:
+            return self._failed(request, None, texts("closed"), 401)
+        if request.method != "POST":
+            return self._log_in(texts)
+        fields = await self._fields(request, None)
+        if isinstance(fields, Response):
+            return fields
+        name, address = fields.get("user", "").strip(), _address(request)
+        wait_s = desk.wait_s(name, address)
+        if wait_s > 0 or desk.is_busy:
+            answer = self._log_in(texts, texts("slow_down").format(s=ceil(wait_s) or 1), 429)
+            answer.headers["retry-after"] = str(ceil(wait_s) or 1)
+            return answer
+        try:
+            found = await desk.enter(name, fields.get("password", ""), address)
+        except OrbitError as error:
+            return self._log_in(texts, str(error), 400)
+        outcome = "wrong user or password" if found is None else "done"
+        self.audit.note(
+            user=name, address=address, change="login", target=name, before="", after="", outcome=outcome
+        )
+        if found is None:
+            return self._log_in(texts, texts("wrong_login"), 403)
+        key = ""
+        if found.cluster is not None:
+            key = token_urlsafe(9)
+            self._clusters[key] = found.cluster
+        return self._opened(request, self.sessions.open(found.user, found.role, key))
+
+    def _log_in(self, texts: Texts, text: str = "", code: int = 200) -> Response:
+        return Response(self._look.login(texts, text), code, media_type="text/html")
+
+    def _cluster(self, session: Session) -> ClusterOfPages:
+        return self._clusters[session.cluster]
 
     def _failed(self, request: Request, session: Session | None, text: str, code: int) -> Response:
         """An error for a program, or for a person as a page with the way back."""
-        if request.url.path.startswith(API + "/"):
+        if _is_of_program(request):
             return _json({"error": text}, code)
         if session is None:
             return Response(self._look.alone(text), code, media_type="text/html")
@@ -166,7 +240,9 @@ class Console:
         return _json({"user": session.user, "role": session.role, "form_token": session.form_token()})
 
     async def _leave(self, request: Request, session: Session) -> Response:
-        await self._form(request, session)
+        form = await self._form(request, session)
+        if isinstance(form, Response):
+            return form
         self.sessions.close(request.cookies.get(COOKIE, ""))
         answer = Response(self._look.alone(BY_LANGUAGE[session.language]("left")), media_type="text/html")
         answer.delete_cookie(COOKIE)
@@ -180,7 +256,7 @@ class Console:
             return self.audit.page()
         query = request.query_params
         asked = Asked(parts, query, tuple(query.getlist("chosen")), session, self._now_ms())
-        page = await page_of(self._cluster, asked, self._undos.get)
+        page = await page_of(self._cluster(session), asked, self._undos.get)
         if page is not None and len(parts) == 2 and parts[0] == "groups":
             page = replace(page, links=(*page.links, *self._undo_links(parts[1])))
         return page
@@ -218,14 +294,16 @@ class Console:
         if not may(session.role, VIEWER):
             return self._failed(request, session, BY_LANGUAGE[session.language]("bodies_hidden"), 403)
         topic = request.query_params.get("topic", "")
-        message = await self._cluster.admin.messages.get(request.path_params["id"], topic=topic or None)
+        message = await self._cluster(session).admin.messages.get(
+            request.path_params["id"], topic=topic or None
+        )
         return _attachment(bytes(message.body), "message.bin", "application/octet-stream")
 
     # -- changes -------------------------------------------------------------------------------------------
 
-    async def _form(self, request: Request, session: Session) -> Mapping[str, str] | Response:
-        """The fields of a form of this session that was not sent before; else the answer that refuses it."""
-        texts = BY_LANGUAGE[session.language]
+    async def _fields(self, request: Request, session: Session | None) -> Mapping[str, str] | Response:
+        """The fields of a form from the console's own pages; else the answer that refuses it."""
+        texts = self._texts(request) if session is None else BY_LANGUAGE[session.language]
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
@@ -235,14 +313,18 @@ class Console:
             given = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
         except ValueError:
             return self._failed(request, session, texts("broken_form"), 400)
-        fields = {name: values[-1].replace("\r\n", "\n") for name, values in given.items()}
         origin = urlsplit(request.headers.get("origin", ""))
-        known = origin.netloc.lower() in self._hosts and origin.scheme == request.url.scheme
+        known = origin.netloc.lower() in self._entrance.hosts and origin.scheme == self._entrance.scheme
         if not known:
             return self._failed(request, session, texts("wrong_form"), 403)
-        if not session.take(fields.get("form_token", "")):
-            return self._failed(request, session, texts("wrong_form"), 409)
-        return fields
+        return {name: values[-1].replace("\r\n", "\n") for name, values in given.items()}
+
+    async def _form(self, request: Request, session: Session) -> Mapping[str, str] | Response:
+        """The fields of a form of this session that was not sent before; else the answer that refuses it."""
+        fields = await self._fields(request, session)
+        if isinstance(fields, Response) or session.take(fields.get("form_token", "")):
+            return fields
+        return self._failed(request, session, BY_LANGUAGE[session.language]("wrong_form"), 409)
 
     async def _change(self, request: Request, session: Session) -> Response:
         texts = BY_LANGUAGE[session.language]
@@ -258,7 +340,7 @@ class Console:
         if isinstance(fields, Response):
             return fields
         done = await self._made(request, session, name, change, fields)
-        if request.url.path.startswith(API + "/"):
+        if _is_of_program(request):
             return _json({"done": BY_LANGUAGE["en"].of(done.said), "page": done.path})
         session.said = done.said
         return RedirectResponse(done.path, 303)
@@ -282,10 +364,10 @@ class Console:
                 outcome = str(error)
                 raise
             finally:
-                self._cluster.asker.forget()
+                own.asker.forget()
                 self.audit.note(
                     user=session.user,
-                    address=request.client.host if request.client else "",
+                    address=_address(request),
                     change=name,
                     target=target,
                     before=done.before if done else "",
@@ -293,9 +375,8 @@ class Console:
                     outcome=outcome,
                 )
 
-        cluster = Cluster(
-            self._cluster.admin, self._cluster.producer, lambda plan: session.plans.pop(plan, None)
-        )
+        own = self._cluster(session)
+        cluster = Cluster(own.admin, own.producer, lambda plan: session.plans.pop(plan, None))
         task = asyncio.ensure_future(make())
         self._changing.add(task)
         task.add_done_callback(self._changing.discard)
@@ -306,6 +387,15 @@ class Console:
             while len(self._undos) > MOST_UNDOS:
                 del self._undos[next(iter(self._undos))]
         return done
+
+
+def _address(request: Request) -> str:
+    """The address of the peer, whatever a header says."""
+    return request.client.host if request.client else ""
+
+
+def _is_of_program(request: Request) -> bool:
+    return request.url.path.startswith(API + "/")
 
 
 def _json(value: object, code: int = 200) -> Response:

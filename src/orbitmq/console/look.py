@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from orbitmq.console.model import Column, Page, Row, number_text, size_text, span_text, time_text, viewed
 from orbitmq.console.rights import OPERATOR, may
 from orbitmq.console.sessions import Session
-from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES
+from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts
 
 MENU: Final = (
     "overview",
@@ -73,6 +73,7 @@ class Look:
             "viewed": viewed,
         }
         self._page = templates.get_template("page.html")
+        self._login = templates.get_template("login.html")
         self._alone = templates.get_template("alone.html")
 
     def menu_of(self, name: str) -> str:
@@ -97,6 +98,10 @@ class Look:
             query=query,
             href=lambda **changed: "?" + urlencode({**_kept(query), **changed}),
         )
+
+    def login(self, texts: Texts, text: str) -> str:
+        """The page that asks for name and password."""
+        return self._login.render(t=texts, text=text, cluster=self._cluster)
 
     def alone(self, text: str) -> str:
         """A page with one sentence, for those who are not logged in."""

@@ -40,11 +40,11 @@ COLUMNS: Final = (
     Column("stored", "time"),
     Column("broker"),
     Column("queue", "number"),
-    Column("offset", "number"),
+    Column("offset", "number", "/messages/{message}?topic={topic}"),
     Column("tag"),
-    Column("keys", "long"),
+    Column("keys", "snippet"),
+    Column("body", "snippet"),
     Column("size", "bytes"),
-    Column("body", "long"),
     Column("message", "code", "/messages/{message}?topic={topic}"),
 )
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 Block: TypeAlias = "Table | Facts | Form"
-Kind = Literal["text", "long", "code", "number", "bytes", "seconds", "share", "time", "state", "body"]
+Kind = Literal[
+    "text", "long", "snippet", "code", "number", "bytes", "seconds", "share", "time", "state", "body"
+]
 Tone = Literal["", "good", "warn", "bad"]
 # Rows of a long table on one page.
 PAGE_ROWS: Final = 100

@@ -37,6 +37,7 @@ class Session:
         user: who it is, for the audit log.
         role: what it may do.
         said: what the next page says first.
+        cluster: the name of the cluster that is asked with the user's own keys; empty: with the console's.
     """
 
     seen: float
@@ -44,6 +45,7 @@ class Session:
     role: str = VIEWER
     language: str = "en"
     said: Said | None = None
+    cluster: str = ""
     forms: dict[str, None] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
 
@@ -71,10 +73,11 @@ class Sessions:
 
     Args:
         monotonic: the clock, in seconds.
+        ended: called with each session that ends.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float], ended: Callable[[Session], None]) -> None:
+        self._monotonic, self._ended = monotonic, ended
         self._begun = monotonic()
         self._token: str | None = secrets.token_urlsafe(24)
         self._sessions: dict[str, Session] = {}
@@ -94,11 +97,15 @@ class Sessions:
         self._token = None
         return self.open("link", role)
 
-    def open(self, user: str, role: str) -> str:
-        """The name of a new session of that user."""
+    def open(self, user: str, role: str, cluster: str = "") -> str:
+        """The name of a new session of that user. Sessions that were idle end now, at the latest."""
+        now = self._monotonic()
+        for old in [name for name, one in self._sessions.items() if now - one.seen > IDLE_S]:
+            self.close(old)
+        while len(self._sessions) >= MOST:
+            self.close(min(self._sessions, key=lambda one: self._sessions[one].seen))
         name = secrets.token_urlsafe(24)
-        self._sessions[name] = Session(self._monotonic(), user, role)
-        _shorten(self._sessions, MOST)
+        self._sessions[name] = Session(now, user, role, cluster=cluster)
         return name
 
     def of(self, name: str) -> Session | None:
@@ -108,14 +115,16 @@ class Sessions:
             return None
         now = self._monotonic()
         if now - session.seen > IDLE_S:
-            del self._sessions[name]
+            self.close(name)
             return None
         session.seen = now
         return session
 
     def close(self, name: str) -> None:
         """End a session."""
-        self._sessions.pop(name, None)
+        session = self._sessions.pop(name, None)
+        if session is not None:
+            self._ended(session)
 
 
 def _shorten(table: dict[str, Any], most: int) -> None:

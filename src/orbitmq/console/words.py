@@ -30,6 +30,14 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "You are logged out. Start the console again for a new link.",
         "已退出。重新启动控制台可得到新链接。",
     ),
+    "log_in": ("Log in", "登录"),
+    "password_of": ("Password, or the user's secret key", "密码，或用户的 Secret Key"),
+    "wrong_login": ("The user or the password is wrong.", "用户或密码错误。"),
+    "slow_down": ("Too many tries. Wait {s} s.", "尝试过多。请等待 {s} 秒。"),
+    "no_user": (
+        "You have no role in this console: its operator gives one.",
+        "您在此控制台没有角色：请联系管理员。",
+    ),
     "back": ("Back", "返回"),
     "left_out": ("No answer from", "无应答"),
     "late": (

@@ -1,0 +1,167 @@
+"""Ways into the console beside the link: a password of the users' file, a RocketMQ user, a proxy's header."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from orbitmq.admin import Admin
+from orbitmq.console.rights import ADMIN
+from orbitmq.console.slowing import Slowing
+from orbitmq.console.users_file import NOBODY, User
+from orbitmq.console.ways import ClusterOfPages
+from orbitmq.errors import NotPermittedError, OrbitError, ValidationError
+from orbitmq.runtime.seam import Threads
+from orbitmq.wire.signing import Credentials
+
+# Logins that are looked at, or wait for that, at the same time. Each may take 16 MiB and a part of a second.
+MOST_AT_ONCE: Final = 2
+MOST_WAITING: Final = 20
+LOGIN_S: Final = 10.0
+MOST_NAME: Final = 127
+# What brokers say of an identity that they accept, and whose rights are not enough for the question.
+_KNOWN: Final = ("has no permission to access", "is no super user")
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """Who has come in. ``cluster``: with the user's own keys; ``None``: with the console's."""
+
+    user: str
+    role: str
+    cluster: ClusterOfPages | None = None
+
+
+class Door(Protocol):
+    """Knows users and their passwords."""
+
+    async def enter(self, name: str, password: str) -> Entered | None:
+        """Who that is; ``None``: the name or the password is wrong.
+
+        Raises:
+            OrbitError: nobody can log in now; the text says why.
+        """
+        ...
+
+
+class FileDoor:
+    """The users of a file."""
+
+    def __init__(self, users: Mapping[str, User], threads: Threads) -> None:
+        self._users, self._threads = users, threads
+
+    async def enter(self, name: str, password: str) -> Entered | None:
+        user = self._users.get(name, NOBODY)
+        right = await self._threads.run(user.has_password, password)
+        return Entered(user.name, user.role) if right else None
+
+
+class RocketMQDoor:
+    """The users of the cluster. Their keys sign their requests, so the brokers decide what they may do.
+
+    A cluster that checks no keys would let anybody in, so such a one lets nobody in.
+    """
+
+    def __init__(self, options: Mapping[str, Any], monotonic: Callable[[], float]) -> None:
+        self._options, self._monotonic = options, monotonic
+
+    async def enter(self, name: str, password: str) -> Entered | None:
+        try:
+            keys = Credentials(name, password)
+        except ValidationError:
+            return None
+        made = ClusterOfPages({**self._options, "credentials": keys}, self._monotonic)
+        wrong = ClusterOfPages(
+            {**self._options, "credentials": Credentials(name, secrets.token_hex(16))}, self._monotonic
+        )
+        accepted = False
+        try:
+            async with asyncio.timeout(LOGIN_S):
+                accepted = await self._accepted(made.admin, wrong.admin)
+        except TimeoutError:
+            raise ValidationError("the cluster did not answer in time") from None
+        finally:
+            await wrong.close()
+            if not accepted:
+                await made.close()
+        return Entered(name, ADMIN, made) if accepted else None
+
+    async def _accepted(self, right: Admin, wrong: Admin) -> bool:
+        """Whether each broker that checks keys accepts these, and there is one that does."""
+        try:
+            brokers = await right.brokers.list()
+        except NotPermittedError:
+            return False
+        checking = 0
+        for broker in brokers:
+            try:
+                if await _identity_is_known(wrong, broker.address):
+                    continue
+                checking += 1
+                if not await _identity_is_known(right, broker.address):
+                    return False
+            except NotPermittedError:
+                raise
+            except OrbitError:
+                continue  # it does not answer; the others say
+        if not checking:
+            raise ValidationError(
+                "no broker that answers checks keys (authenticationEnabled): use a file of users, --users"
+            )
+        return True
+
+
+async def _identity_is_known(admin: Admin, address: str) -> bool:
+    try:
+        await admin.brokers.runtime(address)
+    except NotPermittedError as error:
+        return any(text in str(error.remark) for text in _KNOWN)
+    return True
+
+
+class Desk:
+    """Lets users in, not too many at once, and slows down who fails.
+
+    Args:
+        by_address: whether addresses are slowed down; behind a proxy all have the same.
+    """
+
+    def __init__(self, door: Door, monotonic: Callable[[], float], *, by_address: bool) -> None:
+        self._door, self._monotonic, self._by_address = door, monotonic, by_address
+        self._slowing = Slowing()
+        self._line = asyncio.Semaphore(MOST_AT_ONCE)
+        self._waiting = 0
+
+    def wait_s(self, name: str, address: str) -> float:
+        """Seconds until this user may try again from this address; 0: now."""
+        now = self._monotonic()
+        return max(self._slowing.wait_s(key, now) for key in self._keys(name, address))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so many wait that no more are looked at."""
+        return self._waiting >= MOST_WAITING
+
+    async def enter(self, name: str, password: str, address: str) -> Entered | None:
+        """Who that is; ``None``: the name or the password is wrong. Errors as :meth:`Door.enter`."""
+        keys = self._keys(name, address)
+        now = self._monotonic()
+        # Counted before the look: tries that come meanwhile are slowed down by this one, too.
+        for key in keys:
+            self._slowing.failed(key, now)
+        self._waiting += 1
+        try:
+            async with self._line:
+                found = await self._door.enter(name[:MOST_NAME], password)
+        finally:
+            self._waiting -= 1
+        if found is not None:
+            for key in keys:
+                self._slowing.succeeded(key)
+        return found
+
+    def _keys(self, name: str, address: str) -> list[str]:
+        return [f"user {name[:MOST_NAME]}", *([f"address {address}"] if self._by_address else [])]
