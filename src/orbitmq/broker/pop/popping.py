@@ -14,7 +14,7 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
-from orbitmq.broker.pop.ordered import MAX_BATCH, OrderedPops
+from orbitmq.broker.pop.ordered import MAX_BATCH, Batch, OrderedPops
 from orbitmq.broker.pop.receipts import (
     INVISIBLE_LIMITS_MS,
     check_invisible_time,
@@ -455,18 +455,9 @@ class Popping:
         keeps_done = not self._config.pop_order_repeats_done
         before = self._orders.find(topic, group, queue_id) if keeps_done else None
         done = before.done_offsets if before is not None else set()
-        noted = {offset for offset in before.offsets if offset > start} if before is not None else set()
         result = self._read(topic, queue_id, start, min(wanted + len(done), MAX_BATCH), filter)
-        if result.status is not GetStatus.FOUND:
-            self._in_flight.skip(queue, result.next_offset)
-            return
-        records: list[tuple[int, bytes]] = []
-        for offset, body in _records(result.body):
-            noted.add(offset)
-            if len(records) == wanted or (records and len(noted) > MAX_BATCH):
-                break
-            if offset not in done:
-                records.append((offset, body))
+        found = result.status is GetStatus.FOUND
+        records = _not_done(result.body, start, wanted, done, before) if found else []
         if not records:
             self._in_flight.skip(queue, result.next_offset)
             return
@@ -482,16 +473,29 @@ class Popping:
             keeps_done=keeps_done,
             owner=request.owner,
         )
-        for offset in offsets:
-            count = batch.counts.get(offset, 0)
-            if not count:
-                continue
-            popped.order_counts["0", pop_info.order_count_key(queue_id, offset)] = count
-        least = min((batch.counts.get(offset, 0) for offset in offsets), default=0)
-        popped.order_counts["0", str(queue_id)] = least
+        counts = {offset: batch.counts.get(offset, 0) for offset in offsets}
+        for offset, count in counts.items():
+            if count:
+                popped.order_counts["0", pop_info.order_count_key(queue_id, offset)] = count
+        popped.order_counts["0", str(queue_id)] = min(counts.values())
         result.next_offset = offsets[-1] + 1
         self._note(popped, request, queue, start, offsets, result)
         popped.body += [body for _, body in records]
+
+
+def _not_done(
+    body: bytes, start: int, most: int, done: set[int], before: Batch | None
+) -> list[tuple[int, bytes]]:
+    """Up to ``most`` records that are not done, not more than fit into one batch with those ``before``."""
+    noted = set() if before is None else {offset for offset in before.offsets if offset > start}
+    found: list[tuple[int, bytes]] = []
+    for offset, record in _records(body):
+        noted.add(offset)
+        if len(found) == most or (found and len(noted) > MAX_BATCH):
+            break
+        if offset not in done:
+            found.append((offset, record))
+    return found
 
 
 def _offsets(result: GetResult, start: int) -> Sequence[int]:
