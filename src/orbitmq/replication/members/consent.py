@@ -7,7 +7,7 @@ see it at a name server. Then their runtime info says that they are idle, and wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from orbitmq.replication.members.ports import ExchangeError, TableExchange
 from orbitmq.transport.client import RemotingClient
@@ -23,19 +23,46 @@ ASK_TIMEOUT_MS = 1000
 
 
 class LateConsent:
-    """Asks the members that did not agree in pre-online. They run RocketMQ's code: ours always agree."""
+    """Asks the members that did not agree in pre-online. They run RocketMQ's code: ours always agree.
+
+    Attributes:
+        missing: whether this broker went online without the consent of all members, and has not led since.
+        idle: whether all members are idle now, and their last deliveries are known here.
+    """
 
     def __init__(self, client: RemotingClient, tables: TableExchange) -> None:
         self._client = client
         self._tables = tables
         self._silent: Mapping[int, str] | None = None
+        self._met: frozenset[int] = frozenset()
+        self.missing = False
+        self.idle = False
 
-    def need(self, silent: Mapping[int, str] | None) -> None:
-        """These have not agreed, by id; ``None``: who the members are is not known."""
-        self._silent = silent
+    def went_online(self, silent: Mapping[int, str] | None, met: frozenset[int]) -> None:
+        """Pre-online has ended.
 
-    async def ask(self) -> bool:
-        """Whether all members are idle now, and their last deliveries are known here."""
+        Args:
+            silent: the members that have not agreed, by id; ``None``: who the members are is not known.
+            met: the members in pre-online while others were missing. Their consent does not cover a missing
+                one: wait until its right to lead has run out.
+        """
+        self.missing, self.idle = silent is None or bool(silent), False
+        self._silent, self._met = None if met else silent, met
+
+    def given(self) -> None:
+        """This broker leads: no consent is missing any more."""
+        self.missing = self.idle = False
+        self._met = frozenset()
+
+    def was_asked(self, others: Iterable[int]) -> bool:
+        """Whether these were all asked in pre-online; members that come later are asked too."""
+        return self.missing or bool(self._met and self._met.issuperset(others))
+
+    async def look(self, *, waits: bool) -> None:
+        """See whether the members are :attr:`idle`, if only they keep this broker from leading."""
+        self.idle = waits and await self._ask()
+
+    async def _ask(self) -> bool:
         for broker_id, address in (self._silent or {}).items():
             try:
                 if not await self._is_idle(address):

@@ -21,6 +21,7 @@ from orbitmq.replication.members.fence import Fence, Timing
 from orbitmq.replication.members.going_online import PreOnlineService
 from orbitmq.replication.members.looking import Looking
 from orbitmq.replication.members.name_servers import NameServerQueries
+from orbitmq.replication.members.newcomers import Newcomers
 from orbitmq.replication.members.probe import Probe
 from orbitmq.replication.members.rivals import DuplicateIds
 from orbitmq.replication.members.surroundings import OwnState, Surroundings
@@ -35,8 +36,6 @@ ASK_PERIOD_S = 1.0
 YIELD_S = 15.0
 HAND_OVER_STEP_S = 0.3
 TOLD_MASTER_S = 1.0
-# How often a slave with a longer log that it does not hand over may send a master back to pre-online.
-COPY_AGAIN_S = 30.0
 
 _ROLE_OF = {
     Move.ACT: Role.ACTING_MASTER,
@@ -106,16 +105,8 @@ class Membership(Component):
         self._crashed = False  # the last stop was not a clean one, and it took no messages since
         self._stood_in = False
         self._asked_s = 0.0
-        self._asked = False
-        # The members in pre-online while others were missing: members that come later are asked too.
-        self._met: frozenset[int] = frozenset()
-        self._idle = False
         self._leaving = False
-        # Slaves that came by themselves and have a say in whether we serve, by id.
-        self._came: dict[int, str] = {}
-        self._outdated = False  # one of them has led since
-        self._part = -1  # one of them has our log up to here, and more
-        self._part_again_s = 0.0
+        self._newcomers = Newcomers()
         self._master_ha: tuple[str, str] | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
@@ -248,26 +239,20 @@ class Membership(Component):
         self._wake.set()
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
-        """A slave comes over the link. Name servers may not show it yet, or not run.
-
-        It counts while this master prepares to serve, and when it serves without a log and the slave has one:
-        then we lost our disk, and came back while no slave was there. And when it is of a higher term: it led
-        since, it went before we took its tables, and it does not follow us before we have.
-        """
-        if self._config.broker_id != MASTER_ID:
-            return
-        if self._role.role is Role.MASTER and self._own.term() < term:
-            self._outdated = True
-        if self._role.role is Role.PRE_ONLINE or self._outdated or self._own.log_end() == 0 < log_end:
-            self._came[broker_id] = address
+        """A slave comes over the link."""
+        if self._config.broker_id == MASTER_ID and self._newcomers.greeted(
+            broker_id,
+            address,
+            counts=self._role.role is Role.PRE_ONLINE or self._own.log_end() == 0 < log_end,
+            led_since=self._role.role is Role.MASTER and self._own.term() < term,
+        ):
             self._wake.set()
 
     def longer(self, broker_id: int, address: str) -> None:
         """A slave has all of our log, and more: this master lost its last messages, and came back alone."""
-        now = self._clock.monotonic()
-        if self._config.broker_id == MASTER_ID and now >= self._part_again_s:
-            self._part = self._own.log_end()
-            self._came[broker_id] = address
+        if self._config.broker_id == MASTER_ID and self._newcomers.longer(
+            broker_id, address, self._own.log_end(), self._clock.monotonic()
+        ):
             self._wake.set()
 
     async def announced(self, ha_address: str | None, master_address: str | None) -> bool:
@@ -304,7 +289,7 @@ class Membership(Component):
             self._around.master_back()
 
     def _others(self) -> Mapping[int, str]:
-        members = self._came | self.seen.members(self._clock.monotonic())
+        members = self._newcomers.members | self.seen.members(self._clock.monotonic())
         own = self._config.broker_id
         return {number: at for number, at in members.items() if at != self._address and number != own}
 
@@ -316,7 +301,7 @@ class Membership(Component):
         of its own, behind which theirs would not fit.
         """
         now, needed = self._clock.monotonic(), self._config.total_replicas - 1
-        if 0 < needed <= len(self._came):
+        if 0 < needed <= len(self._newcomers.members):
             return True
         may_lack = self._config.broker_id == MASTER_ID and (self._crashed or not self._own.log_end())
         if may_lack and len(self._others()) < needed and now < self._isolated_s + self.terms.arrival_s:
@@ -336,7 +321,7 @@ class Membership(Component):
 
     async def _look_for_elders(self) -> None:
         if self._role.role in TAKES_MESSAGES and (found := await self._elders.look(self._others())):
-            self._came |= found
+            self._newcomers.members |= found
             self._wake.set()
 
     # -- acting ----------------------------------------------------------------------------------------
@@ -360,7 +345,7 @@ class Membership(Component):
 
     def _waits_for_idle(self) -> bool:
         """Whether only those who did not agree in pre-online keep this broker from leading."""
-        return self._role.role is Role.FENCED and self._asked and self._may_lead()
+        return self._role.role is Role.FENCED and self._consent.missing and self._may_lead()
 
     def _next_look_s(self) -> float | None:
         """Seconds until a move is due by time alone: our right to lead ends, or the lost master's has."""
@@ -382,7 +367,7 @@ class Membership(Component):
         if self._role.role is Role.PRE_ONLINE:
             await self._go_online()
             return
-        self._idle = self._waits_for_idle() and await self._consent.ask()
+        await self._consent.look(waits=self._waits_for_idle())
         decision = self._decide()
         if decision.move is Move.PROBE:
             await self._probe.look(decision.master)
@@ -404,9 +389,9 @@ class Membership(Component):
             link_up=silence_s is not None and silence_s < self._link_patience_s,
             released=self._is_released(now),
             port=self._probe.port,
-            asked=self._asked or bool(self._met and self._met.issuperset(self._others())),
+            asked=self._consent.was_asked(self._others()),
             yielded_until_s=self._yielded_until,
-            idle=self._idle,
+            idle=self._consent.idle,
             leased=self.fence.is_leased(now),
         )
         return decide(situation, self.seen, self.terms, now)
@@ -420,8 +405,7 @@ class Membership(Component):
         if role is not None and role is not self._role.role:
             log.warning("broker %s: %s: %s", self._address, decision.move.value, decision.why)
             if role is Role.MASTER:
-                self._asked = self._idle = False
-                self._met = frozenset()
+                self._consent.given()
             if role is Role.ACTING_MASTER:
                 self._stood_in = True
             if role not in LEADING:
@@ -465,19 +449,11 @@ class Membership(Component):
 
     async def _isolate_behind(self) -> None:
         """Take from a slave what this leader lacks, as at a start: tables, or a log before we have one."""
-        if not self._came or self._role.role not in (Role.MASTER, Role.FENCED):
+        if self._role.role not in (Role.MASTER, Role.FENCED):
             return
-        if self._outdated:
-            lacks = "the tables of a slave that led since"
-        elif not self._own.log_end():
-            lacks = "the log, a slave has one"
-        elif self._own.log_end() == self._part:
-            lacks = "the end of the log, a slave has it"
-            self._part_again_s = self._clock.monotonic() + COPY_AGAIN_S
-        else:
-            self._came.clear()
+        lacks = self._newcomers.lacks(self._own.log_end(), self._clock.monotonic())
+        if lacks is None:
             return
-        self._outdated, self._part = False, -1
         log.warning("broker %s lacks %s: isolated until it has that", self._address, lacks)
         async with self._moving:
             if not self._leaving:
@@ -499,15 +475,13 @@ class Membership(Component):
         silent = await self._going_online.run()
         self._crashed = False
         agreed, misses_others = silent is not None and not silent, self._misses_others()
-        self._came.clear()
+        self._newcomers.members.clear()
         self._elders.went_online(empty=misses_others and not self._others() and not self._own.log_end())
-        self._met = frozenset(self._others() if misses_others else ())
-        # The consent of these members does not cover a missing one: wait until its right to lead has run out.
-        self._consent.need(None if self._met else silent)
+        met = frozenset(self._others() if misses_others else ())
         async with self._moving:
             if self._leaving:
                 return
-            self._asked, self._idle = not agreed, False
+            self._consent.went_online(silent, met)
             if self._config.broker_id != MASTER_ID:
                 await self._change_role(Role.SLAVE)
             elif agreed and not misses_others:
