@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from orbitmq.broker.config_advice import advice
 from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
@@ -481,65 +482,3 @@ def _refuse_not_built(text: str, overrides: Mapping[str, str]) -> None:
         value = settings.get(key, "").strip()
         if value.lower() == "true":
             raise ConfigError(key, value, f"false: {why}", None if key in overrides else line_of(text, key))
-
-
-def advice(config: BrokerConfig) -> list[str]:
-    """One sentence for each combination of settings that cannot work."""
-    found = []
-    if config.authentication_enabled:
-        found.append(
-            "authenticationEnabled=true is about this broker: name servers have a setting of their own, "
-            "and clients of RocketMQ 5 (gRPC) are not served"
-        )
-    if config.auth_mode == access.OBSERVE:
-        found.append("authMode=observe: everybody is served; what would be refused is counted")
-    master = config.broker_role != "SLAVE"
-    waits = config.broker_role == "SYNC_MASTER"
-    many = max(config.in_sync_replicas, config.min_in_sync_replicas) > 1 or config.all_ack_in_sync_state_set
-    if waits and config.sync_master_rule == "5.x" and not many:
-        found.append(
-            "brokerRole=SYNC_MASTER with inSyncReplicas=1 waits for no slave: "
-            "an answer waits for one with inSyncReplicas=2"
-        )
-    if master and not waits and many:
-        found.append(
-            f"inSyncReplicas={config.in_sync_replicas}, minInSyncReplicas={config.min_in_sync_replicas}, "
-            f"allAckInSyncStateSet={str(config.all_ack_in_sync_state_set).lower()} have no effect with "
-            f"brokerRole={config.broker_role}: only a SYNC_MASTER waits for slaves"
-        )
-    if config.min_in_sync_replicas > 1 and not (
-        config.enable_auto_in_sync_replicas or config.all_ack_in_sync_state_set
-    ):
-        found.append(
-            f"minInSyncReplicas={config.min_in_sync_replicas} has no effect without "
-            "enableAutoInSyncReplicas=true or allAckInSyncStateSet=true"
-        )
-    if 1 < config.total_replicas < config.in_sync_replicas:
-        found.append(
-            f"inSyncReplicas={config.in_sync_replicas} of totalReplicas={config.total_replicas} "
-            "can never be in sync"
-        )
-    if config.enable_slave_acting_master and not config.slave_read_enable:
-        found.append(
-            "enableSlaveActingMaster=true without slaveReadEnable=true: consumers cannot read from the slave "
-            "that acts for its master"
-        )
-    if config.enable_slave_acting_master and config.total_replicas < 2:
-        found.append(
-            "enableSlaveActingMaster=true with totalReplicas=1: set totalReplicas to the number of brokers "
-            "of this name"
-        )
-    if config.ha_housekeeping_interval_ms < 2 * config.ha_send_heartbeat_interval_ms:
-        found.append(
-            f"haHousekeepingInterval={config.ha_housekeeping_interval_ms} is less than twice "
-            f"haSendHeartbeatInterval ({config.ha_send_heartbeat_interval_ms}): one heartbeat that is late "
-            "closes a link"
-        )
-    longest_ms = max(config.broker_heartbeat_interval_ms, config.member_period_ms)
-    if config.enable_slave_acting_master and config.broker_not_active_timeout_ms < 4 * longest_ms:
-        found.append(
-            f"brokerNotActiveTimeoutMillis={config.broker_not_active_timeout_ms} is less than four times "
-            f"brokerHeartbeatInterval or syncBrokerMemberGroupPeriod ({longest_ms}): one answer that is late "
-            "stops background work"
-        )
-    return found
