@@ -15,6 +15,7 @@ from orbitmq.broker.inspection.progress import ConsumeProgress
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop import hand_over, revived
 from orbitmq.broker.pop.in_flight import InFlight
+from orbitmq.broker.pop.redelivery import Redeliveries
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers import inspection
@@ -117,7 +118,7 @@ async def test_a_new_leader_looks_at_overdue_deliveries_in_slices(
     for number in range(MANY):
         queue = state.in_flight.queue("T", f"g{number % groups}", 0)
         state.in_flight.take(queue, number, [number], number + 1, now_ms=now - 60_000, invisible_ms=1)
-    turns = Turns(monkeypatch, PopRevive, "_retry_topic")
+    turns = Turns(monkeypatch, Redeliveries, "_retry_topic")
     await broker.change_role(Role.MASTER)
     await asyncio.sleep(1)
     assert turns.total >= MANY

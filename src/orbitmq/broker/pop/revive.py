@@ -23,9 +23,7 @@ from orbitmq.broker.messaging.delivering import (
     woken,
 )
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
-from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, came_from, mark_dead
-from orbitmq.broker.messaging.room import fitted_copy
-from orbitmq.broker.messaging.stored import copied, record_of
+from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.request_modes import RequestModes
@@ -36,18 +34,15 @@ from orbitmq.broker.pop.in_flight import Delivery, PopQueue
 from orbitmq.broker.pop.moving import Moving
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import MAX_MESSAGES, Sources
-from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, with_receipt
+from orbitmq.broker.pop.redelivery import Redeliveries
 from orbitmq.broker.pop.revived import Revived
 from orbitmq.broker.pop.state import NEVER_MS, PopState
 from orbitmq.broker.role import LEADING, RoleChanged, RoleState
-from orbitmq.message import property_names, reserved
-from orbitmq.message.properties import decode_properties
-from orbitmq.message.record import Record
+from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import in_slices
-from orbitmq.store import MessageStore, NewMessage
+from orbitmq.store import MessageStore
 from orbitmq.wire import pop_info
-from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wording import counted
@@ -117,7 +112,8 @@ class PopRevive(Component):
         self._moving = moving
         self._counts = counts
         self._sources = Sources(config, topics)
-        self._revived = Revived(store, topics, self._in_flight, self._targets)
+        self._redeliveries = Redeliveries(config, clock, metadata, topics, modes, store, self._sources)
+        self._revived = Revived(store, topics, self._in_flight, self._redeliveries.targets)
         self._pauses = Pauses(clock, outlet, self.name)
         # Messages that were put, and are in flight until their redeliveries are stored.
         self._on_the_way: dict[tuple[PopQueue, Delivery, int], Handed] = {}
@@ -270,10 +266,10 @@ class PopRevive(Component):
             if delay_ms:
                 self._in_flight.postpone(queue, delivery, offset, delay_ms)
                 continue
-            topic = await self._target(queue, group, record, dead=delivery.dead)
+            topic = await self._redeliveries.target(queue, group, record, dead=delivery.dead)
             if offset not in delivery.left:
                 continue
-            message, properties = self._redelivery(queue, delivery, record, topic)
+            message, properties = self._redeliveries.message(queue, delivery, record, topic)
             try:
                 self._on_the_way[queue, delivery, offset] = self._outlet.hand(message, properties)
                 if topic.startswith(reserved.DLQ_PREFIX):
@@ -287,81 +283,6 @@ class PopRevive(Component):
             self._in_flight.remove(queue, delivery, gone)
         if refused is not None:
             raise refused
-
-    def _retry_topic(self, queue: PopQueue) -> str:
-        """The topic a message comes again from: the retry topic that it was in, unless the group pulls."""
-        mode = self._modes.get(pop_info.normal_topic(queue.topic, queue.group), queue.group)
-        if mode is not None and mode.mode is MessageRequestMode.PULL:
-            return reserved.retry_topic(queue.group)
-        if queue.topic.startswith(reserved.RETRY_PREFIX):
-            return queue.topic
-        return self._sources.retry_topic(queue.topic, queue.group)
-
-    def _targets(self, queue: PopQueue) -> tuple[str, str]:
-        return self._retry_topic(queue), reserved.dead_letter_topic(queue.group)
-
-    async def _target(
-        self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record, *, dead: bool
-    ) -> str:
-        """The topic for a message, on disk before the message is put.
-
-        Args:
-            dead: whether the message was given up.
-        """
-        retry = self._retry_topic(queue)
-        dead = (
-            dead
-            or record.reconsume_times >= group.retry_max_times
-            or not self._has_room(queue, record, retry)
-        )
-        topic = reserved.dead_letter_topic(queue.group) if dead else retry
-        if topic not in self._topics or not self._metadata.saved(topic):
-            own = topic == reserved.retry_topic(queue.group)
-            queues = DEAD_LETTER_QUEUES if dead else group.retry_queue_nums if own else 1
-            await self._metadata.inner_topic(topic, max(1, queues))
-        return topic
-
-    def _has_room(self, queue: PopQueue, record: Record, topic: str) -> bool:
-        """Whether a pop can hand the message out of this retry topic: the pop adds the receipt to it."""
-        if self._config.pop_actual_retry_topic or topic == reserved.retry_topic(queue.group):
-            return True
-        # A receipt as long as any that a pop can write; the message will be one of the newest of its queue.
-        end = self._store.max_offset(topic, 0)
-        receipt = pop_info.ExtraInfo(
-            end, self._clock.now_ms(), INVISIBLE_LIMITS_MS[1], pop_info.ORDERLY_REVIVE_QUEUE,
-            pop_info.retry_of(topic), self._config.broker_name, 0, end,
-        )  # fmt: skip
-        if with_receipt(record, receipt) is not None:
-            return True
-        log.error(
-            "message %s of group %s is a dead letter: its properties of %d bytes have no room for a receipt",
-            record.message_id, queue.group, len(record.properties),
-        )  # fmt: skip
-        return False
-
-    def _redelivery(
-        self, queue: PopQueue, delivery: Delivery, record: Record, topic: str
-    ) -> tuple[NewMessage, dict[str, str]]:
-        """The message as its redelivery, counted once more (behaviour PE-03), with its properties."""
-        properties = decode_properties(record.properties)
-        if not record.reconsume_times:
-            properties[property_names.FIRST_POP_TIME] = str(delivery.pop_time_ms)
-        properties.setdefault(property_names.FIRST_POP_TIME, str(delivery.pop_time_ms))
-        properties[property_names.POP_REVIVED_FROM] = str(record.physical_offset)
-        # The property names the message that was popped; the copy in the retry topic was not delivered.
-        properties.pop(property_names.DELIVERY_OF, None)
-        dead = topic.startswith(reserved.DLQ_PREFIX)
-        origin = pop_info.normal_topic(queue.topic, queue.group)
-        if dead or topic == reserved.retry_topic(queue.group):
-            came_from(properties, record, queue.group)
-        if dead:
-            properties[property_names.DLQ_ORIGIN_TOPIC] = origin
-            properties[property_names.DLQ_ORIGIN_MESSAGE_ID] = properties[property_names.ORIGIN_MESSAGE_ID]
-            if delivery.why_dead is not None:
-                mark_dead(properties, *delivery.why_dead)
-        again = record.reconsume_times + 1
-        encoded = fitted_copy(record, properties)
-        return copied(record, properties, topic, 0, encoded=encoded, reconsume_times=again), properties
 
     def _settle(self) -> None:
         """Messages with a stored redelivery leave the flight. One waiting for another master delays none."""

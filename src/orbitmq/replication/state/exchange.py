@@ -97,25 +97,9 @@ class StateExchange(Component):
         self._untold = LaggingFollowers(feed, events)
         self._alone = UnsyncedStart()
         self._accepts = MergeRules(
-            feed,
-            role,
-            self.terms,
-            self.acted,
-            self._untold,
-            self._alone,
-            self._tell_own,
-            locks.follows,
+            feed, role, self.terms, self.acted, self._untold, self._alone, self._tell_own, locks.follows
         )
-        self._telling = Telling(
-            clock,
-            role,
-            feed,
-            self._untold,
-            kept,
-            locks,
-            self._stamp,
-            self._spawn,
-        )
+        self._telling = Telling(clock, role, feed, self._untold, kept, locks, self._stamp, self._spawn)
         self._handed_out = SeenByFollower()
         self._started = False
         self._ends_to_act = False
