@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.cli.main import BROKERS, COMMANDS, OF_BROKERS, SERVERS
+from orbitmq.cli.main import AS_ROCKETMQ, BROKERS, COMMANDS, OF_BROKERS
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r"^(?:\$ |  )?orbitmq (?P<words>[a-z]+ .*)$", re.MULTILINE)
@@ -24,7 +24,7 @@ def documented() -> Iterator[tuple[str, str]]:
         name = str(page.relative_to(docs)) if docs in page.parents else page.name
         for block in FENCED.findall(page.read_text(encoding="utf-8")):
             yield from ((name, match["words"]) for match in LINE.finditer(block))
-    families = {name: module for name, (module, _) in COMMANDS.items() if name not in SERVERS}
+    families = {name: module for name, (module, _) in COMMANDS.items() if name not in AS_ROCKETMQ}
     for name, module in {**families, "broker": BROKERS}.items():
         text = import_module(module).app.help_epilogue
         yield from ((f"{name} --help", match["words"]) for match in LINE.finditer(text))
@@ -50,7 +50,7 @@ def of_brokers(line: str) -> bool:
     [
         pytest.param(line, id=f"{page}: {line}")
         for page, line in dict.fromkeys(documented())
-        if line.split()[0] not in SERVERS or of_brokers(line)  # servers take RocketMQ's flags
+        if line.split()[0] not in AS_ROCKETMQ or of_brokers(line)  # those have RocketMQ's flags
     ],
 )
 def test_a_documented_command_can_be_given(line: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cyclopts import App
 from cyclopts.argument import Argument
 
-from orbitmq.cli.main import BROKERS, COMMANDS, SERVERS
+from orbitmq.cli.main import AS_ROCKETMQ, BROKERS, COMMANDS
 
 TESTS = Path(__file__).resolve().parents[1]
 GOLDEN = TESTS / "sockets" / "golden_cli"
@@ -43,7 +43,7 @@ def commands() -> dict[str, list[Argument]]:
     """The parameters of every command of every family, by its words."""
     found: dict[str, list[Argument]] = {}
     for name, (module, _) in COMMANDS.items():
-        if name not in SERVERS:
+        if name not in AS_ROCKETMQ:
             found |= of_family(name, import_module(module).app)
     return found | of_family("broker", import_module(BROKERS).app)
 

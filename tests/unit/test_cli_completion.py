@@ -39,6 +39,7 @@ def test_commands_and_options_are_offered(script: str, tmp_path: Path) -> None:
     assert offered(script, tmp_path, "group", "lag", "--js") == ["--json"]
     assert "--context" in offered(script, tmp_path, "topic", "list", "--co")
     assert offered(script, tmp_path, "completion", "f") == ["fish"]
+    assert offered(script, tmp_path, "mqadmin", "clusterL") == ["clusterList"]
 
 
 @pytest.mark.behaviour("CS-06")

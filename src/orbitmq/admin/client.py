@@ -101,6 +101,7 @@ class Admin:
         self._client = RemotingClient(used, identity=Identity(settings.credentials, settings.tls))
         self._name_servers = NameServers(self._client, source)
         cluster = ClusterClient(self._client, self._name_servers, milliseconds(settings.timeout))
+        self._cluster = cluster
         self.brokers = BrokerAdmin(cluster)
         self.clients = ClientAdmin(cluster)
         self.topics = TopicAdmin(cluster)
@@ -121,3 +122,8 @@ class Admin:
         """Close all connections."""
         await self._name_servers.close()
         await self._client.close()
+
+
+def cluster_of(admin: Admin) -> ClusterClient:
+    """The connections of an ``Admin``, for a request that it has no method for."""
+    return admin._cluster

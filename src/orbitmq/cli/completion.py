@@ -37,13 +37,16 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter()], /)
 
 
 def _all_commands() -> App:
-    """One App with all families. The flags of servers, those of mqnamesrv and mqbroker, are not in it."""
+    """One App with all families. The flags of mqnamesrv, mqbroker and mqadmin are not in it."""
     from orbitmq.cli.main import BROKERS, COMMANDS
+    from orbitmq.cli.mqadmin.main import OFFERED
 
     whole = App(name=PROGRAM, help_format="plaintext", version_flags=[])
     for name, (module, text) in COMMANDS.items():
         own = BROKERS if name == "broker" else module
-        server = name == "nameserver"
-        family = App(name=name, help=text, version_flags=[]) if server else import_module(own).app
+        plain = name in ("nameserver", "mqadmin")
+        family = App(name=name, help=text, version_flags=[]) if plain else import_module(own).app
         whole.command(family, name=name)
+    for name, offer in OFFERED.items():
+        whole["mqadmin"].command(App(name=name, help=offer.text, version_flags=[]), name=name)
     return whole

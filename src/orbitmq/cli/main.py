@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from orbitmq import _streams
 
 SERVERS = ("nameserver", "broker")
+# Commands whose flags and output are RocketMQ's.
+AS_ROCKETMQ = (*SERVERS, "mqadmin")
 # The words behind "broker" that look at running brokers; all else runs one.
 OF_BROKERS = ("list", "status", "config", "drain")
 BROKERS = "orbitmq.cli.broker"
@@ -36,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test, refusals."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "top": ("orbitmq.cli.top", "A live table of rates and lags, by group and topic."),
+    "mqadmin": ("orbitmq.cli.mqadmin.main", "RocketMQ's mqadmin: its commands, flags and output."),
     "client": ("orbitmq.cli.client", "Show connected clients, and what a consumer works on."),
     "console": ("orbitmq.cli.console", "Serve pages about a cluster to a browser on this machine."),
     "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
@@ -110,6 +113,10 @@ def _run(arguments: Sequence[str]) -> int:
         from orbitmq.cli import serve
 
         return serve.main(name, words[1:])
+    if name == "mqadmin":
+        from orbitmq.cli.mqadmin.main import main as mqadmin
+
+        return mqadmin(words[1:])
     if name not in COMMANDS:
         print(_unknown(name), file=sys.stderr)
         return 2

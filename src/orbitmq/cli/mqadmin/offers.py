@@ -1,0 +1,127 @@
+"""How a command of mqadmin is described: its name, its flags, the function that prints it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orbitmq.cli.failures import UsageError
+
+if TYPE_CHECKING:
+    from orbitmq.admin import Admin
+    from orbitmq.admin.cluster_client import ClusterClient
+    from orbitmq.admin.model import BrokerInfo
+    from orbitmq.cli.where import Servers
+
+Options = argparse.Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag, such as ``-t``, ``--topic``.
+
+    Attributes:
+        takes: whether a value follows it.
+    """
+
+    letter: str
+    name: str
+    help: str
+    required: bool = False
+    takes: bool = True
+
+
+TOPIC = Flag("t", "topic", "name of the topic", required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What commands work with.
+
+    Attributes:
+        admin: for what it has a method for.
+        cluster: the same connections, for requests whose whole answer is printed.
+    """
+
+    admin: Admin
+    cluster: ClusterClient
+    servers: Servers
+
+    async def brokers(self, cluster: str) -> list[BrokerInfo]:
+        """All brokers of a cluster, masters first.
+
+        Raises:
+            UsageError: no name server knows the cluster.
+        """
+        found = [one for one in await self.cluster.brokers() if one.cluster == cluster]
+        if not found:
+            raise UsageError(f"-c {cluster}: no cluster of this name has a broker; see mqadmin clusterList")
+        return sorted(found, key=lambda one: (not one.is_master, one.name, one.broker_id))
+
+    async def addresses(self, options: Options, *, slaves: bool = False) -> list[str]:
+        """Where a command is made: the address after ``-b``, else the masters of the cluster after ``-c``."""
+        if options.b is not None:
+            return [options.b]
+        return [one.address for one in await self.brokers(options.c) if slaves or one.is_master]
+
+    async def name_servers(self) -> list[str]:
+        return await self.cluster.name_servers.known(self.cluster.timeout_ms)
+
+
+# Prints line by line: what is done is seen, whatever happens to the rest.
+Work = Callable[[Tool, Options], AsyncIterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A command that is there.
+
+    Attributes:
+        text: what it does, in a few words.
+        places: it takes ``-b`` or ``-c``, one of them.
+    """
+
+    text: str
+    flags: Sequence[Flag]
+    work: Work
+    places: bool
+
+
+class Offers(dict[str, Offer]):
+    """Commands by their names; ``offers(name, ...)`` adds the function that it decorates."""
+
+    def __call__(self, name: str, text: str, *flags: Flag, places: bool = False) -> Callable[[Work], Work]:
+        def add(work: Work) -> Work:
+            self[name] = Offer(text, flags, work, places)
+            return work
+
+        return add
+
+
+def boolean(text: str | None, default: bool) -> bool:
+    """As Java's ``Boolean.parseBoolean``, but that a word that is neither is refused.
+
+    Raises:
+        UsageError: it is neither true nor false.
+    """
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise UsageError(f"{text}: expected true or false")
+    return text.lower() == "true"
+
+
+def number(letter: str, text: str | None, default: int) -> int:
+    """A whole number.
+
+    Raises:
+        UsageError: it is none; it names the flag.
+    """
+    from orbitmq.message.numbers import whole_number
+
+    found = default if text is None else whole_number(text)
+    if found is None:
+        raise UsageError(f"-{letter} {text}: expected a whole number")
+    return found
