@@ -159,3 +159,35 @@ def test_a_broker_that_requires_no_keys_says_so(command: Command, tmp_path: Path
         line = command("user", "list", "-n", cluster.name_server, code=1)
     assert "not offered by this broker (code 3005)" in line
     assert len(line.splitlines()) == 1
+
+
+@pytest.mark.behaviour("CS-32")
+def test_mqadmin_has_its_commands_of_users_and_rules(orbitmq: Command) -> None:
+    place = ["-c", "DefaultCluster"]
+
+    def mqadmin(line: str, code: int = 0) -> list[list[str]]:
+        return [one.split() for one in orbitmq("mqadmin", *line.split(), *place, code=code).splitlines()]
+
+    (made,) = mqadmin("createUser -u app -p secret-of-app -t Normal")
+    assert made[:3] == ["create", "user", "to"]
+    address = made[3]
+    columns = ["#UserName", "#Password", "#UserType", "#UserStatus"]
+    assert mqadmin("getUser -u app") == [columns, ["app", "null", "Normal", "enable"]]
+    assert mqadmin("updateUser -u app -s disable") == [["update", "user", "to", address, "success."]]
+    title, row, last = mqadmin("listUser -f ap")
+    assert (title, row) == (columns, ["app", "null", "Normal", "disable"])
+    assert last[:3] == ["get", "user", "from"]
+    assert mqadmin("getUser -u nobody") == []
+    mqadmin("createAcl -s User:app -r Topic:orders,Topic:bills* -a Pub,Sub -i 10.0.0.0/8 -d Allow")
+    mqadmin("updateAcl -s User:app -r Topic:orders -a Sub -d Deny")
+    title, *rows = mqadmin("getAcl -s User:app")
+    assert title == ["#Subject", "#PolicyType", "#Resource", "#Actions", "#SourceIp", "#Decision"]
+    assert ["User:app", "Custom", "Topic:bills*", "[Pub,", "Sub]", "[10.0.0.0/8]", "Allow"] in rows
+    assert mqadmin("listAcl -s app")[1:] == rows
+    orbitmq("mqadmin", "copyAcl", "-f", address, "-t", address, "-s", "User:app")
+    assert sorted(mqadmin("getAcl -s User:app")[1:]) == sorted(rows)
+    orbitmq("mqadmin", "copyUser", "-f", address, "-t", address, "-u", "app")
+    assert mqadmin("deleteAcl -s User:app -r Topic:orders") == [["delete", "acl", "to", address, "success."]]
+    mqadmin("deleteAcl -s User:app")
+    assert mqadmin("deleteUser -u app") == [["delete", "user", "to", address, "success."]]
+    assert mqadmin("updateUser -u app -p x -s enable", code=2)[0][3:5] == ["give", "one"]

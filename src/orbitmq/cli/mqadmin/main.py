@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 
 from orbitmq.cli.app import run_async
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, report
+from orbitmq.cli.mqadmin.access import ACCESS
 from orbitmq.cli.mqadmin.changes import CHANGES
 from orbitmq.cli.mqadmin.groups import GROUPS
 from orbitmq.cli.mqadmin.looks import LOOKS
 from orbitmq.cli.mqadmin.offers import Flag, Offer, Options, Tool
 from orbitmq.cli.where import Servers, servers_of
 
-OFFERED: dict[str, Offer] = dict(sorted({**LOOKS, **GROUPS, **CHANGES}.items()))
+OFFERED: dict[str, Offer] = dict(sorted({**LOOKS, **GROUPS, **CHANGES, **ACCESS}.items()))
 # Where mqadmin has a command and this program another one, or none (empty).
 ELSEWHERE = {
     "DecodeMessageId": "message get",
@@ -33,12 +34,6 @@ ELSEWHERE = {
     "deleteExpiredCommitLog": "",
     "deleteKvConfig": "",
     "consumeMessage": "receive",
-    "copyAcl": "export",
-    "copyUser": "user create",
-    "createAcl": "acl allow",
-    "createUser": "user create",
-    "deleteAcl": "acl delete",
-    "deleteUser": "user delete",
     "dumpCompactionLog": "",
     "electMaster": "",
     "exportConfigs": "broker config get",
@@ -46,7 +41,6 @@ ELSEWHERE = {
     "exportMetadataInRocksDB": "",
     "exportMetrics": "broker status",
     "exportPopRecord": "",
-    "getAcl": "acl list",
     "getBrokerEpoch": "cluster list",
     "getColdDataFlowCtrInfo": "",
     "getConsumerConfig": "group show",
@@ -54,9 +48,6 @@ ELSEWHERE = {
     "getControllerConfig": "",
     "getControllerMetaData": "",
     "getSyncStateSet": "cluster list",
-    "getUser": "user list",
-    "listAcl": "acl list",
-    "listUser": "user list",
     "printMsg": "receive",
     "printMsgByQueue": "receive",
     "producer": "client list",
@@ -77,7 +68,6 @@ ELSEWHERE = {
     "setCommitLogReadAheadMode": "",
     "setConsumeMode": "",
     "startMonitoring": "check",
-    "updateAcl": "acl allow",
     "updateColdDataFlowCtrGroupConfig": "",
     "updateControllerConfig": "",
     "updateKvConfig": "",
@@ -86,7 +76,6 @@ ELSEWHERE = {
     "updateStaticTopic": "",
     "updateSubGroupList": "import",
     "updateTopicList": "import",
-    "updateUser": "user change",
 }
 
 
