@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from orbitmq import Message
+from orbitmq import Credentials, Message
 from orbitmq.console.app import Console
 from orbitmq.console.entrance import Entrance
 from orbitmq.testing import World
@@ -63,10 +63,14 @@ class Browser:
 
 @asynccontextmanager
 async def console(
-    world: World, *, write: bool = False, entrance: Entrance | None = None
+    world: World,
+    *,
+    write: bool = False,
+    entrance: Entrance | None = None,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[Browser]:
     """A console of the cluster, and a browser that has not opened its link."""
-    options = {"name_servers": world.name_server, "runtime": world.runtime}
+    options = {"name_servers": world.name_server, "runtime": world.runtime, "credentials": credentials}
     clock = world.runtime.clock
     made = Console(
         options,
@@ -85,9 +89,11 @@ async def console(
 
 
 @asynccontextmanager
-async def opened(world: World, *, write: bool = False) -> AsyncIterator[Browser]:
+async def opened(
+    world: World, *, write: bool = False, credentials: Credentials | None = None
+) -> AsyncIterator[Browser]:
     """A console of the cluster, and a browser that has opened its link."""
-    async with console(world, write=write) as browser:
+    async with console(world, write=write, credentials=credentials) as browser:
         assert (await browser.get("/", token=browser.console.sessions.token)).status_code == 303
         yield browser
 

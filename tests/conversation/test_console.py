@@ -118,6 +118,7 @@ async def test_pages_show_topics_groups_and_brokers_and_change_nothing(orbitmq_w
             assert [(one["topic"], one["queues"]) for one in topics] == [("t", 2)]
             queues = (await browser.json("/topics/t"))["queues"]
             assert sum(one["messages"] for one in queues) == 1
+            assert [one["oldest_message"] == one["newest"] for one in queues] == [True, True]
             groups = (await browser.json("/groups"))["groups"]
             assert [(one["group"], one["lag"], one["brokers"]) for one in groups] == [("g", 0, "broker-a")]
             assert "g is not behind" in await browser.text("/groups/g")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.conversation.console_browser import ORIGIN, Browser, opened, sent
 
-from orbitmq import ConsumeFrom, ReceivedMessage
+from orbitmq import ConsumeFrom, Credentials, ReceivedMessage
 from orbitmq.console.changes import CHANGES
 from orbitmq.message.reserved import dead_letter_topic
 from orbitmq.testing import World
@@ -252,6 +252,52 @@ async def test_a_setting_is_changed_only_at_a_registered_broker(orbitmq_world: W
         ):
             answer = await browser.send("broker-setting", {**fields, **wrong})
             assert (answer.status_code, what in answer.text) == (400, True), wrong
+
+
+@pytest.mark.orbitmq(
+    settings={
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": '{"username": "root", "password": "root-secret-1"}',
+    }
+)
+@pytest.mark.behaviour("CS-25")
+async def test_users_and_rules_are_changed_and_no_secret_is_kept(orbitmq_world: World) -> None:
+    root = Credentials("root", "root-secret-1")
+    async with opened(orbitmq_world, write=True, credentials=root) as browser:
+        said = await browser.done("user-create", {"user": "app"})
+        secret = said.removeprefix("User app is saved on broker-a. The secret, shown once: ")
+        assert len(secret) == 32
+        said = await browser.done("user-create", {"user": "ops", "secret": "ops-secret-1", "super": "yes"})
+        assert said == "User ops is saved on broker-a."
+        rule = {"user": "app", "resource": "Topic:orders*", "actions": "Pub, Sub", "from": "10.0.0.0/8"}
+        await browser.done("rule-save", {**rule, "decision": "allow"})
+        row = {
+            "broker": "broker-a",
+            "resource": "Topic:orders*",
+            "actions": "Pub, Sub",
+            "from": "10.0.0.0/8",
+            "decision": "allow",
+        }
+        assert (await browser.json("/access/app"))["rules"] == [row]
+        for wrong, what in (
+            ({"actions": "Eat"}, "actions: Eat: expected some of"),
+            ({"resource": "orders"}, "resource: orders: expected Topic:NAME"),
+            ({"from": "nowhere"}, "nowhere"),
+            ({"user": "nobody"}, "nobody"),
+        ):
+            answer = await browser.send("rule-save", {**rule, **wrong})
+            assert (answer.status_code, what in answer.text) == (400, True), wrong
+        await browser.done("rule-delete", {"user": "app", "resource": "Topic:orders*"})
+        assert (await browser.json("/access/app"))["rules"] == []
+        await browser.done("user-save", {"user": "app", "secret": "app-secret-2"})
+        states = {one["user"]: one["state"] for one in (await browser.json("/access"))["users"]}
+        assert states == {"app": "off", "ops": "ok", "root": "ok"}
+        assert (await browser.send("user-delete", {"user": "app", "typed": "ap"})).status_code == 400
+        await browser.done("user-delete", {"user": "app", "typed": "app"})
+        assert "No broker has the user app" in await browser.text("/access/app")
+        audit = str(browser.console.audit.entries())
+        assert not [one for one in (secret, "ops-secret-1", "app-secret-2", "root-secret-1") if one in audit]
 
 
 @pytest.mark.behaviour("CS-25")

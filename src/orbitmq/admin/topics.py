@@ -12,6 +12,7 @@ from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.model import QueueStatus, RouteEntry, TopicSettings
 from orbitmq.durations import instant
 from orbitmq.errors import ValidationError
+from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import (
     AUTO_CREATE_TOPIC,
     DLQ_PREFIX,
@@ -19,10 +20,11 @@ from orbitmq.message.reserved import (
     PERM_WRITE,
     REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
+    TOOLS_GROUP,
     is_system_topic,
 )
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.stats import TopicStatsTable
+from orbitmq.wire.bodies.stats import QueryConsumeTimeSpanBody, TopicStatsTable
 from orbitmq.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper, TopicFilterType, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -194,6 +196,30 @@ class TopicAdmin:
             for queue, offsets in table.items()
         ]
         return answers.partial(sorted(found, key=lambda status: status.queue))
+
+    async def oldest(self, topic: str) -> Partial[Mapping[MessageQueue, datetime]]:
+        """When the oldest message of each queue of ``topic`` was stored; empty queues are left out.
+
+        Raises:
+            TopicNotFoundError, BrokerError, TransportError, NameServerError: as :meth:`status`.
+        """
+        # The request is about a group's place, too; without offsets it is the first message.
+        request = headers.QueryConsumeTimeSpanRequest(topic=topic, group=TOOLS_GROUP).command()
+        answers = await self._cluster.ask_all(
+            await self._cluster.readers(topic),
+            request,
+            lambda _, answer: _oldest(answer.body),
+            without=ResponseCode.TOPIC_NOT_EXIST,
+        )
+        return answers.partial({queue: at for _, own in answers.pairs for queue, at in own.items()})
+
+
+def _oldest(body: bytes) -> Mapping[MessageQueue, datetime]:
+    return {
+        span.message_queue: instant(span.min_time_stamp)
+        for span in QueryConsumeTimeSpanBody.decode(body).consume_time_span_set
+        if span.message_queue is not None and span.min_time_stamp > 0
+    }
 
 
 def _settings(config: TopicConfig) -> TopicSettings:

@@ -18,7 +18,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from orbitmq.console.audit import Audit
-from orbitmq.console.changes import CHANGES, Change, Cluster, Done
+from orbitmq.console.changes import CHANGES
+from orbitmq.console.changing import Change, Cluster, Done
 from orbitmq.console.entrance import Entrance
 from orbitmq.console.look import Look
 from orbitmq.console.model import Link, Page, as_csv, plain

@@ -2,94 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from orbitmq.admin import Admin, GroupSettings, IncompleteError, Move
-from orbitmq.client.producer.producer import Producer
+from orbitmq.admin import GroupSettings, IncompleteError, Move
+from orbitmq.console.changing import Change, Cluster, Done, Fields, field_of, number_of, typed
 from orbitmq.console.choice import ranges
-from orbitmq.console.model import Said, said
+from orbitmq.console.model import said
 from orbitmq.console.rights import ADMIN, OPERATOR
 from orbitmq.console.sessions import Plan
+from orbitmq.console.user_changes import USER_CHANGES
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import Message
-from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wording import masked
 
-Fields = Mapping[str, str]
 PERMISSIONS: Final = {"read+write": 6, "read": 4, "write": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a change works with.
-
-    Attributes:
-        producer: makes a producer, for messages that are sent.
-        plan: the shown reset of that name, which is used up by this; ``None``: there is none.
-    """
-
-    admin: Admin
-    producer: Callable[[], Producer]
-    plan: Callable[[str], Plan | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A change that was made.
-
-    Attributes:
-        said: what the next page says.
-        path: the next page.
-        undo: the moves that take a reset back.
-    """
-
-    said: Said
-    path: str
-    target: str
-    before: str = ""
-    after: str = ""
-    undo: Plan | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change: who may make it, which field names its target for the audit log, and how it is made."""
-
-    needs: str
-    target: str
-    make: Callable[[Cluster, Fields], Awaitable[Done]]
-
-
-def _field(fields: Fields, name: str) -> str:
-    """A field that must not be empty.
-
-    Raises:
-        ValidationError: it is missing or empty.
-    """
-    value = fields.get(name, "").strip()
-    if not value:
-        raise ValidationError(f"{name}: the field is empty")
-    return value
-
-
-def _number(fields: Fields, name: str, least: int) -> int:
-    value = whole_number(_field(fields, name), INT32)
-    if value is None or value < least:
-        raise ValidationError(f"{name}: {fields[name][:20]}: expected a whole number from {least} on")
-    return value
-
-
-def _typed(fields: Fields, wanted: str) -> None:
-    if fields.get("typed", "").strip() != wanted:
-        raise ValidationError(f"typed: expected {wanted!r}: nothing was changed")
-
-
 async def save_topic(cluster: Cluster, fields: Fields) -> Done:
-    name = _field(fields, "topic")
-    queues = _number(fields, "queues", 1)
+    name = field_of(fields, "topic")
+    queues = number_of(fields, "queues", 1)
     permission = PERMISSIONS.get(fields.get("permission", ""))
     if permission is None:
         raise ValidationError(f"permission: expected one of {', '.join(PERMISSIONS)}")
@@ -108,8 +42,8 @@ async def save_topic(cluster: Cluster, fields: Fields) -> Done:
 
 
 async def delete_topics(cluster: Cluster, fields: Fields) -> Done:
-    names = [one for one in dict.fromkeys(_field(fields, "topics").split("\n")) if one]
-    _typed(fields, names[0] if len(names) == 1 else f"{len(names)} topics")
+    names = [one for one in dict.fromkeys(field_of(fields, "topics").split("\n")) if one]
+    typed(fields, names[0] if len(names) == 1 else f"{len(names)} topics")
     deleted: list[str] = []
     for name in names:
         try:
@@ -123,7 +57,7 @@ async def delete_topics(cluster: Cluster, fields: Fields) -> Done:
 
 
 async def send_message(cluster: Cluster, fields: Fields) -> Done:
-    topic = _field(fields, "topic")
+    topic = field_of(fields, "topic")
     made = Message(
         topic,
         fields.get("body", "").encode(),
@@ -135,7 +69,7 @@ async def send_message(cluster: Cluster, fields: Fields) -> Done:
 
 async def send_again(cluster: Cluster, fields: Fields) -> Done:
     """A new message with the body and the properties of a stored one."""
-    one = await cluster.admin.messages.get(_field(fields, "id"), topic=_field(fields, "topic"))
+    one = await cluster.admin.messages.get(field_of(fields, "id"), topic=field_of(fields, "topic"))
     return await _sent(cluster, Message(one.topic, bytes(one.body), properties=one.properties))
 
 
@@ -147,7 +81,7 @@ async def _sent(cluster: Cluster, message: Message) -> Done:
 
 
 async def save_group(cluster: Cluster, fields: Fields) -> Done:
-    name = _field(fields, "group")
+    name = field_of(fields, "group")
     known: GroupSettings | None = None
     try:
         known = next(iter((await cluster.admin.groups.show(name)).whole().settings.values()))
@@ -158,7 +92,7 @@ async def save_group(cluster: Cluster, fields: Fields) -> Done:
         known or GroupSettings(),
         consume=bool(fields.get("consume")),
         orderly=bool(fields.get("ordered")),
-        max_retries=_number(fields, "retries", 0),
+        max_retries=number_of(fields, "retries", 0),
     )
     brokers = await cluster.admin.groups.create(name, settings)
     text = said("done_group", "good", name=name, brokers=", ".join(brokers))
@@ -170,15 +104,15 @@ def _settings(one: GroupSettings) -> str:
 
 
 async def delete_group(cluster: Cluster, fields: Fields) -> Done:
-    name = _field(fields, "group")
-    _typed(fields, name)
+    name = field_of(fields, "group")
+    typed(fields, name)
     await cluster.admin.groups.delete(name, clean_offsets=bool(fields.get("clean")))
     return Done(said("done_deleted", "good", names=name), "/groups", name)
 
 
 async def reset_group(cluster: Cluster, fields: Fields) -> Done:
     """Make the moves that the preview has shown."""
-    plan = cluster.plan(_field(fields, "plan"))
+    plan = cluster.plan(field_of(fields, "plan"))
     if plan is None or plan.group != fields.get("group"):
         raise ValidationError("plan: this preview is not kept any more: ask for a new one")
     try:
@@ -207,8 +141,8 @@ def _places(moves: Iterable[Move], *, before: bool) -> str:
 
 
 async def redrive(cluster: Cluster, fields: Fields) -> Done:
-    name = _field(fields, "group")
-    rate = _number(fields, "rate", 1) if fields.get("rate", "").strip() else None
+    name = field_of(fields, "group")
+    rate = number_of(fields, "rate", 1) if fields.get("rate", "").strip() else None
     chosen = fields.get("chosen", "").strip()
     jobs = await cluster.admin.dead_letters.redrive(name, only=ranges(chosen), rate=rate)
     text = said("done_redrive", "good", name=name, brokers=", ".join(one.broker_name for one in jobs))
@@ -216,20 +150,20 @@ async def redrive(cluster: Cluster, fields: Fields) -> Done:
 
 
 async def stop_redrive(cluster: Cluster, fields: Fields) -> Done:
-    name = _field(fields, "group")
+    name = field_of(fields, "group")
     await cluster.admin.dead_letters.stop(name)
     return Done(said("done_stopped", "good", name=name), f"/dead-letters/{name}", name)
 
 
 async def cancel_timer(cluster: Cluster, fields: Fields) -> Done:
-    message_id = _field(fields, "id")
+    message_id = field_of(fields, "id")
     await cluster.admin.timers.cancel(message_id)
     return Done(said("done_cancelled", "good", id=message_id), "/timers", message_id)
 
 
 async def change_setting(cluster: Cluster, fields: Fields) -> Done:
     """Change one setting of one registered broker."""
-    address, key = _field(fields, "address"), _field(fields, "key")
+    address, key = field_of(fields, "address"), field_of(fields, "key")
     value = fields.get("value", "")
     if address not in {one.address for one in await cluster.admin.brokers.list()}:
         raise ValidationError(f"address: no broker is registered at {address[:80]}")
@@ -253,4 +187,5 @@ CHANGES: Final[Mapping[str, Change]] = {
     "redrive-stop": Change(OPERATOR, "group", stop_redrive),
     "timer-cancel": Change(OPERATOR, "id", cancel_timer),
     "broker-setting": Change(ADMIN, "address", change_setting),
+    **USER_CHANGES,
 }

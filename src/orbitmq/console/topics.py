@@ -46,7 +46,16 @@ async def topics(admin: Admin) -> Page:
 
 
 async def topic(admin: Admin, name: str) -> Page:
-    answer, settings = await asyncio.gather(admin.topics.status(name), admin.topics.settings())
+    answer, settings, oldest, progress = await asyncio.gather(
+        admin.topics.status(name),
+        admin.topics.settings(),
+        admin.topics.oldest(name),
+        admin.groups.progress(),
+    )
+    lags: dict[str, int] = {}
+    for each in progress.found:
+        if each.queue.topic == name:
+            lags[each.group] = lags.get(each.group, 0) + each.lag
     own = settings.found.get(name, {})
     rows = [
         {
@@ -55,6 +64,7 @@ async def topic(admin: Admin, name: str) -> Page:
             "first": one.min_offset,
             "end": one.max_offset,
             "messages": one.count,
+            "oldest_message": oldest.found.get(one.queue) if one.count else None,
             "newest": one.newest,
             "topic": name,
         }
@@ -66,7 +76,14 @@ async def topic(admin: Admin, name: str) -> Page:
         Column("first", "number"),
         Column("end", "number"),
         Column("messages", "number"),
+        Column("oldest_message", "time"),
         Column("newest", "time"),
+    )
+    readers = Table(
+        "groups",
+        (Column("group", link="/groups/{group}"), Column("lag", "number")),
+        [{"group": group, "lag": lag} for group, lag in sorted(lags.items(), key=lambda item: -item[1])],
+        "no_readers",
     )
     newest = max((one.newest for one in answer.found if one.newest is not None), default=None)
     facts = Facts(
@@ -84,9 +101,15 @@ async def topic(admin: Admin, name: str) -> Page:
         Link("edit", f"/topics/{name}/edit", OPERATOR),
         Link("delete", f"/topics/~delete?chosen={name}", ADMIN),
     )
-    left_out = names([*answer.left_out, *settings.left_out])
+    missing = (answer.left_out, settings.left_out, oldest.left_out, progress.left_out)
+    left_out = names([one for some in missing for one in some])
     return Page(
-        "topics", name, None, (facts, Table("queues", columns, rows, "no_queues")), links, left_out=left_out
+        "topics",
+        name,
+        None,
+        (facts, Table("queues", columns, rows, "no_queues"), readers),
+        links,
+        left_out=left_out,
     )
 
 

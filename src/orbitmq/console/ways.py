@@ -103,6 +103,7 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             "groups": groups.group,
             "dead-letters": letters.letters,
             "brokers": brokers.broker,
+            "access": access.one_user,
         }
         return await kept(partial(ones[first], admin, name)) if first in ones else None
     return await _part(admin, asked, undo) if len(rest) == 2 else None

@@ -58,7 +58,10 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "This console only reads. Start it with --write to make changes.",
         "此控制台只读。使用 --write 启动才能修改。",
     ),
-    "not_permitted": ("Your role is {role}; this needs {needs}.", "您的角色是 {role}；此操作需要 {needs}。"),
+    "not_permitted": (
+        "Your role is {role}; this needs {needs}.",
+        "您的角色是 {role}；此操作需要 {needs}。",
+    ),
     "wrong_form": (
         "This form was sent already and is not done twice, or it is too old, or of another session. "
         "Load the page again.",
@@ -118,6 +121,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "broker": ("Broker", "Broker"),
     "first": ("First offset", "最小位点"),
     "end": ("End offset", "最大位点"),
+    "oldest_message": ("Oldest message", "最早消息"),
     "newest": ("Newest message", "最新消息"),
     "committed": ("Committed", "已提交"),
     "seconds": ("Oldest waits", "最久等待"),
@@ -189,7 +193,10 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "outcome": ("Outcome", "结果"),
     # -- sentences
     "health_none": ("No broker is registered.", "没有注册的 Broker。"),
-    "health_silent": ("{silent} of {all} brokers do not answer.", "{all} 个 Broker 中有 {silent} 个无应答。"),
+    "health_silent": (
+        "{silent} of {all} brokers do not answer.",
+        "{all} 个 Broker 中有 {silent} 个无应答。",
+    ),
     "health_silent.1": ("The only broker does not answer.", "唯一的 Broker 无应答。"),
     "health_lost": ("No master of {names} is online.", "{names} 没有在线的主节点。"),
     "health_full": ("The disk of {name} is {share} full.", "{name} 的磁盘已用 {share}。"),
@@ -205,7 +212,10 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "The broker answers; group {name} is {lag} messages behind.",
         "Broker 正常；消费组 {name} 积压 {lag} 条消息。",
     ),
-    "health_good": ("All {all} brokers answer; no group is behind.", "全部 {all} 个 Broker 正常；没有积压。"),
+    "health_good": (
+        "All {all} brokers answer; no group is behind.",
+        "全部 {all} 个 Broker 正常；没有积压。",
+    ),
     "health_good.1": ("The broker answers; no group is behind.", "Broker 正常；没有积压。"),
     "health_unknown": (
         "All {all} brokers answer; not all lags are known.",
@@ -271,6 +281,16 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "已停止重新发送 {name} 的死信。",
     ),
     "done_setting": ("{key} is {value} at {address}.", "{address} 的 {key} 已设为 {value}。"),
+    "done_user": ("User {name} is saved on {brokers}.", "用户 {name} 已保存到 {brokers}。"),
+    "done_secret": (
+        "User {name} is saved on {brokers}. The secret, shown once: {secret}",
+        "用户 {name} 已保存到 {brokers}。密钥只显示一次：{secret}",
+    ),
+    "done_rule": ("The rule of {name} about {resource} is saved.", "{name} 对 {resource} 的规则已保存。"),
+    "done_no_rule": (
+        "The rule of {name} about {resource} is deleted.",
+        "{name} 对 {resource} 的规则已删除。",
+    ),
     "done_cancelled": ("The message {id} will not be delivered.", "消息 {id} 不会被投递。"),
     # -- empty tables
     "no_lags": ("No group is behind.", "没有积压的消费组。"),
@@ -283,6 +303,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "还没有主题。用“新建主题”创建，或：orbitmq topic create NAME",
     ),
     "no_queues": ("No broker has queues of this topic.", "没有 Broker 拥有此主题的队列。"),
+    "no_readers": ("No group has read this topic yet.", "还没有消费组读取此主题。"),
     "no_groups": (
         "No groups yet. A consumer makes its group when it starts; or: orbitmq group create NAME",
         "还没有消费组。消费者启动时会创建；或：orbitmq group create NAME",
@@ -348,6 +369,27 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "trace": ("Trace", "轨迹"),
     "cancel_timer": ("Cancel the message", "取消消息"),
     "one_timer": ("One message", "单条消息"),
+    "new_user": ("New user", "新建用户"),
+    "edit_user": ("Change the user", "修改用户"),
+    "new_rule": ("Set a rule", "设置规则"),
+    "delete_rule": ("Delete a rule", "删除规则"),
+    "delete_user": ("Delete the user", "删除用户"),
+    "secret": ("Secret key", "Secret Key"),
+    "super": ("Super user", "超级用户"),
+    "enabled": ("Enabled", "启用"),
+    "hint_secret": ("Empty: one is made and shown once", "空：自动生成，只显示一次"),
+    "hint_new_secret": ("Empty: as it is", "空：不变"),
+    "hint_resource": (
+        "Topic:orders, Topic:orders*, Group:billing, Cluster:name or *",
+        "Topic:orders、Topic:orders*、Group:billing、Cluster:name 或 *",
+    ),
+    "hint_actions": (
+        "Pub, Sub, Create, Update, Delete, Get, List or All",
+        "Pub、Sub、Create、Update、Delete、Get、List 或 All",
+    ),
+    "hint_from": ("Addresses or networks; empty: from anywhere", "地址或网段；空：任意"),
+    "sure_user": ("The user and the rules of it will be gone for good.", "用户及其规则将永久删除。"),
+    "no_such_user": ("No broker has the user {name}.", "没有 Broker 拥有用户 {name}。"),
     "download": ("Download", "下载"),
     "form_text": ("Text", "文本"),
     "form_json": ("JSON", "JSON"),

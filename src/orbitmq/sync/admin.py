@@ -54,6 +54,7 @@ class TopicAdmin(_Part[admin.TopicAdmin]):
     would_hide = blocking(admin.TopicAdmin.would_hide)
     delete = blocking(admin.TopicAdmin.delete)
     status = blocking(admin.TopicAdmin.status)
+    oldest = blocking(admin.TopicAdmin.oldest)
 
 
 class GroupAdmin(_Part[admin.GroupAdmin]):

@@ -1,0 +1,90 @@
+"""What all changes share: what they work with, what they give, and how they read their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from orbitmq.admin import Admin
+from orbitmq.client.producer.producer import Producer
+from orbitmq.console.model import Said
+from orbitmq.console.sessions import Plan
+from orbitmq.errors import ValidationError
+from orbitmq.message.numbers import INT32, whole_number
+
+Fields = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a change works with.
+
+    Attributes:
+        producer: makes a producer, for messages that are sent.
+        plan: the shown reset of that name, which is used up by this; ``None``: there is none.
+    """
+
+    admin: Admin
+    producer: Callable[[], Producer]
+    plan: Callable[[str], Plan | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A change that was made.
+
+    Attributes:
+        said: what the next page says.
+        path: the next page.
+        undo: the moves that take a reset back.
+    """
+
+    said: Said
+    path: str
+    target: str
+    before: str = ""
+    after: str = ""
+    undo: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change: who may make it, which field names its target for the audit log, and how it is made."""
+
+    needs: str
+    target: str
+    make: Callable[[Cluster, Fields], Awaitable[Done]]
+
+
+def field_of(fields: Fields, name: str) -> str:
+    """A field that must not be empty.
+
+    Raises:
+        ValidationError: it is missing or empty.
+    """
+    value = fields.get(name, "").strip()
+    if not value:
+        raise ValidationError(f"{name}: the field is empty")
+    return value
+
+
+def number_of(fields: Fields, name: str, least: int) -> int:
+    """A field with a whole number.
+
+    Raises:
+        ValidationError: it is none, or below ``least``.
+    """
+    value = whole_number(field_of(fields, name), INT32)
+    if value is None or value < least:
+        raise ValidationError(f"{name}: {fields[name][:20]}: expected a whole number from {least} on")
+    return value
+
+
+def typed(fields: Fields, wanted: str) -> None:
+    """Refuse a dangerous change whose target was not typed.
+
+    Raises:
+        ValidationError: it says what was expected.
+    """
+    if fields.get("typed", "").strip() != wanted:
+        raise ValidationError(f"typed: expected {wanted!r}: nothing was changed")
