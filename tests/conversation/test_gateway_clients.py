@@ -6,21 +6,16 @@ import asyncio
 import json
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer, broker_config
+from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.grpc_client import prefixed
 from tests.conversation.grpc_rpc import RpcClient, kinds, message, resource
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.extension import Attachment, Host
 from orbitmq.gateway import schema
-from orbitmq.gateway.attach import attach as gateway
-from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.messages import milliseconds, new
 from orbitmq.gateway.outbox import MAX_ANSWERS
 from orbitmq.gateway.schema import AddressScheme, ClientType, MessageType, Permission
-from orbitmq.gateway.service import service
-from orbitmq.gateway.status import Code, RefusalError
-from orbitmq.testing import SimulatedLoop, SimulatedRuntime
+from orbitmq.gateway.status import Code
 from orbitmq.wire.bodies.client import ConsumerConnection, ProducerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
@@ -287,38 +282,6 @@ async def test_a_broken_authorization_is_refused_by_every_kind_of_call(
     assert (await stream.next()).status.code == Code.UNAUTHORIZED
     await asyncio.wait_for(stream.answer.done.wait(), 5)
     assert stream.answer.status == 16
-
-
-@pytest.mark.behaviour("GW-34")
-async def test_who_is_let_in_is_decided_by_a_hook(
-    orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
-) -> None:
-    seen: list[tuple[str, str]] = []
-
-    def admit(caller: Caller, method: str) -> None:
-        key = caller.authorization.access_key if caller.authorization else ""
-        seen.append((key, method))
-        if key != "alice":
-            raise RefusalError(Code.UNAUTHORIZED, f"access key {key!r} is not known")
-
-    def attached(host: Host) -> Attachment:
-        return gateway(host, lambda host: service(host, admit))
-
-    async with (
-        Broker(orbitmq_runtime, broker_config(), extensions=[attached]) as broker,
-        RpcClient(broker.runtime) as rpc,
-    ):
-        assert (await rpc.route()).status.code == Code.UNAUTHORIZED
-        assert (await rpc.receive()).code == Code.UNAUTHORIZED
-        rpc.more_headers = {"authorization": SIGNED % "alice", **DATE_TIME}
-        assert (await rpc.route()).status.code == Code.OK
-        await rpc.start()
-    assert seen == [
-        ("", "QueryRoute"),
-        ("", "ReceiveMessage"),
-        ("alice", "QueryRoute"),
-        ("alice", "Telemetry"),
-    ]
 
 
 @pytest.mark.behaviour("GW-14")

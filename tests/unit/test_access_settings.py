@@ -115,7 +115,6 @@ def test_keys_that_cannot_be_right_are_refused_and_not_shown(key: str, value: st
         ("brokerRole=SLAVE", "the HA port checks no keys yet"),
         ("totalReplicas=2", "the HA port checks no keys yet"),
         ("enableSlaveActingMaster=true", "the HA port checks no keys yet"),
-        ("grpcServerPort=8081", "the keys of gRPC clients are not checked yet"),
         ("aclEnable=true", "this server cannot do that yet"),
         ("tls.protocols=TLSv1.3", "this server cannot do that yet"),
     ],

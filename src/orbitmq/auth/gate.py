@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from orbitmq.auth.needs import ACCESS
-from orbitmq.auth.refusals import GateError, Refusal, Refusals
+from orbitmq.auth.refusals import DISABLED, NO_KEYS, WRONG_KEYS, GateError, Refusal, Refusals
 from orbitmq.auth.rules import ALLOWED, Asked, Rules, address_of
 from orbitmq.auth.users import MAX_NAME_CHARACTERS, User, Users
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
-from orbitmq.wire.signing import ACCESS_KEY, Secret
+from orbitmq.wire.signing import ACCESS_KEY, Secret, SigningKey
 
 # With the most rules that a user may have, their verdicts take about a second of the event loop.
 MAX_ASKED: Final = 2_000
@@ -52,6 +53,11 @@ class Gate:
         self._observes = observes
         self.refusals = Refusals()
 
+    @property
+    def observing(self) -> bool:
+        """Whether what would be refused passes."""
+        return self._observes()
+
     def check(self, command: Command, host: str) -> None:
         """Raise unless the sender of a request is permitted to make it.
 
@@ -62,9 +68,38 @@ class Gate:
             RemotingError: NO_PERMISSION, with RocketMQ's remark.
             WireError: a field or body that names what is asked is missing or cannot be read.
         """
-        observes = command.code not in ACCESS and self._observes()
+
+        def judge() -> None:
+            self._permit(self.identity(command), command.code, partial(self._asked, command), host)
+
+        self._judge(judge, host, observes=command.code not in ACCESS and self.observing)
+
+    def check_call(
+        self,
+        name: str,
+        made: Callable[[SigningKey], bool],
+        asked: Callable[[], Iterable[Asked] | None],
+        host: str,
+    ) -> None:
+        """As :meth:`check`, for a request of another protocol.
+
+        Args:
+            name: of the user, as the request says; empty: it says none.
+            made: whether its signature was made with a key.
+            asked: as of :class:`Gate`; called if the user needs rights.
+
+        Raises:
+            RemotingError, WireError: as :meth:`check`; and what ``asked`` raises.
+        """
+
+        def judge() -> None:
+            self._permit(self._identity(name, made), None, asked, host)
+
+        self._judge(judge, host, observes=self.observing)
+
+    def _judge(self, judge: Callable[[], None], host: str, *, observes: bool) -> None:
         try:
-            self._verdict(command, host)
+            judge()
         except GateError as error:
             self.refusals.note(replace(error.refusal, address=host))
             if not observes:
@@ -73,32 +108,33 @@ class Gate:
             if not observes:
                 raise
 
-    def _verdict(self, command: Command, host: str) -> None:
-        user = self.identity(command)
+    def _permit(
+        self, user: User, code: int | None, asked: Callable[[], Iterable[Asked] | None], host: str
+    ) -> None:
         if user.is_super:
             return
         if not self._authorizes:
-            if command.code in ACCESS:
+            if code in ACCESS:
                 remark = f"User:{user.name} is no super user: users and rules are theirs."
-                raise GateError(remark, _of_super(user.name, command.code))
+                raise GateError(remark, _of_super(user.name, code))
             return
-        needs = self._asked(command)
+        needs = asked()
         if needs is None:
-            remark = f"User:{user.name} is no super user: request {command.code} is theirs."
-            raise GateError(remark, _of_super(user.name, command.code))
+            remark = f"User:{user.name} is no super user: request {code} is theirs."
+            raise GateError(remark, _of_super(user.name, code))
         acl, address = self._rules.of(user.name), address_of(host)
-        for count, asked in enumerate(dict.fromkeys(needs)):
+        for count, each in enumerate(dict.fromkeys(needs)):
             if count >= MAX_ASKED:
                 raise RemotingError(
                     ResponseCode.INVALID_PARAMETER,
                     f"the request names more than {MAX_ASKED} topics and groups, the limit of one request",
                 )
-            why = acl.verdict(asked, address)
+            why = acl.verdict(each, address)
             if why != ALLOWED:
-                about = f"{asked!s:.300} from {host}, {why}"
+                about = f"{each!s:.300} from {host}, {why}"
                 raise GateError(
                     f"User:{user.name} has no permission to access {about}",
-                    Refusal(user.name, "no right", str(asked.actions[0]), str(asked)),
+                    Refusal(user.name, "no right", str(each.actions[0]), str(each)),
                 )
 
     def identity(self, command: Command) -> User:
@@ -107,16 +143,18 @@ class Gate:
         Raises:
             RemotingError: NO_PERMISSION.
         """
-        name = command.ext.get(ACCESS_KEY, "")
+        return self._identity(command.ext.get(ACCESS_KEY, ""), lambda key: key.made(command))
+
+    def _identity(self, name: str, made: Callable[[SigningKey], bool]) -> User:
         if not name:
-            raise GateError("username cannot be null.", Refusal("", "no keys"))
+            raise GateError("username cannot be null.", Refusal("", NO_KEYS))
         user = self._users.get(name) or _NOBODY
-        if not user.key.made(command) or user is _NOBODY:
-            raise GateError("check signature failed.", Refusal(name[:MAX_NAME_CHARACTERS], "wrong keys"))
+        if not made(user.key) or user is _NOBODY:
+            raise GateError("check signature failed.", Refusal(name[:MAX_NAME_CHARACTERS], WRONG_KEYS))
         if not user.is_enabled:
-            raise GateError(f"User:{name} is disabled.", Refusal(name, "disabled"))
+            raise GateError(f"User:{name} is disabled.", Refusal(name, DISABLED))
         return user
 
 
-def _of_super(name: str, code: int) -> Refusal:
+def _of_super(name: str, code: int | None) -> Refusal:
     return Refusal(name, f"request {code} is for super users")

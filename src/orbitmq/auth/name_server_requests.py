@@ -11,6 +11,7 @@ from typing import Final
 
 from orbitmq.auth.needs import (
     ACCESS,
+    ANY,
     DELETE,
     GET,
     UPDATE,
@@ -27,7 +28,6 @@ from orbitmq.message.reserved import is_system_topic
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
 
-_ANY: Final = tuple(action for action in Action if action is not Action.ALL)
 # Rules about every cluster allow it, and no others: nobody has a cluster of this name.
 _NONE: Final = ""
 
@@ -56,7 +56,7 @@ def _route(command: Command, _place: object) -> Iterator[Asked]:
     if not name:
         raise unusable(command, "topic", "is missing", "a topic")
     if not is_system_topic(name):
-        yield topic_asked(name, _ANY)
+        yield topic_asked(name, ANY)
 
 
 def _of_broker(*actions: Action) -> Needs[Registered]:

@@ -13,6 +13,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError
 
 P = TypeVar("P")
+ANY: Final = tuple(action for action in Action if action is not Action.ALL)
 
 PUB, SUB, CREATE, UPDATE, DELETE, GET = (
     Action.PUB,

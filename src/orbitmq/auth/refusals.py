@@ -13,6 +13,10 @@ from orbitmq.wire.errors import RemotingError
 # Most kinds of refusals that the broker's state lists. Further kinds are counted together.
 MAX_KINDS: Final = 200
 MAX_CHARACTERS: Final = 80
+# Why a request is refused whatever it asks for.
+NO_KEYS: Final = "no keys"
+WRONG_KEYS: Final = "wrong keys"
+DISABLED: Final = "disabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,11 @@ class GateError(RemotingError):
     def __init__(self, remark: str, refusal: Refusal) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
         self.refusal = refusal
+
+    @property
+    def about_keys(self) -> bool:
+        """Whether it is not known who asks, or he is disabled: else a right is missing."""
+        return self.refusal.why in (NO_KEYS, WRONG_KEYS, DISABLED)
 
 
 class Refusals:

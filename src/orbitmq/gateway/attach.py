@@ -15,11 +15,6 @@ def _of_rocketmq(host: Host) -> Service:
 
 
 def attach(host: Host, make_service: MakeService = _of_rocketmq) -> Attachment:
-    """The extension of a broker that serves the clients of RocketMQ 5.
-
-    One that asks for keys has no such door: it checks none yet.
-    """
-    if host.services.config.authentication_enabled:
-        return Attachment()
+    """The extension of a broker that serves the clients of RocketMQ 5."""
     door = GrpcDoor(host, make_service)
     return Attachment([door], figures=door.figures, takers={HTTP2: door.take_plain, TLS: door.take_tls})

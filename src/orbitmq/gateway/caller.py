@@ -47,33 +47,44 @@ class Caller:
     timeout_ms: int | None
     authorization: Authorization | None
 
+    @property
+    def user(self) -> str:
+        """The access key; empty: it has none."""
+        return "" if self.authorization is None else self.authorization.access_key
 
-# Judges a client by what it sent with a call of this method; raises RefusalError.
-Admit: TypeAlias = Callable[[Caller, str], None]
+
+# Judges a call by its client, its method and its request message; raises RefusalError.
+Check: TypeAlias = Callable[[Caller, str, object], None]
 
 
-def everybody(_caller: Caller, _method: str) -> None:
-    """Let all clients in."""
+def everybody(_caller: Caller, _method: str, _request: object) -> None:
+    """Let all clients do everything."""
 
 
 class Callers:
     """Names the clients of calls, and lets them in or refuses them.
 
     Args:
-        admit: raises for a client that is not let in.
+        seen: told the id of each client that called.
+        check: raises for a client that may not make a call.
     """
 
-    def __init__(self, admit: Admit = everybody) -> None:
-        self._admit = admit
+    def __init__(self, seen: Callable[[str], object], check: Check = everybody) -> None:
+        self._seen = seen
+        self.check = check
 
-    def of(self, call: Call) -> Caller:
+    def of(self, call: Call, request: object) -> Caller:
         """The client of this call.
 
+        Args:
+            request: its message, None: the call is a stream that has begun.
+
         Raises:
-            RefusalError: the client sends no id, its authorization cannot be read, or it is not let in.
+            RefusalError: the client sends no id, its authorization cannot be read, or it is refused.
         """
         found = _caller(call)
-        self._admit(found, call.method)
+        self.check(found, call.method, request)
+        self._seen(found.client_id)
         return found
 
 

@@ -62,6 +62,11 @@ class GrpcClients:
         """The client with this id."""
         return self._clients.get(client_id)
 
+    def user_of(self, client_id: str) -> str:
+        """The user of a client; empty: it is not known, or brought no keys."""
+        peer = self._clients.get(client_id)
+        return "" if peer is None else peer.user
+
     def seen(self, client_id: str) -> None:
         """A client called."""
         peer = self._clients.get(client_id)

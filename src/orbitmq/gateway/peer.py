@@ -55,6 +55,7 @@ class GrpcPeer:
     Attributes:
         kind: a ``ClientType``; unspecified until the client has said it.
         version: of the client's library, as it says.
+        user: whose keys it brought first; empty: it brought none.
         group: of a consumer.
         topics: that a producer sends to, in the order in which it named them.
         subscriptions: of a consumer; None until it has said them.
@@ -79,6 +80,7 @@ class GrpcPeer:
         "streams",
         "subscriptions",
         "topics",
+        "user",
         "version",
     )
 
@@ -94,6 +96,7 @@ class GrpcPeer:
         self.remote_address = caller.address
         self.language = caller.language
         self.version = caller.version
+        self.user = caller.user
         self.kind: int = ClientType.UNSPECIFIED
         self.group = ""
         self.topics: dict[str, None] = {}

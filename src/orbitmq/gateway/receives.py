@@ -80,8 +80,9 @@ class _Taken:
 class _Waiting:
     """The client behind a pop (see ``pop.service.PopClient``)."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, user: str) -> None:
         self._call = call
+        self._user = user
         self.outcome: asyncio.Future[Popped] = asyncio.get_running_loop().create_future()
 
     @property
@@ -92,8 +93,8 @@ class _Waiting:
         self.outcome.set_result(popped)
 
     def is_of(self, user: str) -> bool:
-        """Calls have no user yet: brokers that require keys do not serve gRPC."""
-        return False
+        """Whether this user waits."""
+        return self._user == user
 
     def refuse(self, error: RemotingError) -> None:
         self.outcome.set_exception(error)
@@ -133,11 +134,11 @@ class Receives:
         """A status, the messages, and the time of their delivery."""
         request = await request_of(call, schema.ReceiveMessageRequest)
         try:
-            who = self._callers.of(call)
+            who = self._callers.of(call, request)
             asked = self._asked(who, request)
             if asked.renews:
                 self._clients.known(who)
-            popped = await self._popped(call, asked)
+            popped = await self._popped(call, who, asked)
         except RefusalError as error:
             await self._answer(call, refused(error))
         except PopsFullError:
@@ -190,9 +191,9 @@ class Receives:
 
     # -- taking ----------------------------------------------------------------------------------------
 
-    async def _popped(self, call: Call, asked: _Asked) -> Popped:
+    async def _popped(self, call: Call, who: Caller, asked: _Asked) -> Popped:
         """The popped messages, after a wait of at most the poll time; none when the client is gone."""
-        client = _Waiting(call)
+        client = _Waiting(call, who.user)
         popped = self._pops.pop(asked.pop, 0 if self._stopping else asked.wait_ms, client)
         if popped is not None:
             return popped

@@ -53,7 +53,7 @@ class SendMessage:
         if len(request.messages) != 1:
             return False
         try:
-            return self._sends.send_one(self._callers.of(call), request.messages[0], reply)
+            return self._sends.send_one(self._callers.of(call, request), request.messages[0], reply)
         except RefusalError as error:
             answer = new(schema.SendMessageResponse, status=refused(error))
             reply(answer.SerializeToString())

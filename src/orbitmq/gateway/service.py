@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
+from orbitmq.auth.gate import Gate
+from orbitmq.broker.access.topics import topic_at
 from orbitmq.broker.events import Events
 from orbitmq.broker.extension import Host
 from orbitmq.broker.pop.service import Pops
@@ -13,8 +16,8 @@ from orbitmq.broker.role import RoleState, RoleTaken
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.gateway import schema
-from orbitmq.gateway.call import Call, Handler, Reply, Service
-from orbitmq.gateway.caller import CLIENT_ID, Admit, Callers, everybody
+from orbitmq.gateway.call import Handler, Service
+from orbitmq.gateway.caller import Callers, Check, everybody
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.cluster import OtherBrokers
 from orbitmq.gateway.ends import Ends
@@ -25,6 +28,7 @@ from orbitmq.gateway.order import OrderWarnings
 from orbitmq.gateway.presence import Presence
 from orbitmq.gateway.recalls import Recalls
 from orbitmq.gateway.receives import Receives
+from orbitmq.gateway.rights import Rights
 from orbitmq.gateway.routes import Routes
 from orbitmq.gateway.sends import SendMessage, Sends
 from orbitmq.gateway.telemetry import Telemetry
@@ -38,31 +42,6 @@ from orbitmq.wire.addresses import joined
 LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
-
-
-class _Noted:
-    """A handler whose callers count as seen."""
-
-    def __init__(self, clients: GrpcClients, handler: Handler) -> None:
-        self._clients = clients
-        self._handler = handler
-
-    async def __call__(self, call: Call) -> None:
-        self._clients.seen(call.metadata.get(CLIENT_ID, ""))
-        await self._handler(call)
-
-
-class _Direct(_Noted):
-    """A handler that can do without a task."""
-
-    def __init__(self, clients: GrpcClients, handler: SendMessage) -> None:
-        super().__init__(clients, handler)
-        self._begin = handler.begin
-
-    def begin(self, call: Call, message: bytes, reply: Reply) -> bool:
-        """See :data:`~orbitmq.gateway.call.Begin`."""
-        self._clients.seen(call.metadata.get(CLIENT_ID, ""))
-        return self._begin(call, message, reply)
 
 
 class RocketmqService:
@@ -83,10 +62,7 @@ class RocketmqService:
         self._receives = receives
         self._others = others
         self._background = background
-        self.handlers: Mapping[str, Handler] = {
-            name: _Direct(clients, handler) if isinstance(handler, SendMessage) else _Noted(clients, handler)
-            for name, handler in handlers.items()
-        }
+        self.handlers = handlers
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
         background.spawn(every(clock, LOOK_SECONDS, telemetry.tell_changes), "settings")
         background.spawn(every(clock, RENEW_SECONDS, held.renew), "renewal")
@@ -114,18 +90,18 @@ def _keep_what_clients_have(
     events.subscribe(RoleTaken, keep)
 
 
-def service(host: Host, admit: Admit = everybody) -> Service:
-    """The calls of RocketMQ 5, on this broker's ports.
-
-    Args:
-        admit: raises for a client that is not let in.
-    """
+def service(host: Host) -> Service:
+    """The calls of RocketMQ 5, on this broker's ports."""
     s, config, clock = host.services, host.services.config, host.services.runtime.clock
     pops, settling = host.offered(Pops), host.offered(Settling)
-    callers = Callers(admit)
     background = Background("gRPC calls", max_tasks=MAX_TASKS)
     held = HeldMessages(clock, settling)
     clients = GrpcClients(config, clock, s.clients, s.groups, held.give_back)
+    check: Check = everybody
+    if config.authentication_enabled:
+        at = partial(topic_at, s.store)
+        check = Rights(host.offered(Gate), config.broker_name, at, clients.user_of).check
+    callers = Callers(clients.seen, check)
     _keep_what_clients_have(s.events, s.role, clients, held)
     topics = Topics(config, s.role, s.topics, s.metadata, s.registration)
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))

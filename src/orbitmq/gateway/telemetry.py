@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, GroupChanged
+from orbitmq.broker.events import Events, GroupChanged, RightsChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.gateway import schema, settings, subscriptions
 from orbitmq.gateway.call import Call, CallError
@@ -82,20 +82,24 @@ class Telemetry:
         # The streams of consumers, by group.
         self._consumers: dict[str, dict[_Told, None]] = {}
         self._changed: dict[str, None] = {}
+        self._streams: dict[_Told, None] = {}
         events.subscribe(GroupChanged, self._group_changed)
+        events.subscribe(RightsChanged, self._rights_changed)
 
     async def serve(self, call: Call) -> None:
         """One stream, until either side ends it."""
         try:
-            who = self._callers.of(call)
+            who = self._callers.of(call, None)
         except RefusalError as error:
             await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
             raise CallError(of_grpc(error.code), error.message) from error
         told = _Told(who, Outbox(self._room))
+        self._streams[told] = None
         reading = self._background.spawn(self._read(call, told), "telemetry")
         try:
             await told.outbox.pump(call)
         finally:
+            del self._streams[told]
             self._clients.ended(who.client_id, told.outbox)
             self._join(told, "")
             reading.cancel()
@@ -142,6 +146,7 @@ class Telemetry:
         return None
 
     def _take(self, told: _Told, command: schema.TelemetryCommand) -> None:
+        self._callers.check(told.who, "Telemetry", command)
         self._clients.seen(told.who.client_id)
         if command.HasField("settings"):
             self._settings(told, command.settings)
@@ -203,6 +208,12 @@ class Telemetry:
         told.group = group
         if group:
             self._consumers.setdefault(group, {})[told] = None
+
+    def _rights_changed(self, event: RightsChanged) -> None:
+        """End the streams of a user whose rights changed: clients open others, which are checked."""
+        for told in self._streams:
+            if told.who.user == event.user:
+                told.outbox.close()
 
     def _group_changed(self, event: GroupChanged) -> None:
         if event.group in self._consumers:

@@ -53,7 +53,7 @@ def unary(
     async def handle(call: Call) -> None:
         request = await request_of(call, question)
         try:
-            response = await work(callers.of(call), request)
+            response = await work(callers.of(call, request), request)
         except RefusalError as error:
             response = new(answer, status=refused(error))
         except PORT_ERRORS as error:

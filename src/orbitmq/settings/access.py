@@ -131,10 +131,6 @@ OF_BROKERS: Final[Bounds] = {
     "brokerRole": (lambda value: value in ("", "ASYNC_MASTER"), _ALONE),
     "totalReplicas": (lambda value: value in ("", "1"), _ALONE),
     "enableSlaveActingMaster": (lambda value: value.lower() != "true", _ALONE),
-    "grpcServerPort": (
-        lambda value: value in ("", "0"),
-        "with authenticationEnabled=true nothing or 0: the keys of gRPC clients are not checked yet",
-    ),
 }
 
 

@@ -141,12 +141,19 @@ class SigningKey:
         Raises:
             FrameError: a field without a UTF-8 form.
         """
+        return b64encode(self._digest(signed_content(ext), body)).decode()
+
+    def _digest(self, *parts: bytes | bytearray | memoryview) -> bytes:
         inner = self._inner.copy()
-        inner.update(signed_content(ext))
-        inner.update(body)
+        for part in parts:
+            inner.update(part)
         outer = self._outer.copy()
         outer.update(inner.digest())
-        return b64encode(outer.digest()).decode()
+        return outer.digest()
+
+    def made_digest(self, text: bytes, digest: bytes) -> bool:
+        """Whether this is the HMAC-SHA1 of a text."""
+        return hmac.compare_digest(self._digest(text), digest)
 
     def made(self, command: Command) -> bool:
         """Whether the signature of a received request was made with this key."""

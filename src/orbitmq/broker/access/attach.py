@@ -30,5 +30,6 @@ def attach(host: Host) -> Attachment:
         [access],
         [AccessHandlers(AccessRequests(access.users, access.rules, gate, access.written))],
         gate=gate,
+        offers=[gate],
         status=lambda: {"authMode": s.config.auth_mode, **gate.refusals.lines()},
     )

@@ -1,0 +1,163 @@
+"""Whether a client may make a call: whose keys signed it, and what its user's rules allow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from orbitmq.auth.gate import Gate
+from orbitmq.auth.needs import ANY, PUB, SUB, group_asked, topic_asked
+from orbitmq.auth.refusals import GateError
+from orbitmq.auth.rules import Asked
+from orbitmq.gateway import schema, transaction_id
+from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.status import Code, RefusalError, refusal
+from orbitmq.message.reserved import RETRY_PREFIX, is_system_topic
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.wire.addresses import AddressError, split
+from orbitmq.wire.errors import RemotingError, WireError
+from orbitmq.wire.signing import SigningKey
+
+log = logging.getLogger("orbitmq.gateway")
+
+# From a request to what it needs; None: the call of a Telemetry stream, before its first command.
+Needs: TypeAlias = Callable[[Any], Iterable[Asked]]
+
+
+def _sent(request: schema.SendMessageRequest) -> Iterator[Asked]:
+    for message in request.messages:
+        name = message.topic.name
+        yield topic_asked(name, (SUB,) if name.startswith(RETRY_PREFIX) else (PUB,))
+
+
+def _consumed(request: Any) -> Iterator[Asked]:
+    """Of requests with a topic and a group."""
+    yield group_asked(request.group.name, (SUB,))
+    yield topic_asked(request.topic.name, (SUB,))
+
+
+def _received(request: schema.ReceiveMessageRequest) -> Iterator[Asked]:
+    yield group_asked(request.group.name, (SUB,))
+    yield topic_asked(request.message_queue.topic.name, (SUB,))
+
+
+def _route(request: schema.QueryRouteRequest) -> Iterator[Asked]:
+    if not is_system_topic(request.topic.name):
+        yield topic_asked(request.topic.name, ANY)
+
+
+def _group(request: Any) -> Iterator[Asked]:
+    """Of requests in which only consumers name a group."""
+    if request.group.name:
+        yield group_asked(request.group.name, (SUB,))
+
+
+def _told(command: schema.TelemetryCommand | None) -> Iterator[Asked]:
+    """Who sends to a topic is asked about its transactions, and sees their messages."""
+    if command is None or not command.HasField("settings"):
+        return
+    for topic in command.settings.publishing.topics:
+        yield topic_asked(topic.name, (PUB,))
+    subscription = command.settings.subscription
+    if command.settings.HasField("subscription"):
+        yield group_asked(subscription.group.name, (SUB,))
+        for entry in subscription.subscriptions:
+            yield topic_asked(entry.topic.name, (SUB,))
+
+
+def _recalled(request: schema.RecallMessageRequest) -> Iterator[Asked]:
+    yield topic_asked(request.topic.name, (PUB,))
+
+
+_NEEDS: Final[Mapping[str, Needs]] = {
+    "QueryRoute": _route,
+    "QueryAssignment": _consumed,
+    "Heartbeat": _group,
+    "NotifyClientTermination": _group,
+    "Telemetry": _told,
+    "SendMessage": _sent,
+    "ReceiveMessage": _received,
+    "AckMessage": _consumed,
+    "ChangeInvisibleDuration": _consumed,
+    "ForwardMessageToDeadLetterQueue": _consumed,
+    "RecallMessage": _recalled,
+}
+
+
+class Rights:
+    """Asks the broker's gate about calls.
+
+    Args:
+        topic_at: the topic of the message at a commit log offset, None: there is none.
+        user_of: the user of a client id, empty: the client is not known, or brought no keys.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        broker: str,
+        topic_at: Callable[[int], str | None],
+        user_of: Callable[[str], str],
+    ) -> None:
+        self._gate = gate
+        self._broker = broker
+        self._topic_at = topic_at
+        self._user_of = user_of
+        self._log = LogLimiter(log)
+        self._needs: Mapping[str, Needs] = {**_NEEDS, "EndTransaction": self._ended}
+
+    def check(self, caller: Caller, method: str, request: object) -> None:
+        """Raise unless this client may make this call.
+
+        Raises:
+            RefusalError: UNAUTHORIZED, the keys are missing or wrong, or their user is disabled; FORBIDDEN, a
+                right is missing, or another user's client has this id.
+        """
+        sent = caller.authorization
+
+        def made(key: SigningKey) -> bool:
+            return sent is not None and key.made_digest(sent.date_time.encode(), sent.signature)
+
+        try:
+            self._gate.check_call(
+                caller.user, made, partial(self._asked, method, request), host_of(caller.address)
+            )
+        except GateError as error:
+            self._log.write(
+                logging.WARNING,
+                "not permitted",
+                "gRPC call %s from %s is refused: %r",
+                method,
+                caller.address,
+                error.remark,
+            )
+            code = Code.UNAUTHORIZED if error.about_keys else Code.FORBIDDEN
+            raise RefusalError(code, error.remark) from error
+        except (RemotingError, WireError) as error:
+            raise refusal(error) from error
+        known = self._user_of(caller.client_id)
+        if known not in ("", caller.user) and not self._gate.observing:
+            # With the id of another client one would get its questions, and could let its messages go.
+            raise RefusalError(Code.FORBIDDEN, "another user's client has this client id")
+
+    def _asked(self, method: str, request: object) -> Iterable[Asked] | None:
+        needs = self._needs.get(method)
+        return None if needs is None else needs(request)
+
+    def _ended(self, request: schema.EndTransactionRequest) -> Iterator[Asked]:
+        """Pub of the topic that the request names, and of that of the message that its id names."""
+        yield topic_asked(request.topic.name, (PUB,))
+        named = transaction_id.decode(request.transaction_id, self._broker)
+        topic = self._topic_at(named.log_offset)
+        if topic is not None:
+            yield topic_asked(topic, (PUB,))
+
+
+def host_of(address: str) -> str:
+    """The host of a peer; empty when it has none."""
+    try:
+        return split(address)[0]
+    except AddressError:
+        return ""
