@@ -21,56 +21,25 @@ def attach(host: Host) -> Attachment:
     """Dealing messages out, acknowledgements, redelivery, and requests that wait for messages."""
     s = host.services
     config, clock, events, store = s.config, s.runtime.clock, s.events, s.store
-    topics, groups, offsets = s.topics, s.groups, s.offsets
+    role, metadata, topics, offsets = s.role, s.metadata, s.topics, s.offsets
     state = PopState(s.feed, offsets, partial(marks, config, store))
-    orders = OrderedPops(s.feed)
+    in_flight, orders = state.in_flight, OrderedPops(s.feed)
     held = HeldPops("held pops", config, clock, events, store.watch)
     held_notices = HeldPops("held notices", config, clock, events, store.watch)
     popping = Popping(
-        config,
-        s.role,
-        s.metadata,
-        topics,
-        offsets,
-        store,
-        state.in_flight,
-        orders,
-        s.counters,
-        s.runtime.random,
+        config, role, metadata, topics, offsets, store, in_flight, orders, s.counters, s.runtime.random
     )
     pops = Pops(config, clock, topics, store, popping, orders, held, held_notices)
     check_points = CheckPoints(config, clock, events, offsets, store, s.outlet, state)
+    moving = Moving(events, topics, offsets, store, in_flight, orders)
     revive = PopRevive(
-        config,
-        clock,
-        s.role,
-        events,
-        s.metadata,
-        topics,
-        groups,
-        s.modes,
-        store,
-        s.outlet,
-        state,
-        orders,
-        check_points,
-        Moving(events, topics, offsets, store, state.in_flight, orders),
-        s.counts,
-        held.release,
-    )
+        config, clock, role, events, metadata, topics, s.groups, s.modes, store, s.outlet, state, orders,
+        check_points, moving, s.counts, held.release,
+    )  # fmt: skip
     settling = Settling(
-        config,
-        s.role,
-        clock,
-        s.metadata,
-        offsets,
-        store,
-        state.in_flight,
-        orders,
-        freed=pops.freed,
-        early=check_points.early,
-        save_soon=revive.save_soon,
-    )
+        config, role, clock, metadata, offsets, store, in_flight, orders,
+        freed=pops.freed, early=check_points.early, save_soon=revive.save_soon,
+    )  # fmt: skip
     return Attachment(
         components=[revive, held, held_notices],
         families=[

@@ -1,4 +1,4 @@
-"""Moves the positions of groups that pop, for a commit, a reset or a new end of the log.
+"""Moves the positions of groups that pop: for a commit, a reset, a deletion or a new end of the log.
 
 A group that has popped has one place in a queue: ``PopQueue.next``. The last commit says where it is, so that
 place moves at once, and the offset for the disk follows it up to the first message in flight. When nothing is
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from orbitmq.broker.change_feed import OFFSETS
-from orbitmq.broker.events import Events, LogCut, OffsetsReset, TableSaved
+from orbitmq.broker.events import Events, GroupChanged, LogCut, OffsetsReset, TableSaved, TopicChanged
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
@@ -50,6 +50,8 @@ class Moving:
         events.subscribe(TableSaved, self._saved)
         events.subscribe(LogCut, lambda _: self.into_bounds())
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(TopicChanged, self._topic_changed)
+        events.subscribe(GroupChanged, self._group_changed)
 
     # -- commits and resets ----------------------------------------------------------------------------
 
@@ -86,6 +88,16 @@ class Moving:
                 if offset is not None:
                     self._orders.free(queue.topic, queue.group, queue.queue_id)
                     self._in_flight.move(queue, offset)
+
+    def _topic_changed(self, event: TopicChanged) -> None:
+        if event.config is None:
+            self._in_flight.drop(topic=event.topic)
+            self._orders.drop(topic=event.topic)
+
+    def _group_changed(self, event: GroupChanged) -> None:
+        if event.config is None:
+            self._in_flight.drop(group=event.group)
+            self._orders.drop(group=event.group)
 
     # -- the ends of queues ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.counts import Counts
-from orbitmq.broker.events import Events, GroupChanged, RequestModeSet, TopicChanged
+from orbitmq.broker.events import Events, RequestModeSet
 from orbitmq.broker.messaging.delivering import (
     AFTER_ERROR_SECONDS,
     RETRY_AFTER_MS,
@@ -125,8 +125,6 @@ class PopRevive(Component):
         self._saving = False
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
-        events.subscribe(TopicChanged, self._topic_changed)
-        events.subscribe(GroupChanged, self._group_changed)
         events.subscribe(RequestModeSet, lambda event: self._mode_set(event.mode))
 
     # -- life ------------------------------------------------------------------------------------------
@@ -326,13 +324,3 @@ class PopRevive(Component):
             now = self._clock.now_ms()
             self._in_flight.take(queue, low, offsets, offsets.stop, now_ms=now, invisible_ms=0)
         return bool(offsets)
-
-    def _topic_changed(self, event: TopicChanged) -> None:
-        if event.config is None:
-            self._in_flight.drop(topic=event.topic)
-            self._orders.drop(topic=event.topic)
-
-    def _group_changed(self, event: GroupChanged) -> None:
-        if event.config is None:
-            self._in_flight.drop(group=event.group)
-            self._orders.drop(group=event.group)
