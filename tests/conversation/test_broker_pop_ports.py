@@ -13,7 +13,7 @@ from tests.conversation.test_broker_pop import ack, pop
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.extension import Attachment, Host
-from orbitmq.broker.pop.popping import Popped, PopRequest
+from orbitmq.broker.pop.requests import Popped, PopRequest
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.pop.service import Pops
 from orbitmq.broker.pop.settling import Settled, Settling, Taken

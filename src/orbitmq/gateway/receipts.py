@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orbitmq.broker.pop.popping import Popped
+from orbitmq.broker.pop.requests import Popped
 from orbitmq.broker.pop.settling import Changed, Settled
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.message import property_names

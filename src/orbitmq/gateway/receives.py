@@ -13,7 +13,7 @@ from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
-from orbitmq.broker.pop.popping import MAX_MESSAGES, Popped, PopRequest
+from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.broker.pop.settling import Settled, Settling, Taken
 from orbitmq.gateway import delivered, receipts, schema

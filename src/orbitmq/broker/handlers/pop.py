@@ -6,7 +6,7 @@ from functools import partial
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler, WaitingClient, answer_with
-from orbitmq.broker.pop.popping import Popped, PopRequest
+from orbitmq.broker.pop.requests import Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.broker.pop.settling import Changed, Missed, Settled, Settling
 from orbitmq.broker.to_master import ToMaster

@@ -16,8 +16,8 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue
-from orbitmq.broker.pop.popping import Sources
 from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, with_receipt
+from orbitmq.broker.pop.requests import Sources
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record

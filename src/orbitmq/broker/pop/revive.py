@@ -33,8 +33,8 @@ from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue
 from orbitmq.broker.pop.moving import Moving
 from orbitmq.broker.pop.ordered import OrderedPops
-from orbitmq.broker.pop.popping import MAX_MESSAGES, Sources
 from orbitmq.broker.pop.redelivery import Redeliveries
+from orbitmq.broker.pop.requests import MAX_MESSAGES, Sources
 from orbitmq.broker.pop.revived import Revived
 from orbitmq.broker.pop.state import NEVER_MS, PopState
 from orbitmq.broker.role import LEADING, RoleChanged, RoleState

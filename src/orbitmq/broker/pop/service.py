@@ -9,7 +9,8 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.held_pops import HeldPops, Looked, Place
 from orbitmq.broker.pop.ordered import OrderedPops
-from orbitmq.broker.pop.popping import MAX_MESSAGES, Popped, Popping, PopRequest
+from orbitmq.broker.pop.popping import Popping
+from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import GetStatus, MessageFilter, MessageStore
