@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.interop.admin_cells import masked, table_of
 from tests.sockets.conftest import Command
 
 from orbitmq import ConsumeFrom, Message
+from orbitmq.cli.main import main
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import RunningCluster
 
@@ -55,11 +57,15 @@ def put_six(servers: str, topic: str) -> None:
 
 
 def read_six(servers: str, topic: str, group: str) -> None:
+    read_some(servers, topic, group, 6)
+
+
+def read_some(servers: str, topic: str, group: str, count: int) -> None:
     with Consumer(group, name_servers=servers, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic)
         for number, message in enumerate(consumer.messages(auto_ack=False), 1):
             message.ack()
-            if number == 6:
+            if number == count:
                 break
 
 
@@ -149,7 +155,13 @@ def test_connected_clients_are_printed_as_apaches(mqadmin: Mqadmin, orbitmq_clus
         with Producer("interop_producer", name_servers=servers) as producer:
             producer.send(Message("admin_clients", b"one", tags="odd"))
             next(iter(consumer))
-            printed = mqadmin("producerConnection -g interop_producer -t admin_clients")
+            # A client tells a broker about itself in the background.
+            line = "producerConnection -g interop_producer -t admin_clients"
+            deadline = time.monotonic() + 60
+            while main(["mqadmin", *line.split()]) != 0:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            printed = mqadmin(line)
             assert re.fullmatch(r"0001  \S+ +127\.0\.0\.1:\d+ +PYTHON +V5_\d_\d\n", printed)
             lines = mqadmin("consumerConnection -g admin_clients_group").splitlines()
     theirs = apache("clients", "consumerConnection -g admin_clients_group").splitlines()
@@ -158,6 +170,74 @@ def test_connected_clients_are_printed_as_apaches(mqadmin: Mqadmin, orbitmq_clus
     assert sorted(line.split() for line in lines[2:]) == sorted(line.split() for line in theirs[2:])
     title = mqadmin("statsAll -t admin_clients").splitlines()[0]
     assert title == apache("clients", "statsAll -t admin_clients").splitlines()[0]
+
+
+def names_of(text: str) -> list[str]:
+    """The names in front of the values, but for the body, which Apache's writes into a file."""
+    return [line[:20].strip() for line in text.splitlines() if line[:20].strip() and "Body" not in line[:20]]
+
+
+@one_broker
+@pytest.mark.behaviour("CS-32")
+def test_messages_are_found_and_printed_as_apaches(mqadmin: Mqadmin, orbitmq_cluster: RunningCluster) -> None:
+    servers = orbitmq_cluster.name_server
+    mqadmin("updateTopic -c DefaultCluster -t admin_keys -r 4 -w 4")
+    printed = mqadmin("sendMessage -t admin_keys -p hello -k key-3 -c even -b broker-a -i 0")
+    assert masked(printed) == masked(apache("more", "sendMessage -t admin_more -p hello -b broker-a -i 0"))
+    unique = printed.split()[-1]
+    by_offset = mqadmin("queryMsgByOffset -t admin_keys -b broker-a -i 0 -o 0")
+    assert (
+        names_of(by_offset)[:-1]
+        == names_of(apache("more", "queryMsgByOffset -t admin_more -b broker-a -i 0 -o 0"))[:-1]
+    )
+    offset_id = by_offset.split()[1]
+    assert "Message Body:        hello" in by_offset
+    assert "Tags:                [even]\nKeys:                [key-3]\n" in by_offset
+    assert by_offset.endswith("\n\nWARN: No Consumer\n")
+    assert mqadmin(f"queryMsgById -t admin_keys -i {offset_id}") == by_offset
+    # The index has a message a moment after it is stored.
+    deadline = time.monotonic() + 60
+    while not (shown := mqadmin(f"queryMsgByUniqueKey -t admin_keys -i {unique}")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert names_of(shown)[:-1] == names_of(apache("by key", "queryMsgByUniqueKey -t admin_keys -i ID"))[:-1]
+    rows = mqadmin("queryMsgByKey -t admin_keys -k key-3").splitlines()
+    theirs = apache("by key", "queryMsgByKey -t admin_keys -k key-3").strip("\n").splitlines()
+    assert rows[0] == theirs[0]
+    index = re.compile(r"(\S+) +\d+ +\d+ \d+@admin_keys@K@key-3@\1@\d+ +")
+    assert index.fullmatch(rows[1])
+    assert index.fullmatch(theirs[1])
+    read_from = mqadmin("consumeMessage -t admin_keys -b broker-a -i 0 -o 0")
+    shape = re.compile(
+        r"MSGID: (\S+) MessageExt \[brokerName=broker-a, queueId=0, storeSize=\d+, queueOffset=0, sysFlag=0, "
+        r"bornTimestamp=\d+, bornHost=/127\.0\.0\.1:\d+, storeTimestamp=\d+, storeHost=/127\.0\.0\.1:\d+, "
+        r"msgId=[0-9A-F]{32}, commitLogOffset=\d+, bodyCRC=\d+, reconsumeTimes=0, "
+        r"preparedTransactionOffset=0, toString\(\)=Message\{topic='\w+', flag=0, "
+        r"properties=\{.*UNIQ_KEY=\1.*\}, body=\[[-\d, ]+\], transactionId='null'\}\] BODY: (.+)"
+    )
+    found = [shape.fullmatch(line) for line in read_from.splitlines()]
+    assert read_from.splitlines()[0] == "Consume ok"
+    assert found[1] is not None
+    assert found[1][2] == "hello"
+    theirs = apache("messages", "consumeMessage -t admin_messages -b broker-a -i 0 -o 0").splitlines()
+    assert shape.fullmatch(theirs[1])
+    last = re.compile(
+        r"MessageQueue \[topic=\w+, brokerName=broker-a, queueId=0\] print msg finished\. "
+        r"status=NO_NEW_MSG, offset=(\d)"
+    )
+    ends = [last.fullmatch(lines[-1]) for lines in (read_from.splitlines(), theirs)]
+    assert [end and end[1] for end in ends] == ["1", "3"]
+    all_queues = mqadmin("printMsg -t admin_keys").splitlines()
+    assert all_queues[0].startswith("minOffset=0, maxOffset=1, MessageQueue [topic=admin_keys, ")
+    assert shape.fullmatch(all_queues[1])
+    assert len(all_queues) == 4 + 1 + 4
+    assert "BODY" not in mqadmin("printMsg -t admin_keys -s odd")
+    assert "BODY: NOT PRINT BODY" in mqadmin("printMsg -t admin_keys -d false")
+    assert "maxOffset=0" in mqadmin("printMsg -t admin_keys -e 2001-01-01#00:00:00:000").splitlines()[0]
+    read_some(servers, "admin_keys", "readers", 1)
+    assert "consumerGroup=readers, trackType=NOT_ONLINE" in mqadmin(
+        f"queryMsgById -t admin_keys -i {offset_id}"
+    )
 
 
 @one_broker
@@ -181,6 +261,12 @@ def test_connected_clients_are_printed_as_apaches(mqadmin: Mqadmin, orbitmq_clus
         ("resetOffsetByTime -t x -g y -s soon", 2, "-s soon: expected now, milliseconds or"),
         ("resetOffsetByTime -t x -g y -s 2026-13-01#00:00:00:000", 2, "expected now, milliseconds or"),
         ("resetOffsetByTime -t x -g y -s 99999999999999999", 2, "expected now, milliseconds or"),
+        ("consumeMessage -t x -i 0", 2, "-i needs -b: the broker of the queue"),
+        ("consumeMessage -t x -b broker-a -o 0", 2, "-o needs -i: the queue of the offset"),
+        ("sendMessage -t x -p y -i 0", 2, "-i needs -b: the broker of the queue"),
+        ("queryMsgById -t nosuch -i X", 1, "nosuch"),
+        ("queryMsgByKey -t x -k y -b soon", 2, "-b soon: expected now, milliseconds or"),
+        ("printMsg -t nosuch", 1, "no broker has the topic nosuch"),
         ("resetOffsetByTime -t x -g y -s now -q 1", 2, "-b and -q name a queue of a broker"),
         ("brokerStatus -b 127.0.0.1:1", 1, "127.0.0.1:1"),
     ],

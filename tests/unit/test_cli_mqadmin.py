@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.cli.main import COMMANDS, main
-from orbitmq.cli.mqadmin.changes import _time
 from orbitmq.cli.mqadmin.main import ELSEWHERE, OFFERED
+from orbitmq.cli.mqadmin.offers import moment
 from orbitmq.cli.mqadmin.text import clock, group_config, json_of, perm, topic_config
 from orbitmq.wire.bodies.group import (
     ExponentialRetryPolicy,
@@ -147,7 +147,7 @@ def test_values_are_written_as_java_writes_them() -> None:
         in text
     )
     assert clock(0) == ""
-    assert clock(_time("2026-11-22#15:43:36:778")[1]) == "2026-11-22 15:43:36,778"
+    assert clock(moment("s", "2026-11-22#15:43:36:778")) == "2026-11-22 15:43:36,778"
     assert clock(1_795_362_274_206).endswith(",206")
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING
 
 from orbitmq.admin.group_model import Move
 from orbitmq.cli.failures import UsageError
-from orbitmq.cli.mqadmin.offers import TOPIC, Flag, Offers, Options, Tool, boolean, number
+from orbitmq.cli.mqadmin.offers import TOPIC, Flag, Offers, Options, Tool, boolean, moment, number
 from orbitmq.cli.mqadmin.text import front, group_config, laid, topic_config
 from orbitmq.durations import instant
 from orbitmq.errors import BrokerError, OrbitError
@@ -23,11 +21,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import BodyError
 from orbitmq.wire.headers.base import RequestHeader
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
 CHANGES = Offers()
-_LOCAL = re.compile(r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})", re.ASCII)
 GROUP = Flag("g", "groupName", "name of the group", required=True)
 
 
@@ -280,8 +274,8 @@ async def reset_offset_by_time(tool: Tool, options: Options) -> AsyncIterator[st
         raise UsageError("-f false: a reset that never goes back is not offered: orbitmq group reset")
     if (options.b is None) != (options.q is None):
         raise UsageError("-b and -q name a queue of a broker: give both or none")
-    time, when = _time(options.s)
-    plan = (await tool.admin.groups.plan_to_time(options.g, options.t, time)).whole()
+    when = moment("s", options.s)
+    plan = (await tool.admin.groups.plan_to_time(options.g, options.t, instant(when))).whole()
     if options.b is not None:
         plan = await _one_queue(tool, options, plan)
         yield (
@@ -318,26 +312,6 @@ def _moves(plan: Sequence[Move]) -> list[str]:
     row = "%-40s  %-40s  %-40s"
     rows = [laid(row, front(move.queue.broker_name, 32), move.queue.queue_id, move.to) for move in plan]
     return [laid(row, "#brokerName", "#queueId", "#offset"), *rows]
-
-
-def _time(text: str) -> tuple[datetime, int]:
-    """A time and its milliseconds. Without a zone it is one of this machine, as mqadmin takes it."""
-    from orbitmq.message.numbers import whole_number
-    from orbitmq.runtime.system import system_runtime
-
-    clock = system_runtime().clock
-    when = clock.now_ms() if text == "now" else whole_number(text)
-    local = _LOCAL.fullmatch(text)
-    try:
-        if local is not None:
-            year, month, day, hour, minute, second, ms = map(int, local.groups())
-            shown = clock.local_time(0).replace(year, month, day, hour, minute, second, ms * 1000)
-            when = clock.epoch_ms(shown)
-        if when is None:
-            raise ValueError(text)
-        return instant(when), when
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"-s {text}: expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from error
 
 
 @CHANGES(

@@ -32,7 +32,7 @@ async def consumer_progress(tool: Tool, options: Options) -> AsyncIterator[str]:
         async for line in _all_groups(tool):
             yield line
         return
-    stats = await _consume_stats(tool, options.g, options.t or "")
+    stats = await consume_stats(tool, options.g, options.t or "")
     owners = await _owners(tool, options.g) if boolean(options.s, False) else None
     middle = ["#Client IP"] if owners is not None else []
     yield _progress(
@@ -93,9 +93,9 @@ async def _all_groups(tool: Tool) -> AsyncIterator[str]:
     row = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
     yield laid(row, "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
     for group in (await tool.admin.groups.list()).whole():
-        stats = await _consume_stats(tool, group, "")
+        stats = await consume_stats(tool, group, "")
         behind = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
-        online = await _connections(tool, group)
+        online = await connections(tool, group)
         kind = model = ""
         if online is not None and online.consume_type is not None:
             kind = "PULL" if online.consume_type is ConsumeType.CONSUME_ACTIVELY else "PUSH"
@@ -116,7 +116,7 @@ async def _all_groups(tool: Tool) -> AsyncIterator[str]:
 
 async def _owners(tool: Tool, group: str) -> dict[MessageQueue, str]:
     """The address part of each queue's consumer."""
-    online = await _connections(tool, group)
+    online = await connections(tool, group)
     found: dict[MessageQueue, str] = {}
     for one in online.connection_set if online else ():
         running = await tool.admin.clients.show(group, one.client_id)
@@ -124,7 +124,7 @@ async def _owners(tool: Tool, group: str) -> dict[MessageQueue, str]:
     return found
 
 
-async def _consume_stats(tool: Tool, group: str, topic: str) -> ConsumeStats:
+async def consume_stats(tool: Tool, group: str, topic: str) -> ConsumeStats:
     """A group's progress at all brokers."""
     request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic).command()
     answers = await tool.cluster.ask_all(
@@ -140,7 +140,7 @@ async def _consume_stats(tool: Tool, group: str, topic: str) -> ConsumeStats:
     return found
 
 
-async def _connections(tool: Tool, group: str, address: str | None = None) -> ConsumerConnection | None:
+async def connections(tool: Tool, group: str, address: str | None = None) -> ConsumerConnection | None:
     """The consumers of a group, of the first broker that has some; ``None``: the group is not online."""
     request = headers.GetConsumerConnectionListRequest(consumer_group=group)
     places = [address] if address else [one.address for one in await tool.cluster.leaders()]
@@ -158,7 +158,7 @@ async def _connections(tool: Tool, group: str, address: str | None = None) -> Co
     Flag("b", "brokerAddr", "address of a broker"),
 )
 async def consumer_connection(tool: Tool, options: Options) -> AsyncIterator[str]:
-    found = await _connections(tool, options.g, options.b)
+    found = await connections(tool, options.g, options.b)
     if found is None:
         raise OrbitError(f"the consumer group[{options.g}] not online")
     row = "%-36s %-22s %-10s %s"
@@ -235,7 +235,7 @@ async def stats_all(tool: Tool, options: Options) -> AsyncIterator[str]:
         in_tps, came = await _rate(tool, masters, "TOPIC_PUT_NUMS", topic)
         for group in groups:
             out_tps, left = await _rate(tool, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
-            stats = await _consume_stats(tool, group, topic)
+            stats = await consume_stats(tool, group, topic)
             behind = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
             if not options.a or came or left:
                 yield laid(

@@ -13,10 +13,11 @@ from orbitmq.cli.mqadmin.access import ACCESS
 from orbitmq.cli.mqadmin.changes import CHANGES
 from orbitmq.cli.mqadmin.groups import GROUPS
 from orbitmq.cli.mqadmin.looks import LOOKS
+from orbitmq.cli.mqadmin.messages import MESSAGES
 from orbitmq.cli.mqadmin.offers import Flag, Offer, Options, Tool
 from orbitmq.cli.where import Servers, servers_of
 
-OFFERED: dict[str, Offer] = dict(sorted({**LOOKS, **GROUPS, **CHANGES, **ACCESS}.items()))
+OFFERED: dict[str, Offer] = dict(sorted({**LOOKS, **GROUPS, **CHANGES, **ACCESS, **MESSAGES}.items()))
 # Where mqadmin has a command and this program another one, or none (empty).
 ELSEWHERE = {
     "DecodeMessageId": "message get",
@@ -33,7 +34,6 @@ ELSEWHERE = {
     "consumerStatus": "client show",
     "deleteExpiredCommitLog": "",
     "deleteKvConfig": "",
-    "consumeMessage": "receive",
     "dumpCompactionLog": "",
     "electMaster": "",
     "exportConfigs": "broker config get",
@@ -48,14 +48,9 @@ ELSEWHERE = {
     "getControllerConfig": "",
     "getControllerMetaData": "",
     "getSyncStateSet": "cluster list",
-    "printMsg": "receive",
     "printMsgByQueue": "receive",
     "producer": "client list",
     "queryCq": "receive",
-    "queryMsgById": "message get",
-    "queryMsgByKey": "message find",
-    "queryMsgByOffset": "receive",
-    "queryMsgByUniqueKey": "message get",
     "queryMsgTraceById": "message trace",
     "remappingStaticTopic": "",
     "removeBroker": "",
@@ -63,7 +58,6 @@ ELSEWHERE = {
     "resetMasterFlushOffset": "",
     "resetOffsetByTimeOld": "group reset",
     "rocksDBConfigToJson": "",
-    "sendMessage": "send",
     "sendMsgStatus": "bench",
     "setCommitLogReadAheadMode": "",
     "setConsumeMode": "",

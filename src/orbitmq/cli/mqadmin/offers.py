@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from orbitmq.cli.where import Servers
 
 Options = argparse.Namespace
+_LOCAL = re.compile(r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +127,31 @@ def number(letter: str, text: str | None, default: int) -> int:
     if found is None:
         raise UsageError(f"-{letter} {text}: expected a whole number")
     return found
+
+
+def moment(letter: str, text: str) -> int:
+    """A time in milliseconds. Without a zone it is one of this machine, as mqadmin takes it.
+
+    Raises:
+        UsageError: it is none; it names the flag.
+    """
+    from orbitmq.durations import instant
+    from orbitmq.message.numbers import whole_number
+    from orbitmq.runtime.system import system_runtime
+
+    clock = system_runtime().clock
+    when = clock.now_ms() if text == "now" else whole_number(text)
+    local = _LOCAL.fullmatch(text)
+    try:
+        if local is not None:
+            year, month, day, hour, minute, second, ms = map(int, local.groups())
+            shown = clock.local_time(0).replace(year, month, day, hour, minute, second, ms * 1000)
+            when = clock.epoch_ms(shown)
+        if when is None:
+            raise ValueError(text)
+        instant(when)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"-{letter} {text}: expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
+        ) from error
+    return when
