@@ -58,6 +58,23 @@ async def test_a_form_counts_once_and_only_from_this_session_and_origin(orbitmq_
 
 
 @pytest.mark.behaviour("CS-24")
+async def test_a_browser_tells_forms_where_they_come_from_and_errors_lead_back(orbitmq_world: World) -> None:
+    async with opened(orbitmq_world, write=True) as browser:
+        # With "no-referrer" it would send "Origin: null" with each form.
+        assert (await browser.get("/topics")).headers["referrer-policy"] == "same-origin"
+        page = "http://127.0.0.1:8082/topics/t/edit?x=1"
+        failed = await browser.send("topic-save", {**TOPIC, "queues": "0"}, Referer=page)
+        assert '<a href="/topics/t/edit?x=1">Back</a>' in failed.text
+        for foreign in ("http://evil/topics", "http://[", "//evil", ""):
+            failed = await browser.send("topic-save", {**TOPIC, "queues": "0"}, Referer=foreign)
+            assert "Back</a>" not in failed.text
+        slashes = await browser.send(
+            "topic-save", {**TOPIC, "queues": "0"}, Referer="http://127.0.0.1:8082//evil"
+        )
+        assert '<a href="/evil">Back</a>' in slashes.text
+
+
+@pytest.mark.behaviour("CS-24")
 async def test_a_program_makes_a_change_by_json(orbitmq_world: World) -> None:
     async with opened(orbitmq_world, write=True) as browser:
         session = await browser.json("/session")

@@ -41,7 +41,8 @@ HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # With no-referrer browsers would send "Origin: null" with the forms of these pages.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -233,9 +234,22 @@ class Console:
             return _json({"error": text}, code)
         if session is None:
             return Response(self._look.alone(text), code, media_type="text/html")
-        name = request.path_params.get("path", "").strip("/").partition("/")[0]
-        page = Page(self._look.menu_of(name), "", plain(text, "bad"))
+        back = self._back(request)
+        path = request.url.path if request.method == "GET" else back
+        name = path.strip("/").partition("/")[0].partition("?")[0]
+        links = [Link("back", back)] if back else []
+        page = Page(self._look.menu_of(name), "", plain(text, "bad"), links=links)
         return Response(self._look.page(page, session, request.query_params), code, media_type="text/html")
+
+    def _back(self, request: Request) -> str:
+        """The page of this console that a request came from; empty: none."""
+        try:
+            found = urlsplit(request.headers.get("referer", ""))
+        except ValueError:
+            return ""
+        if found.netloc.lower() not in self._entrance.hosts or not found.path.startswith("/"):
+            return ""
+        return "/" + found.path.lstrip("/\\") + (f"?{found.query}" if found.query else "")
 
     async def _session(self, request: Request, session: Session) -> Response:
         return _json({"user": session.user, "role": session.role, "form_token": session.form_token()})
