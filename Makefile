@@ -21,7 +21,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel wheels docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc interop-prometheus interop-packages chaos test-spark behaviours clean
+.PHONY: help setup build wheel wheels docs java demo quick test check format bench bench-peer bench-client bench-spark interop interop-grpc interop-prometheus interop-packages chaos test-spark test-console behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -137,6 +137,10 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and 
 
 test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in a virtual environment of its own (SHORT=1: 4.0, 4.3)
 	@SHORT=$(SHORT) sh scripts/test_spark.sh $(PY) $(if $(SHORT),4.0 4.3,4.0 4.1 4.2 4.3)
+
+test-console: $(BUILT)  ## the console's pages in Debian's Chromium, by playwright from PyPI: a minute (SHORT=1: half)
+	@$(PY) -m pip install -q --disable-pip-version-check 'playwright>=1.50,<2' 'axe-playwright-python>=0.1.4,<1'
+	@$(PY) -m tests.browser.console_run $(SHORT_FLAG)
 
 behaviours: $(INSTALLED)  ## whether each numbered behaviour has a test (also in make check): a second
 	@$(PY) scripts/behaviours.py

@@ -1,0 +1,265 @@
+"""`make test-console`: the console's pages in Debian's Chromium, driven by playwright.
+
+Each page is opened light and dark, wide and 400 px wide: without an error of the browser, a request
+elsewhere, a violation of the policy, scrolling sideways, or a serious finding of axe. Then what an operator
+does: a reset and its undo, dead letters sent again, a topic deleted, messages followed, all by keyboard.
+Without Chromium it prints one line and succeeds; where ``ORBITMQ_CI`` is set, that fails. With
+``--screenshots FOLDER`` it writes the pictures of docs/console.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from benchmarks.servers import child_settings
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+
+from orbitmq import ConsumeFrom, Consumer, Message, Producer
+from orbitmq.admin import Admin
+from orbitmq.message.reserved import dead_letter_topic
+from orbitmq.runtime.ports import free_ports
+
+LIMIT_S = 60.0
+SERIOUS = ("serious", "critical")
+PAGES = {
+    "overview": "/",
+    "topics": "/topics",
+    "a topic": "/topics/orders",
+    "a new topic": "/topics/~new",
+    "a topic edited": "/topics/orders/edit",
+    "topics deleted": "/topics/~delete?chosen=orders&chosen=ledger",
+    "a message to send": "/topics/orders/send",
+    "groups": "/groups",
+    "a group": "/groups/billing",
+    "a group edited": "/groups/billing/edit",
+    "a group deleted": "/groups/billing/delete",
+    "a reset": "/groups/billing/reset",
+    "a reset shown": "/groups/billing/reset?topic=orders&to=last",
+    "messages": "/messages",
+    "messages of a topic": "/messages?topic=orders",
+    "messages by key": "/messages?topic=orders&key=order-7",
+    "nasty messages": "/messages?topic=ledger",
+    "dead letters": "/dead-letters",
+    "dead letters of a group": "/dead-letters/audit",
+    "brokers": "/brokers",
+    "clients": "/clients",
+    "timers": "/timers",
+    "traces": "/traces",
+    "users and rules": "/access",
+    "audit log": "/audit",
+    "in Chinese": "/?lang=zh",
+    "in English": "/?lang=en",
+}
+LOOKS = [(width, scheme) for width in (1100, 400) for scheme in ("light", "dark")]
+PICTURES = {
+    "console-overview.png": "/",
+    "console-group.png": "/groups/billing",
+    "console-messages.png": "/messages?topic=orders",
+}
+
+
+@contextmanager
+def running(*words: str) -> Iterator[dict[str, Any]]:
+    """A process of ``orbitmq`` whose first line is JSON."""
+    command = [sys.executable, "-m", "orbitmq", *words, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=child_settings) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+async def fill(name_servers: str) -> None:
+    """Topics, a group that lags, dead letters, a message that waits, and bodies that are no text."""
+    async with Admin(name_servers) as admin:
+        for topic, queues in (("orders", 4), ("ledger", 1), ("gone", 2), ("later", 2)):
+            await admin.topics.create(topic, queues=queues)
+    async with Producer("shop", name_servers=name_servers) as producer:
+        for number in range(300):
+            body = json.dumps({"order": number, "price": number % 90, "region": "eu"})
+            await producer.send(
+                Message("orders", body, tags="paid" if number % 3 else "new", keys=f"order-{number}")
+            )
+        for number in range(20):
+            body = b"<script>alert(1)</script><p hx-get='/' onclick='x'>\xff\xfe" + bytes([number])
+            await producer.send(Message("ledger", body))
+        await producer.send(Message("later", "tea", delay=3000))
+    await consume(name_servers, "billing", "orders", 80, reject=False)
+    await consume(name_servers, "audit", "ledger", 20, reject=True)
+    async with Admin(name_servers) as admin:
+        end = time.monotonic() + LIMIT_S
+        while dead_letter_topic("audit") not in await admin.topics.list():
+            assert time.monotonic() < end, "no dead letters came"
+            await asyncio.sleep(0.2)
+
+
+async def consume(name_servers: str, group: str, topic: str, count: int, *, reject: bool) -> None:
+    async with Consumer(group, name_servers=name_servers, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        async for message in consumer.messages(auto_ack=False):
+            if reject:
+                message.reject()
+            else:
+                message.ack()
+            count -= 1
+            if not count:
+                return
+
+
+class Watch:
+    """Notes what a page must not do: errors, and requests to another host."""
+
+    def __init__(self, page: Page, base: str) -> None:
+        self.found: list[str] = []
+        self._base = base
+        page.on("console", self._told)
+        page.on("pageerror", lambda error: self.found.append(f"error: {error}"))
+        page.on("request", self._asked)
+        page.on("dialog", lambda dialog: self.found.append(f"dialog: {dialog.message}"))
+
+    def _told(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.found.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        if urlsplit(request.url).netloc != urlsplit(self._base).netloc:
+            self.found.append(f"a request elsewhere: {request.url}")
+
+
+def look(browser: Browser, base: str, state: Any, width: int, scheme: str) -> list[str]:
+    """What is wrong with the pages at that width and colour scheme."""
+    wrong: list[str] = []
+    context = browser.new_context(
+        storage_state=state,
+        viewport={"width": width, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page = context.new_page()
+    watch = Watch(page, base)
+    # axe brings a script of its own, which the policy of the pages forbids.
+    judged = browser.new_context(
+        storage_state=state, bypass_csp=True, color_scheme="dark" if scheme == "dark" else "light"
+    ).new_page()
+    for name, path in PAGES.items():
+        answer = page.goto(base + path)
+        if answer is None or answer.status != 200:
+            wrong.append(f"{name}: {answer and answer.status}")
+        if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+            wrong.append(f"{name}, {width} px: it scrolls sideways")
+        wrong += [f"{name}: {one}" for one in watch.found]
+        watch.found.clear()
+        judged.goto(base + path)
+        for finding in Axe().run(judged).response["violations"]:
+            if finding["impact"] in SERIOUS:
+                places = [node["html"][:90] for node in finding["nodes"][:2]]
+                wrong.append(f"{name}, {scheme}: {finding['id']}: {places}")
+    context.close()
+    return wrong
+
+
+def press(page: Page, text: str) -> None:
+    """Go to the button or link of that text by the keyboard, and press it."""
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == text:
+            with page.expect_navigation():
+                page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"the keyboard does not reach {text!r}")
+
+
+def work(browser: Browser, base: str, state: Any, name_servers: str) -> None:
+    """What an operator does, by keyboard."""
+    context = browser.new_context(storage_state=state)
+    page = context.new_page()
+    watch = Watch(page, base)
+    said = page.get_by_role("status")
+
+    page.goto(f"{base}/groups/billing")
+    press(page, "Move offsets")
+    press(page, "Preview")
+    press(page, "Move the group")
+    expect(said).to_contain_text("Group billing was moved in 8 queues.")
+    expect(page.get_by_text("billing is not behind")).to_be_visible()
+    undo = page.get_by_role("link", name="Undo the move of")
+    press(page, undo.inner_text())
+    press(page, "Move the group")
+    expect(said).to_contain_text("Group billing was moved in 8 queues.")
+    expect(page.get_by_text("billing is 220 behind")).to_be_visible()
+
+    page.goto(f"{base}/dead-letters/audit")
+    press(page, "Send again")
+    expect(said).to_contain_text("The dead letters of audit are being sent again")
+    # The page loads itself again until the job is done.
+    expect(page.locator(".state", has_text="done").first).to_be_visible(timeout=LIMIT_S * 1000)
+
+    page.goto(f"{base}/topics/~delete?chosen=gone")
+    page.get_by_label("Type “gone” to confirm").fill("gone")
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("Deleted: gone.")
+
+    page.goto(f"{base}/messages?topic=orders")
+    press(page, "Follow live")
+
+    words = ["send", "orders", "a body that is new", "-n", name_servers]
+    subprocess.run([sys.executable, "-m", "orbitmq", *words], check=True, stdout=subprocess.DEVNULL)
+    expect(page.get_by_text("a body that is new")).to_be_visible(timeout=LIMIT_S * 1000)
+    assert not watch.found, watch.found
+    context.close()
+
+
+def pictures(browser: Browser, base: str, state: Any, folder: Path) -> None:
+    """The pictures of the documentation."""
+    page = browser.new_context(storage_state=state, viewport={"width": 1100, "height": 720}).new_page()
+    for name, path in PICTURES.items():
+        page.goto(base + path)
+        page.screenshot(path=folder / f"console-{name}.png")
+
+
+def main(arguments: list[str]) -> int:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        print("test-console: left out, there is no chromium (Debian: apt-get install chromium)")
+        return 1 if os.environ.get("ORBITMQ_CI") else 0
+    folder = Path(arguments[arguments.index("--screenshots") + 1]) if "--screenshots" in arguments else None
+    port = str(free_ports(1)[0])
+    with tempfile.TemporaryDirectory() as root, running("up", "--port", "0", "--dir", root) as cluster:
+        name_servers = cluster["name_server"]
+        asyncio.run(fill(name_servers))
+        with (
+            running("console", "--write", "--port", port, "-n", name_servers) as console,
+            sync_playwright() as tool,
+        ):
+            base = f"http://127.0.0.1:{port}"
+            browser = tool.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            first = browser.new_context()
+            first.new_page().goto(console["link"])
+            state = first.storage_state()
+            if folder is not None:
+                pictures(browser, base, state, folder)
+            looks = LOOKS[:1] if "--short" in arguments else LOOKS
+            wrong = [one for width, scheme in looks for one in look(browser, base, state, width, scheme)]
+            for one in wrong:
+                print(f"test-console: {one}")
+            work(browser, base, state, name_servers)
+            browser.close()
+    print(f"test-console: {len(PAGES)} pages in {len(looks)} looks, {len(wrong)} findings")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
