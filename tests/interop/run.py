@@ -30,6 +30,7 @@ from tests.interop import (
     disk_cells,
     divergence_cells,
     java_cells,
+    own_admin_cells,
     pop_cells,
     proxy_cells,
     python_cells,
@@ -170,7 +171,14 @@ PLACES: dict[str, dict[str, PlaceCell]] = {
     "apache/apache": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **PYTHON_BRIEF},
     "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **PYTHON_POP, **TIMERS, **SPARK},
     "apache/ours": {**REGISTRATION, **JAVA_BRIEF, **PYTHON_BRIEF},
-    "ours/apache": {**JAVA_BRIEF, **PYTHON, **PYTHON_POP, **TIMERS, **SPARK},
+    "ours/apache": {
+        **JAVA_BRIEF,
+        **PYTHON,
+        **PYTHON_POP,
+        **TIMERS,
+        **SPARK,
+        **own_admin_cells.CELLS,
+    },
     "apache 4.9/ours": {**REGISTRATION, **JAVA_OLD_BRIEF, **PYTHON_BRIEF},
     # 4.9 cannot pop.
     "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON, **SPARK},
@@ -202,7 +210,8 @@ SHORT_PLACES: dict[str, dict[str, PlaceCell]] = {
     },
     "apache/ours": {**REGISTRATION, "java sync": JAVA_BASIC["java sync"], **PYTHON_BRIEF},
     "ours/apache": {
-        name: cell for name, cell in PYTHON.items() if name not in ("python trace", "python one-way")
+        **{name: cell for name, cell in PYTHON.items() if name not in ("python trace", "python one-way")},
+        **own_admin_cells.CELLS,
     },
     "apache 4.9/ours": {**REGISTRATION, "java 4.9 sync": JAVA_OLD["java 4.9 sync"], **PYTHON_BRIEF},
     "ours/apache 4.9": {

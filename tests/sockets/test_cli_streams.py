@@ -64,7 +64,8 @@ def test_lines_cannot_come_from_a_closed_input(cluster: RunningCluster) -> None:
 @pytest.mark.parametrize(
     "words",
     ["--help", "topic list --help", "topic list", "topic list --json", "cluster list --json --watch",
-     "receive letters --json"],
+     "receive letters --json", "mqadmin", "mqadmin topicList", "mqadmin brokerStatus -c DefaultCluster",
+     "top --json --interval 0.5"],
 )  # fmt: skip
 def test_a_reader_that_goes_away_is_no_error(cluster: RunningCluster, words: str) -> None:
     done = shell(f"orbitmq {words} | (exec 0<&-; sleep 0.2)", cluster.name_server)
@@ -73,7 +74,15 @@ def test_a_reader_that_goes_away_is_no_error(cluster: RunningCluster, words: str
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "words", ["--help", "topic list --help", "topic list", "send full x", "receive letters --json"]
+    "words",
+    [
+        "--help",
+        "topic list --help",
+        "topic list",
+        "send full x",
+        "receive letters --json",
+        "mqadmin topicList",
+    ],
 )
 def test_an_output_that_cannot_be_written_is_told(
     cluster: RunningCluster, words: str, unbuffered: str

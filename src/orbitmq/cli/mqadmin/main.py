@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from orbitmq import _streams
 from orbitmq.cli.app import run_async
-from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, report
+from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, first_of, report
 from orbitmq.cli.mqadmin.access import ACCESS
 from orbitmq.cli.mqadmin.changes import CHANGES
 from orbitmq.cli.mqadmin.groups import GROUPS
@@ -90,7 +91,9 @@ def main(arguments: Sequence[str]) -> int:
         return run_async(_run(offer, options, servers_of(options.n, options.context)))
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_USAGE
-    except (Exception, KeyboardInterrupt) as error:  # no error gets past here: the user sees one line
+    except (Exception, KeyboardInterrupt) as error:  # no other error gets past here: the user sees one line
+        if _streams.is_of_output(first_of(error)):
+            raise first_of(error) from None  # the reader of a pipe went away, or main prints what it is
         return report("mqadmin" if name not in OFFERED else f"mqadmin {name}", error)
 
 
