@@ -78,6 +78,24 @@ def test_users_of_a_file_log_in_over_https(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.behaviour("CS-20")
+def test_a_local_cluster_has_a_console_when_asked(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orbitmq", "up", "--port", "0", "--console", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path) as process:
+        try:
+            assert process.stdout is not None
+            cluster = json.loads(process.stdout.readline())
+            told = json.loads(process.stdout.readline())
+            assert told["cluster"] == cluster["name_server"]
+            with httpx.Client(timeout=30, follow_redirects=True) as browser:
+                page = browser.get(told["link"]).text
+                assert "All 2 brokers answer; no group is behind." in page
+                assert "read only" in page
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.behaviour("CS-20")
 @pytest.mark.parametrize("words", [["--host", "0.0.0.0"], ["--host", "10.0.0.5"], ["--port", "0"]])
 def test_the_console_listens_on_loopback_only(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["console", *words]) == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -58,6 +60,24 @@ def console(
 
 
 async def _serve(servers: Servers, host: str, port: int, entering: Entering, *, write: bool) -> Views:
+    async with opened(servers, host, port, entering, write=write) as (line, serve):
+        yield line
+        await serve()
+
+
+@asynccontextmanager
+async def opened(
+    servers: Servers, host: str, port: int, entering: Entering, *, write: bool = False
+) -> AsyncGenerator[tuple[Line, Callable[[], Coroutine[Any, Any, None]]], None]:
+    """A console that listens: the line that tells of it, and the work that serves until a signal.
+
+    Args:
+        port: 0 takes a free one.
+
+    Raises:
+        UsageError: the libraries are missing, or certificate and key are none.
+        StartError: the port is taken.
+    """
     try:
         import uvicorn
 
@@ -69,38 +89,42 @@ async def _serve(servers: Servers, host: str, port: int, entering: Entering, *, 
 
     name, used = servers.context or servers.addresses, system_runtime()
     clock = used.clock
-    entrance = entering.entrance(host, port, servers.options, used.threads, clock.monotonic)
-    made = Console(servers.options, clock.monotonic, clock.now_ms, name=name, entrance=entrance, write=write)
-    # It trusts no header that a proxy would set.
-    config = uvicorn.Config(
-        made.app,
-        interface="asgi3",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=5,
-        ssl_certfile=entering.cert,
-        ssl_keyfile=entering.key,
-    )
-    try:
-        config.load()
-    except OSError as error:  # of TLS, too
-        raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
-    try:
-        # Whoever opens the link at once finds the port open.
-        listener = listening_socket(host, port)
+    # Whoever opens the link at once finds the port open.
+    with listening_socket(host, port) as listener:
+        port = listener.getsockname()[1]
+        entrance = entering.entrance(host, port, servers.options, used.threads, clock.monotonic)
+        made = Console(
+            servers.options, clock.monotonic, clock.now_ms, name=name, entrance=entrance, write=write
+        )
+        # It trusts no header that a proxy would set.
+        config = uvicorn.Config(
+            made.app,
+            interface="asgi3",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=5,
+            ssl_certfile=entering.cert,
+            ssl_keyfile=entering.key,
+        )
+        try:
+            config.load()
+        except OSError as error:  # of TLS, too
+            raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
+        server = uvicorn.Server(config)
         link, how = entering.address(host, port), "log in there"
         if entering.by_link:
             link, how = f"{link}/?token={made.sessions.token}", "good once, for 10 minutes"
-        yield Line({"cluster": name, "link": link}, f"console of {name}: {link} ({how})")
-        await uvicorn.Server(config).serve(sockets=[listener])
-    finally:
-        await made.close()
+        try:
+            text = f"console of {name}: {link} ({how})"
+            yield Line({"cluster": name, "link": link}, text), lambda: server.serve(sockets=[listener])
+        finally:
+            await made.close()
 
 
 @app.command

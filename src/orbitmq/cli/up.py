@@ -6,13 +6,13 @@ import asyncio
 import signal
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import make_app
+from orbitmq.cli.app import Flag, make_app
 from orbitmq.cli.command import Views, command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import progress
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orbitmq.cluster.processes import ProcessCluster
 
 MAX_PORT = 65_535
+CONSOLE_PORT = 8082
 
 app = make_app(
     "up",
@@ -34,6 +35,7 @@ orbitmq up
 orbitmq up --brokers 3 --dir ./data
 orbitmq up --brokers 1 --replicas 2
 orbitmq up --port 0 --json
+orbitmq up --console
 orbitmq up --set flushDiskType=ASYNC_FLUSH --set defaultTopicQueueNums=16
 """,
 )
@@ -48,6 +50,7 @@ async def up(
     port: Annotated[int, Parameter(name=["--port", "-p"])] = 9876,
     dir: Annotated[Path | None, Parameter(name=["--dir", "-d"])] = None,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    console: Flag = False,
 ) -> Views:
     """Start the cluster and wait for Ctrl-C.
 
@@ -57,6 +60,8 @@ async def up(
         port: Port of the name server; 0 takes a free one.
         dir: Folder of the data, which is kept. Default: a temporary folder, removed at the end.
         set: A setting of broker.conf as KEY=VALUE, for every broker. May be given more than once.
+        console: Serve pages about the cluster to a browser on this machine, too: at port 8082, with --port 0
+            at a free one. They only read; 'orbitmq console --write' makes changes.
     """
     from orbitmq.cluster.processes import ProcessCluster
     from orbitmq.runtime.system import require_linux
@@ -88,12 +93,32 @@ async def up(
             yield _started(cluster, root, loop.time() - begin, kept=dir is not None)
             for warning in _warnings(cluster):
                 yield Line(note=f"orbitmq up: {warning}")
-            async with aclosing(_losses(stop, cluster)) as losses:
+            async with AsyncExitStack() as consoles, aclosing(_losses(stop, cluster)) as losses:
+                if console:
+                    yield await consoles.enter_async_context(
+                        _console(cluster, 0 if port == 0 else CONSOLE_PORT)
+                    )
                 async for line in losses:
                     yield line
             yield Line(text="stopping")
         finally:
             await cluster.stop()
+
+
+@asynccontextmanager
+async def _console(cluster: ProcessCluster, port: int) -> AsyncGenerator[Line, None]:
+    """The cluster's console, while it is served; the line that tells of it."""
+    from orbitmq.cli.console import opened
+    from orbitmq.cli.entering import Entering
+    from orbitmq.cli.where import Servers
+
+    async with opened(Servers(cluster.name_server), "127.0.0.1", port, Entering()) as (line, serve):
+        task = asyncio.create_task(serve())
+        try:
+            yield line
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def _warnings(cluster: ProcessCluster) -> list[str]:
