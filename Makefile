@@ -9,7 +9,7 @@ HOT := $(HOT) $(HOT:.pxd=.py)
 INSTALLED := $(VENV)/.orbitmq-installed
 BUILT := $(VENV)/.orbitmq-built
 # Tests of what is compiled; `make test` runs them a second time uncompiled.
-TWO_SPEEDS := $(wildcard $(foreach room,runtime message wire store broker fast_path client_open,tests/*/test_$(room)_*.py)) \
+TWO_SPEEDS := $(wildcard $(foreach room,runtime message wire store broker fast_path gateway_plain client_open,tests/*/test_$(room)_*.py)) \
 	$(wildcard tests/unit/test_replication_*.py) tests/conversation/test_replication_link.py
 SHORT_FLAG := $(if $(SHORT),--short)
 

@@ -85,6 +85,7 @@ class GrpcClient(asyncio.Protocol):
         reads: give windows back for what comes.
 
     Attributes:
+        together: the headers of a call go out with what comes behind them.
         goaways: last stream, code and text of each GOAWAY.
     """
 
@@ -103,6 +104,7 @@ class GrpcClient(asyncio.Protocol):
         self._piece = piece
         self._reads = reads
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self.together = False
         self.answers: dict[int, Answer] = {}
         self.gone = asyncio.Event()
         self.goaways: list[tuple[int, int, bytes]] = []
@@ -257,7 +259,8 @@ class GrpcClient(asyncio.Protocol):
             end_stream=end,
         )
         self.answers[stream] = Answer()
-        self.flush()
+        if not self.together:
+            self.flush()
         return stream
 
     async def send(self, stream: int, data: bytes, *, end: bool = False) -> None:

@@ -11,12 +11,15 @@ from orbitmq.gateway import requests
 from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Service
 from orbitmq.gateway.events import Arrived, Event, Opened, Reset
 from orbitmq.gateway.frames import CANCEL, NO_ERROR, Http2Error
-from orbitmq.gateway.framing import prefixed
+from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
+from orbitmq.gateway.plain_door import PlainCalls, PlainDoor
 from orbitmq.gateway.requests import NotGrpcError, Request
+from orbitmq.gateway.sends import host_of
 from orbitmq.gateway.streams import StreamCall
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.tasks import Background
+from orbitmq.store.log.append import pack_host
 from orbitmq.transport.entrance import client_of
 from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
@@ -49,6 +52,7 @@ class Shared:
 
     def __init__(self, service: Service, log: LogLimiter, seats: Seats) -> None:
         self.service = service
+        self.plain: PlainDoor | None = getattr(service, "plain", None)
         self.log = log
         self.seats = seats
         # Calls outlive connections: what they store is stored when their client is gone.
@@ -56,14 +60,14 @@ class Shared:
         self.stopping = False
         # All calls, and those that have begun and have no task.
         self.running = 0
-        self.waiting: dict[StreamCall, None] = {}
+        self.waiting: dict[StreamCall | PlainCalls, None] = {}
         self._quiet: asyncio.Future[None] | None = None
         self.receiving = memoryview(bytearray(64 * 1024))
         # Dicts keep an order; the order of a set would differ from run to run.
         self.connections: dict[GrpcConnection, None] = {}
 
-    def done(self, call: StreamCall) -> None:
-        """Note that a call waits no more."""
+    def done(self, call: StreamCall | PlainCalls) -> None:
+        """Note that a call, or those of a chunk, wait no more."""
         self.waiting.pop(call, None)
         if not self.waiting and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
@@ -94,6 +98,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, StreamCall] = {}
         self._writing: dict[StreamCall, None] = {}
+        self._plain: dict[PlainCalls, None] = {}
+        self._born = self._address = b""
         self._running = 0
         self._held = 0
         self._queued = 0
@@ -117,6 +123,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.abort()
         self._shared.connections[self] = None
         self._client, _ = client_of(transport)
+        self._born, self._address = pack_host(host_of(self.peer)), self.peer.encode()
         self._shared.seats.take(self._client)
         self._preface_timer = self._loop.call_later(PREFACE_SECONDS, self._check_settled)
 
@@ -132,13 +139,28 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         self.active = True
         try:
-            for event in self._engine.receive(data, self._loop.time()):
+            for event in self._events(data):
                 self._on(event)
         except Http2Error as error:
             self._refuse(error.kind, str(error))
             return
         self._flush()
         self._close_if_left()
+
+    def _events(self, data: bytes) -> list[Event]:
+        """What the client did, but for its plain sends, whose messages are appended now."""
+        shared = self._shared
+        if shared.plain is None or shared.stopping:
+            self._engine.plain = None
+            return self._engine.receive(data, self._loop.time())
+        room = min(MAX_STREAMS - self._running, MAX_CALLS - shared.running)
+        self._engine.plain = shared.plain.open(self._born, self._address, room)
+        try:
+            return self._engine.receive(data, self._loop.time())
+        finally:
+            calls = shared.plain.close(self._answer_plain)
+            if calls is not None:
+                self._wait_for_plain(calls)
 
     def eof_received(self) -> bool:
         return False
@@ -273,12 +295,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         # The client's window is small, or it reads slowly.
         self._shared.done(call)
-        try:
-            self._start(call, lambda call: call.write(message))
-        except RuntimeError:
-            self._running -= 1
-            self._shared.running -= 1
-            self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
+        self._write_later(call, message)
 
     def refuse_waiting(self) -> None:
         """End the calls whose message has not come."""
@@ -334,12 +351,80 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self._shared.done(call)
             self._writing.pop(call, None)
             call.lost()
-            if not self._calls and self._engine.leaving:
+            if not self._calls and not self._plain and self._engine.leaving:
                 self._loop.call_soon(self._close_if_left)
 
     def _lose_calls(self) -> None:
         for stream in list(self._calls):
             self._end(stream)
+        for calls in list(self._plain):
+            self._forget_plain(calls)
+
+    # -- plain sends ------------------------------------------------------------------------------------
+
+    def _wait_for_plain(self, calls: PlainCalls) -> None:
+        """Count sends whose messages are not safe yet."""
+        self._plain[calls] = None
+        self._shared.waiting[calls] = None
+        self._running += len(calls.streams)
+        self._shared.running += len(calls.streams)
+        limits = [limit for limit in calls.timeouts_ms if limit]
+        if limits:
+            first = min(limits)
+            calls.timer = self._loop.call_later(first / 1000, self._expire_plain, calls, first)
+
+    def _expire_plain(self, calls: PlainCalls, passed_ms: int) -> None:
+        """The time of some of these calls is over."""
+        for stream, limit in zip(calls.streams, calls.timeouts_ms, strict=True):
+            if 0 < limit <= passed_ms:
+                end = requests.trailers(GrpcStatus.DEADLINE_EXCEEDED, f"not done within {limit} ms")
+                self._engine.headers(stream, requests.ANSWER + end, end=True)
+        self._flush_soon()
+        later = [limit for limit in calls.timeouts_ms if limit > passed_ms]
+        calls.timer = None
+        if later:
+            wait_s = (min(later) - passed_ms) / 1000
+            calls.timer = self._loop.call_later(wait_s, self._expire_plain, calls, min(later))
+
+    def _forget_plain(self, calls: PlainCalls) -> bool:
+        """Count these sends no more; False: they were not counted."""
+        if calls not in self._plain:
+            return False
+        del self._plain[calls]
+        self._running -= len(calls.streams)
+        self._shared.running -= len(calls.streams)
+        self._shared.done(calls)
+        if calls.timer is not None:
+            calls.timer.cancel()
+        return True
+
+    def _answer_plain(self, calls: PlainCalls) -> None:
+        """The messages of these sends are safe, or it is known why they are not."""
+        if not self._forget_plain(calls) or self._closing:
+            return
+        left = self._engine.answer_all(calls.streams, calls.answers, requests.ANSWER, requests.OK)
+        for place in left:
+            self._answer_slowly(calls.streams[place], calls.answers[place][PREFIX_BYTES:])
+        self._flush_soon()
+        if self._engine.leaving:
+            self._loop.call_soon(self._close_if_left)
+
+    def _answer_slowly(self, stream: int, message: bytes) -> None:
+        """Answer a call as its window grows."""
+        call = StreamCall(self, stream, Request("", "SendMessage", "", {}), None)
+        call.ended = True
+        self._calls[stream] = call
+        self._running += 1
+        self._shared.running += 1
+        self._write_later(call, message)
+
+    def _write_later(self, call: StreamCall, message: bytes) -> None:
+        try:
+            self._start(call, lambda call: call.write(message))
+        except RuntimeError:
+            self._running -= 1
+            self._shared.running -= 1
+            self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
 
     # -- for calls ---------------------------------------------------------------------------------------
 
@@ -395,7 +480,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._refuse("HTTP/2 stopped half-way", text)
 
     def _close_if_left(self) -> None:
-        if self._engine.leaving and not self._calls and not self._closing:
+        if self._engine.leaving and not self._calls and not self._plain and not self._closing:
             self._close()
 
     def close_idle(self) -> None:

@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 
 from orbitmq.gateway.frames cimport Floods
 from orbitmq.gateway.hpack cimport HeaderReader
-from orbitmq.message.octets cimport get_i32
+from orbitmq.gateway.plain_sends cimport PlainSends
+from orbitmq.message.octets cimport get_i32, put_i32
 
 cdef int _DATA, _HEADERS, _PRIORITY, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION
 cdef int _HEAD, _END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITIZED, _NEEDED
@@ -15,12 +16,15 @@ cdef frozenset _OF_CONNECTIONS
 
 @cython.final
 cdef class _Stream:
-    cdef int64_t window, come
+    cdef int64_t window, come, timeout_ms
     cdef bint ended
+    cdef list untold
 
 @cython.final
 cdef class Http2Connection:
-    cdef bytearray _out, _pending, _block
+    cdef public PlainSends plain
+    cdef list _untold
+    cdef bytearray _out, _pending, _block, _nine
     cdef Py_ssize_t _preface, _needed
     cdef bint _judged, _tells_table, _continued_ends
     cdef Floods _floods
@@ -38,13 +42,18 @@ cdef class Http2Connection:
     cdef int _padding(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags) except -1
     @cython.locals(size=Py_ssize_t, padding=int, found=_Stream)
     cdef void _data(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream, list events) except *
+    cdef bint _is_taken(self, _Stream found, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int64_t stream) except -1
+    cdef void _tell(self, _Stream found, int64_t stream, list events) except *
+    @cython.locals(stream=int64_t, found=_Stream)
+    cdef void _tell_all(self, list events) except *
     cdef void _give_back(self, int64_t stream, int64_t size) except *
     @cython.locals(padding=int)
     cdef void _headers(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream, list events) except *
     @cython.locals(stream=int64_t, block=bytes)
     cdef void _continuation(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, list events) except *
-    @cython.locals(found=_Stream)
+    @cython.locals(found=_Stream, opened=_Stream)
     cdef void _listed(self, list headers, int64_t stream, bint ended, list events) except *
+    @cython.locals(found=_Stream)
     cdef void _rst_stream(self, Py_ssize_t pos, Py_ssize_t end, int64_t stream, list events) except *
     @cython.locals(more=int64_t, found=_Stream)
     cdef void _window_update(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int64_t stream, list events) except *
@@ -55,6 +64,7 @@ cdef class Http2Connection:
     @cython.locals(each=_Stream)
     cdef void _set(self, int number, int64_t value) except *
     cdef void _write_headers(self, int64_t stream, bytes block, bint end) except *
+    @cython.locals(head=bytearray)
     cdef void _head(self, Py_ssize_t length, int kind, int flags, int64_t stream) except *
     @cython.locals(found=_Stream)
     cpdef headers(self, int64_t stream, bytes block, bint end=?)
@@ -62,6 +72,8 @@ cdef class Http2Connection:
     cpdef int64_t send(self, int64_t stream, data) except -1
     @cython.locals(found=_Stream, size=int64_t)
     cpdef bint answer(self, int64_t stream, bytes head, bytes data, bytes trailers) except -1
+    @cython.locals(place=Py_ssize_t)
+    cpdef list answer_all(self, list streams, list messages, bytes head, bytes trailers)
     cdef void _end(self, int code, bytes text) except *
     cpdef bytes take(self)
 

@@ -31,10 +31,11 @@ from orbitmq.gateway.frames import (
 from orbitmq.gateway.hpack import MAX_HEADER_LIST_BYTES, TABLE_BYTES, HeaderReader
 
 if TYPE_CHECKING:
+    from orbitmq.gateway.plain_sends import PlainSends
     from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
-    from orbitmq.message.octets import get_i32
+    from orbitmq.message.octets import get_i32, put_i32
 
 # SETTINGS_MAX_CONCURRENT_STREAMS: further calls wait at the client.
 MAX_STREAMS: Final = 1000
@@ -112,12 +113,16 @@ class _Stream:
         window: what may go out.
         come: bytes that came since window was last given back.
         ended: the client has ended its side.
+        untold: its headers, while it may be a plain send and no event tells of it; timeout_ms: that of the
+            call.
     """
 
     def __init__(self, window: int, ended: bool) -> None:
         self.window = window
         self.come = 0
         self.ended = ended
+        self.untold: list[tuple[str, str]] | None = None
+        self.timeout_ms = 0
 
 
 class Http2Connection:
@@ -126,10 +131,16 @@ class Http2Connection:
     Attributes:
         settled: the client's preface and settings have come.
         leaving: the client said that it opens no more streams; it closes when the open ones are done.
+        plain: takes calls that come whole in one chunk, of which no event tells then; None: nothing does.
     """
 
     def __init__(self) -> None:
+        self.plain: PlainSends | None = None
+        # Streams whose data is awaited to the end of the chunk.
+        self._untold: list[int] = []
         self._out = bytearray(_GREETING)
+        # Where a frame's head is made.
+        self._nine = bytearray(_HEAD)
         self._pending = bytearray()
         # Bytes of the preface that came; bytes that the begun frame needs; whether its head was judged.
         self._preface = 0
@@ -176,6 +187,7 @@ class Http2Connection:
                 data = bytes(self._pending)
                 self._pending.clear()
             used = self._frames(data, 0, len(data), now, events)
+            self._tell_all(events)
             if used < len(data):
                 self._pending += data[used:]
         except Http2Error as error:
@@ -273,6 +285,10 @@ class Http2Connection:
             return
         if found.ended:
             raise _closed("DATA", stream)
+        if found.untold is not None:
+            if flags & _END_STREAM and self._is_taken(found, buf, pos, end - padding, stream):
+                return
+            self._tell(found, stream, events)
         found.come += size
         if flags & _END_STREAM:
             found.ended = True
@@ -280,6 +296,28 @@ class Http2Connection:
             self._give_back(stream, found.come)
             found.come = 0
         events.append(Arrived(stream, bytes(buf[pos : end - padding]), found.ended))
+
+    def _is_taken(self, found: _Stream, buf: Readable, pos: int, end: int, stream: int) -> bool:
+        """Whether a call whose only data is here was a plain send."""
+        assert self.plain is not None
+        if not self.plain.take(stream, found.timeout_ms, buf, pos, end):
+            return False
+        found.untold = None
+        found.ended = True
+        return True
+
+    def _tell(self, found: _Stream, stream: int, events: list[Event]) -> None:
+        if found.untold is not None:
+            events.append(Opened(stream, found.untold, False))
+            found.untold = None
+
+    def _tell_all(self, events: list[Event]) -> None:
+        """The chunk ends: nothing waits for the rest of a call."""
+        for stream in self._untold:
+            found = self._streams.get(stream)
+            if found is not None:
+                self._tell(found, stream, events)
+        self._untold.clear()
 
     def _give_back(self, stream: int, size: int) -> None:
         self._out += struct.pack(">IBII", 4 << 8 | _WINDOW_UPDATE, 0, stream, size)
@@ -323,8 +361,13 @@ class Http2Connection:
             if len(self._streams) >= _MOST_STREAMS:
                 raise _wrong("too many streams", f"more than {_MOST_STREAMS} streams are open")
             self._last = stream
-            self._streams[stream] = _Stream(self._stream_window, ended)
-            events.append(Opened(stream, headers, ended))
+            opened = self._streams[stream] = _Stream(self._stream_window, ended)
+            if self.plain is not None and not ended and self.plain.wants(headers):
+                opened.untold = headers
+                opened.timeout_ms = self.plain.timeout_ms
+                self._untold.append(stream)
+            else:
+                events.append(Opened(stream, headers, ended))
             return
         found = self._streams.get(stream)
         if found is None:
@@ -336,6 +379,7 @@ class Http2Connection:
         if not ended:
             raise _wrong("trailers without an end", f"headers in the middle of stream {stream}")
         _check_headers(headers, True)
+        self._tell(found, stream, events)
         found.ended = True
         events.append(Arrived(stream, b"", True))
 
@@ -343,8 +387,10 @@ class Http2Connection:
         _check_stream("RST_STREAM", stream)
         if end - pos != 4:
             raise _wrong_size("RST_STREAM", end - pos)
-        if self._streams.pop(stream, None) is not None:
-            events.append(Reset(stream))
+        found = self._streams.pop(stream, None)
+        if found is not None:
+            if found.untold is None:
+                events.append(Reset(stream))
         elif self._is_idle(stream):
             raise self._no_stream("RST_STREAM", stream)
 
@@ -448,7 +494,11 @@ class Http2Connection:
             kind, flags = _CONTINUATION, 0
 
     def _head(self, length: int, kind: int, flags: int, stream: int) -> None:
-        self._out += struct.pack(">IBI", length << 8 | kind, flags, stream)
+        head = self._nine
+        put_i32(head, 0, length << 8 | kind)
+        head[4] = flags
+        put_i32(head, 5, stream)
+        self._out += head
 
     def send(self, stream: int, data: memoryview) -> int:
         """Send what the windows take, at most :data:`MAX_TURN_BYTES`; how many bytes."""
@@ -483,6 +533,16 @@ class Http2Connection:
         self._write_headers(stream, trailers, True)
         del self._streams[stream]
         return True
+
+    def answer_all(
+        self, streams: list[int], messages: list[bytes], head: bytes, trailers: bytes
+    ) -> list[int]:
+        """Answer streams as :meth:`answer` does; gives the places of those whose windows do not take it."""
+        return [
+            place
+            for place in range(len(streams))
+            if not self.answer(streams[place], head, messages[place], trailers)
+        ]
 
     def reset(self, stream: int, code: int = CANCEL) -> None:
         """End a stream at once."""

@@ -101,13 +101,10 @@ class Sends:
         def then(stored: Stored) -> None:
             reply(_response(self._of_stored(message, stored)))
 
-        def lost() -> None:
-            reply(_response(_of_error(StoreClosedError("the commit log could not be flushed"))))
-
         try:
             request = self._request(caller, message, topic)
             begun = self._sending.send_then(
-                Origin(host_of(caller.address), PROTOCOL_VERSION), request, then, lost
+                Origin(host_of(caller.address), PROTOCOL_VERSION), request, then, lambda: reply(lost())
             )
         except (RefusalError, *PORT_ERRORS) as error:
             reply(_response(_of_error(error)))
@@ -163,12 +160,7 @@ class Sends:
 
     def _of_stored(self, message: schema.Message, stored: Stored) -> schema.SendResultEntry:
         if stored.status is not PutStatus.OK:
-            code = of_remoting(RESPONSE_CODES[stored.status])
-            text = (
-                REMARKS.get(stored.status)
-                or f"the message is in the log, and not safe: {stored.status.value}"
-            )
-            return new(schema.SendResultEntry, status=status(code, text))
+            return _of_status(stored.status)
         entry = new(
             schema.SendResultEntry,
             status=ok(),
@@ -184,6 +176,22 @@ class Sends:
         """The transaction that a half message begins; the group of its producers is its topic."""
         _, _, log_offset = parse_offset_message_id(stored.message_id)
         return TransactionId(self._config.broker_name, topic, stored.queue_offset, log_offset)
+
+
+def _of_status(found: PutStatus) -> schema.SendResultEntry:
+    """The entry of a message that is in the log, and not safe."""
+    text = REMARKS.get(found) or f"the message is in the log, and not safe: {found.value}"
+    return new(schema.SendResultEntry, status=status(of_remoting(RESPONSE_CODES[found]), text))
+
+
+def unsafe(found: PutStatus) -> bytes:
+    """The answer to a request whose one message is in the log, and not safe."""
+    return _response(_of_status(found))
+
+
+def lost() -> bytes:
+    """The answer to a request of whose one message nobody knows any more whether it survives."""
+    return _response(_of_error(StoreClosedError("the commit log could not be flushed")))
 
 
 def _of_error(error: RefusalError | RemotingError | WireError | StoreClosedError) -> schema.SendResultEntry:

@@ -25,6 +25,7 @@ from orbitmq.gateway.health import Health
 from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.names import Topics
 from orbitmq.gateway.order import OrderWarnings
+from orbitmq.gateway.plain_door import PlainDoor
 from orbitmq.gateway.presence import Presence
 from orbitmq.gateway.recalls import Recalls
 from orbitmq.gateway.receives import Receives
@@ -45,7 +46,11 @@ MAX_TASKS: Final = 200_000
 
 
 class RocketmqService:
-    """The calls of apache.rocketmq.v2."""
+    """The calls of apache.rocketmq.v2.
+
+    Attributes:
+        plain: takes plain sends before their handler sees them; None: each call has to be checked.
+    """
 
     def __init__(
         self,
@@ -57,7 +62,9 @@ class RocketmqService:
         receives: Receives,
         others: OtherBrokers,
         handlers: Mapping[str, Handler],
+        plain: PlainDoor | None,
     ) -> None:
+        self.plain = plain
         self._clients = clients
         self._receives = receives
         self._others = others
@@ -150,4 +157,6 @@ def service(host: Host) -> Service:
             callers, schema.RecallMessageRequest, schema.RecallMessageResponse, recalls.recall
         ),
     }
-    return RocketmqService(clock, background, clients, held, telemetry, receives, others, handlers)
+    # Rights are asked for each call.
+    plain = PlainDoor(host, topics, clients) if check is everybody else None
+    return RocketmqService(clock, background, clients, held, telemetry, receives, others, handlers, plain)

@@ -21,7 +21,6 @@ from orbitmq.sync.admin import (
     DefinitionAdmin,
     GroupAdmin,
     MessageAdmin,
-    QuotaAdmin,
     TimerAdmin,
     TopicAdmin,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "MessageAdmin",
     "Producer",
     "PullConsumer",
-    "QuotaAdmin",
     "Reader",
     "SimpleConsumer",
     "TimerAdmin",

@@ -1,0 +1,625 @@
+# cython: annotation_typing=False
+"""A plain SendMessage from its frame to its record: one message, of no special type, for a known topic.
+
+Whatever is unusual is left alone: the ordinary way takes it, or refuses it with the reason. Both ways store
+the same record and give the same answer.
+
+Typed in ``plain_sends.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import cython
+
+from orbitmq.gateway.authorization import DATE_TIME, HEADER, SESSION_TOKEN
+from orbitmq.store.queues import layout as store_layout
+from orbitmq.wire.scan import field_name
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Readable
+    from orbitmq.store.log.appender import Appender
+
+if not cython.compiled:
+    from orbitmq.broker.fast_path.texts import find_sorted, hash_bytes, put_decimal
+    from orbitmq.message.octets import copy, get_i32, put_i32, same
+
+Q_NEXT = store_layout.Q_NEXT
+# A message with more user properties, more keys, or longer properties, takes the ordinary way.
+MAX_USER = 16
+MAX_KEYS = 16
+MAX_BYTES = 8192
+MAX_ANSWER = 1024
+MAX_CLIENT_ID = 255
+# Beside values that are copied: names, separators and numbers of the properties that are always there.
+FIXED_BYTES = 512
+
+_PATH = "/apache.rocketmq.v2.MessagingService/SendMessage"
+_CONTENT_TYPE = "application/grpc"
+# The headers that matter, as bits; one of them twice is unusual.
+_H_METHOD, _H_PATH, _H_TYPE, _H_ID = 1, 2, 4, 8
+_H_ENCODING, _H_TIMEOUT, _H_KEY, _H_TIME, _H_TOKEN = 16, 32, 64, 128, 256
+_NEEDED = _H_METHOD | _H_PATH | _H_TYPE | _H_ID
+_HEADERS = {
+    ":method": _H_METHOD,
+    ":path": _H_PATH,
+    "content-type": _H_TYPE,
+    "x-mq-client-id": _H_ID,
+    "grpc-encoding": _H_ENCODING,
+    "grpc-timeout": _H_TIMEOUT,
+    HEADER: _H_KEY,
+    DATE_TIME: _H_TIME,
+    SESSION_TOKEN: _H_TOKEN,
+}
+
+# Fields with their wire type, as protobuf writes them.
+_FIRST = 0x0A  # field 1, bytes
+_SECOND = 0x12
+_THIRD = 0x1A
+_FOURTH = 0x22
+_SECONDS = 0x08  # field 1, a number
+_NANOS = 0x10
+_TAG = 0x0A
+_KEYS = 0x12
+_MESSAGE_ID = 0x1A
+_BODY_ENCODING = 0x28
+_MESSAGE_TYPE = 0x30
+_BORN_TIMESTAMP = 0x3A
+_BORN_HOST = 0x42
+_QUEUE_ID = 0x68
+_TRACE_CONTEXT = 0x92
+_GZIP = 2
+_NORMAL = 1
+_MOST_NUMBER = 1 << 31
+_MOST_SECONDS = 1 << 40
+_SECOND_NANOS = 1000000000
+
+# Spans of the message's parts: where each begins and how long it is.
+P_TOPIC, P_SYSTEM, P_BODY, P_TAG, P_ID, P_BORN, P_HOST, P_TRACE, P_PARTS = 0, 1, 2, 3, 4, 5, 6, 7, 8
+
+_N_TAGS = b"TAGS\x01"
+_N_KEYS = b"KEYS\x01"
+_N_ID = b"UNIQ_KEY\x01"
+_N_GROUP = b"RECONSUME_TIME\x010\x02PGROUP\x01"
+_N_TRACE = b"TRACE_CONTEXT\x01"
+_N_HOST = b"__BORNHOST\x01"
+_N_BORN = b"BORN_TIMESTAMP\x01"
+
+
+class PlainTopic:
+    """A topic that takes plain messages.
+
+    Attributes:
+        slots: of the queues to write to, in the appender.
+    """
+
+    def __init__(self, name: bytes, slots: list[int]) -> None:
+        self.name = name
+        self.view = name
+        self.length = len(name)
+        self.slots = array("q", slots)
+        self.queues = len(slots)
+
+
+class PlainSends:
+    """Takes the plain sends out of what one client sent at a time.
+
+    Args:
+        find_topic: the topic of this name if it takes plain messages now, else None.
+        make_room: see ``HotStore.make_room``; False: the disk refuses.
+        choose: a queue among so many.
+        seen: told the client ids that came.
+        check: whether these headers of a client may pass.
+        timeout_ms: see ``framing.timeout_ms``; -1 for a broken header.
+        reserved: names of properties that no user may set.
+        head: the beginning of the answer, up to its entry: the status OK.
+        entry: the beginning of the entry: the status OK.
+
+    Attributes:
+        topics: those that were found; to be cleared when a topic, a setting or the role changes.
+        added, max_body: the properties that the broker adds, encoded; the longest body.
+        born, address: of the client whose bytes are read; as a record has them, and as text.
+        room: how many more may be taken.
+        streams, answers, timeouts_ms: of the taken calls; answers with gRPC's prefix, 0 for no time.
+    """
+
+    def __init__(
+        self,
+        appender: Appender,
+        find_topic: Callable[[bytes], PlainTopic | None],
+        make_room: Callable[[int, int], bool],
+        choose: Callable[[int], int],
+        seen: Callable[[str], object],
+        check: Callable[[Mapping[str, str]], bool],
+        timeout_ms: Callable[[str], int],
+        *,
+        reserved: frozenset[str],
+        head: bytes,
+        entry: bytes,
+    ) -> None:
+        self.a = appender
+        self.find_topic = find_topic
+        self.make_room = make_room
+        self.choose = choose
+        self.seen = seen
+        self.check = check
+        self.read_timeout = timeout_ms
+        self.reserved = array("q", sorted(field_name(name) for name in reserved))
+        self.head = head
+        self.entry = entry
+        self.topics: dict[bytes, PlainTopic] = {}
+        self.added = b"\0"
+        self.max_body = 0
+        self.born = b""
+        self.address = b""
+        self.room = 0
+        self.streams: list[int] = []
+        self.answers: list[bytes] = []
+        self.timeouts_ms: list[int] = []
+        self.client = ""
+        self.timeout_ms = 0
+        self.at = 0
+        self.data = bytearray(MAX_BYTES)
+        self.view = self.data
+        self.parts = array("q", bytes(8 * 2 * P_PARTS))
+        self.user = array("q", bytes(8 * 4 * MAX_USER))
+        self.keys = array("q", bytes(8 * 2 * MAX_KEYS))
+        self.users = 0
+        self.key_count = 0
+        self.born_ms = 0
+        self.used = 0
+        self.tags_code = 0
+
+    def begin(self, born: bytes, address: bytes, room: int) -> None:
+        """Read what a client sent next, which may begin so many calls."""
+        self.born = born
+        self.address = address
+        self.room = room
+        self.client = ""
+
+    @property
+    def taken(self) -> bool:
+        """Whether a call was taken since the last :meth:`end`."""
+        return len(self.streams) > 0
+
+    def end(self) -> tuple[list[int], list[bytes], list[int]]:
+        """The streams that were taken, their answers, and how long their clients wait."""
+        taken = self.streams, self.answers, self.timeouts_ms
+        self.streams, self.answers, self.timeouts_ms = [], [], []
+        self.room = 0
+        return taken
+
+    # -- headers -----------------------------------------------------------------------------------------
+
+    def wants(self, headers: list[tuple[str, str]]) -> bool:
+        """Whether a call with these headers may be a plain send."""
+        if self.room <= 0:
+            return False
+        seen = 0
+        timeout = ""
+        client = ""
+        for name, value in headers:
+            bit = _HEADERS.get(name, 0)
+            if bit == 0:
+                continue
+            if seen & bit:
+                return False
+            seen |= bit
+            if bit == _H_PATH:
+                if value != _PATH:
+                    return False
+            elif bit == _H_METHOD:
+                if value != "POST":
+                    return False
+            elif bit == _H_TYPE:
+                if value != _CONTENT_TYPE and not value.startswith(
+                    ("application/grpc+", "application/grpc;")
+                ):
+                    return False
+            elif bit == _H_ID:
+                client = value
+            elif bit == _H_TIMEOUT:
+                timeout = value
+            elif bit == _H_ENCODING and value != "identity" and value != "gzip":
+                return False
+        if seen & _NEEDED != _NEEDED or not client or len(client) > MAX_CLIENT_ID:
+            return False
+        if seen & _H_KEY and not self.check(dict(headers)):
+            return False
+        self.timeout_ms = 0
+        if seen & _H_TIMEOUT:
+            self.timeout_ms = self.read_timeout(timeout)
+            if self.timeout_ms <= 0:
+                return False
+        if client != self.client:
+            self.client = client
+            self.seen(client)
+        return True
+
+    # -- the message -------------------------------------------------------------------------------------
+
+    def take(self, stream: int, timeout_ms: int, buf: Readable, pos: int, end: int) -> bool:
+        """Store the message of a call whose only data is here; False: nothing was done."""
+        if self.room <= 0 or end - pos < 5 or buf[pos] != 0 or get_i32(buf, pos + 1) != end - pos - 5:
+            return False
+        if not self._read(buf, pos + 5, end):
+            return False
+        parts = self.parts
+        start = parts[2 * P_TOPIC]
+        topic = self._topic(bytes(buf[start : start + parts[2 * P_TOPIC + 1]]))
+        if topic is None or not self._complete(buf, topic):
+            return False
+        queue_id = self.choose(topic.queues)
+        offset = self._append(topic, queue_id, buf)
+        if offset < 0:
+            return False
+        self.room -= 1
+        self.streams.append(stream)
+        self.timeouts_ms.append(timeout_ms)
+        self.answers.append(self._answer(buf, offset))
+        return True
+
+    def _topic(self, name: bytes) -> PlainTopic | None:
+        found = self.topics.get(name)
+        if found is None:
+            found = self.find_topic(name)
+            if found is not None:
+                self.topics[name] = found
+        return found
+
+    def _append(self, topic: PlainTopic, queue_id: int, buf: Readable) -> int:
+        """Append the record; its offset in its queue, or -1."""
+        parts = self.parts
+        slot = topic.slots[queue_id]
+        length = parts[2 * P_BODY + 1]
+        size = self.a.record_bytes(length, topic.length, self.used, len(self.born))
+        if self.a.never_fits(size, 1):
+            return -1
+        while True:
+            room = self.a.check_room(slot, size, 1)
+            if room == 0:
+                break
+            if not self.make_room(room, slot):
+                return -1
+        if cython.compiled:
+            born = cython.cast(bytes_in, self.born)
+            name = cython.address(topic.view[0])
+            data = cython.address(self.view[0])
+        else:
+            born = self.born
+            name = topic.name
+            data = self.data
+        self.a.append(
+            slot, queue_id, 0, 0, self.born_ms, born, len(self.born), 0, 0, buf, parts[2 * P_BODY], length,
+            name, 0, topic.length, data, 0, self.used, self.tags_code,
+        )  # fmt: skip
+        return self.a.get(slot, Q_NEXT) - 1
+
+    # -- protobuf ----------------------------------------------------------------------------------------
+
+    def _varint(self, buf: Readable, end: int) -> int:
+        """The number at the place, not below 0; -1 when it is cut or larger than 56 bits."""
+        value = 0
+        shift = 0
+        while self.at < end and shift < 56:
+            byte = buf[self.at]
+            self.at += 1
+            value |= cython.cast(cython.longlong, byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        return -1
+
+    def _tag(self, buf: Readable, end: int) -> int:
+        """A field's number and type; -1 when it is none of the known fields."""
+        start = self.at
+        tag = self._varint(buf, end)
+        return tag if self.at - start <= 2 else -1
+
+    def _length(self, buf: Readable, end: int) -> int:
+        """The length of the bytes at the place; -1 when they are cut."""
+        start = self.at
+        length = self._varint(buf, end)
+        if length < 0 or length > end - self.at or self.at - start > 4:
+            return -1
+        return length
+
+    def _span(self, buf: Readable, end: int, part: int) -> bool:
+        """Note the bytes at the place as a part, which must not be there yet; the place moves behind them."""
+        length = self._length(buf, end)
+        if length < 0 or self.parts[2 * part] >= 0:
+            return False
+        self.parts[2 * part] = self.at
+        self.parts[2 * part + 1] = length
+        self.at += length
+        return True
+
+    def _read(self, buf: Readable, pos: int, end: int) -> bool:
+        """Find the parts of the request's message; False when one is missing, unknown or unusual."""
+        for part in range(P_PARTS):
+            self.parts[2 * part] = -1
+            self.parts[2 * part + 1] = 0
+        self.users = 0
+        self.key_count = 0
+        self.at = pos
+        if self._tag(buf, end) != _FIRST or self._length(buf, end) != end - self.at:
+            return False
+        while self.at < end:
+            tag = self._tag(buf, end)
+            if tag == _FIRST:
+                good = self._span(buf, end, P_TOPIC)
+            elif tag == _SECOND:
+                good = self._user_property(buf, end)
+            elif tag == _THIRD:
+                good = self._span(buf, end, P_SYSTEM)
+            elif tag == _FOURTH:
+                good = self._span(buf, end, P_BODY)
+            else:
+                good = False
+            if not good:
+                return False
+        parts = self.parts
+        length = parts[2 * P_BODY + 1]
+        if length <= 0 or length > self.max_body or parts[2 * P_TOPIC] < 0 or parts[2 * P_SYSTEM] < 0:
+            return False
+        return self._topic_name(buf) and self._system(buf) and self._born(buf)
+
+    def _topic_name(self, buf: Readable) -> bool:
+        """Make the name alone the part of the topic; False when a namespace is there, too."""
+        parts = self.parts
+        self.at = parts[2 * P_TOPIC]
+        end = self.at + parts[2 * P_TOPIC + 1]
+        parts[2 * P_TOPIC] = -1
+        return self._tag(buf, end) == _SECOND and self._span(buf, end, P_TOPIC) and self.at == end
+
+    def _user_property(self, buf: Readable, end: int) -> bool:
+        length = self._length(buf, end)
+        if length < 0 or self.users >= MAX_USER:
+            return False
+        end = self.at + length
+        at = 4 * self.users
+        if self._tag(buf, end) != _FIRST:
+            return False
+        length = self._length(buf, end)
+        if length <= 0:
+            return False
+        self.user[at] = self.at
+        self.user[at + 1] = length
+        self.at += length
+        if self._tag(buf, end) != _SECOND:
+            return False
+        length = self._length(buf, end)
+        if length <= 0:
+            return False
+        self.user[at + 2] = self.at
+        self.user[at + 3] = length
+        self.at += length
+        self.users += 1
+        return self.at == end
+
+    def _system(self, buf: Readable) -> bool:
+        """Find the parts of the system properties."""
+        self.at = self.parts[2 * P_SYSTEM]
+        end = self.at + self.parts[2 * P_SYSTEM + 1]
+        while self.at < end:
+            tag = self._tag(buf, end)
+            if tag == _TAG:
+                good = self._span(buf, end, P_TAG)
+            elif tag == _MESSAGE_ID:
+                good = self._span(buf, end, P_ID)
+            elif tag == _BORN_TIMESTAMP:
+                good = self._span(buf, end, P_BORN)
+            elif tag == _BORN_HOST:
+                good = self._span(buf, end, P_HOST)
+            elif tag == _TRACE_CONTEXT:
+                good = self._span(buf, end, P_TRACE)
+            elif tag == _KEYS:
+                length = self._length(buf, end)
+                good = length > 0 and self.key_count < MAX_KEYS
+                if good:
+                    self.keys[2 * self.key_count] = self.at
+                    self.keys[2 * self.key_count + 1] = length
+                    self.key_count += 1
+                    self.at += length
+            elif tag == _BODY_ENCODING:
+                value = self._varint(buf, end)
+                good = 0 <= value < _MOST_NUMBER and value != _GZIP
+            elif tag == _MESSAGE_TYPE:
+                value = self._varint(buf, end)
+                good = value == _NORMAL or value == 0
+            elif tag == _QUEUE_ID:
+                good = self._varint(buf, end) >= 0
+            else:
+                good = False
+            if not good:
+                return False
+        return True
+
+    def _born(self, buf: Readable) -> bool:
+        """Read the time at which the message was made."""
+        seconds = 0
+        nanos = 0
+        self.at = self.parts[2 * P_BORN]
+        if self.at < 0:
+            return False
+        end = self.at + self.parts[2 * P_BORN + 1]
+        while self.at < end:
+            tag = self._tag(buf, end)
+            value = self._varint(buf, end)
+            if value < 0:
+                return False
+            if tag == _SECONDS and value < _MOST_SECONDS:
+                seconds = value
+            elif tag == _NANOS and value < _SECOND_NANOS:
+                nanos = value
+            else:
+                return False
+        self.born_ms = seconds * 1000 + nanos // 1000000
+        return self.born_ms > 0
+
+    # -- properties --------------------------------------------------------------------------------------
+
+    def _put(self, text: bytes) -> None:
+        if cython.compiled:
+            copy(cython.address(self.view[0]), self.used, cython.cast(bytes_in, text), 0, len(text))
+        else:
+            copy(self.data, self.used, text, 0, len(text))
+        self.used += len(text)
+
+    def _put_part(self, name: bytes, buf: Readable, start: int, length: int) -> bool:
+        """Add a property; False when its value has more than printable ASCII, or a space at an end."""
+        if not _is_plain(buf, start, length) or buf[start] == 0x20 or buf[start + length - 1] == 0x20:
+            return False
+        if self.used + length + len(name) + len(self.added) + FIXED_BYTES > MAX_BYTES:
+            return False
+        self._put(name)
+        self._copy(buf, start, length)
+        self._byte(0x02)
+        return True
+
+    def _copy(self, buf: Readable, start: int, length: int) -> None:
+        if cython.compiled:
+            copy(cython.address(self.view[0]), self.used, buf, start, length)
+        else:
+            copy(self.data, self.used, buf, start, length)
+        self.used += length
+
+    def _byte(self, value: int) -> None:
+        self.view[self.used] = value
+        self.used += 1
+
+    def _complete(self, buf: Readable, topic: PlainTopic) -> bool:
+        """Write all properties of the message; False when one of them is unusual."""
+        parts = self.parts
+        self.used = 0
+        self.tags_code = 0
+        if not self._put_user(buf):
+            return False
+        length = parts[2 * P_TAG + 1]
+        if length > 0:
+            start = parts[2 * P_TAG]
+            if not self._put_part(_N_TAGS, buf, start, length) or _has_bar(buf, start, length):
+                return False
+            self.tags_code = _java_hash(buf, start, length)
+        for i in range(self.key_count):
+            if not self._put_part(b"" if i else _N_KEYS, buf, self.keys[2 * i], self.keys[2 * i + 1]):
+                return False
+            if i + 1 < self.key_count:
+                self.view[self.used - 1] = 0x20
+        length = parts[2 * P_ID + 1]
+        if length <= 0 or length > MAX_ANSWER // 2:
+            return False
+        if not self._put_part(_N_ID, buf, parts[2 * P_ID], length):
+            return False
+        self._put(_N_GROUP)
+        self._put(topic.name)
+        self._byte(0x02)
+        length = parts[2 * P_TRACE + 1]
+        if length > 0 and not self._put_part(_N_TRACE, buf, parts[2 * P_TRACE], length):
+            return False
+        length = parts[2 * P_HOST + 1]
+        if length > 0:
+            if not self._put_part(_N_HOST, buf, parts[2 * P_HOST], length):
+                return False
+        else:
+            self._put(_N_HOST)
+            self._put(self.address)
+            self._byte(0x02)
+        self._put(_N_BORN)
+        if cython.compiled:
+            self.used = put_decimal(cython.address(self.view[0]), self.used, self.born_ms)
+        else:
+            self.used = put_decimal(self.data, self.used, self.born_ms)
+        self._byte(0x02)
+        self._put(self.added)
+        return True
+
+    def _put_user(self, buf: Readable) -> bool:
+        user = self.user
+        for i in range(self.users):
+            start, length = user[4 * i], user[4 * i + 1]
+            if not _is_plain(buf, start, length) or not _is_plain(buf, user[4 * i + 2], user[4 * i + 3]):
+                return False
+            if length > 1 and buf[start] == 0x5F and buf[start + 1] == 0x5F:
+                return False
+            if find_sorted(self.reserved, 1, hash_bytes(buf, start, length, 0)) >= 0:
+                return False
+            for k in range(i):
+                # Of one that is there twice the last one counts.
+                if user[4 * k + 1] == length and same(buf, user[4 * k], buf, start, length):
+                    return False
+            if self.used + length + user[4 * i + 3] + len(self.added) + FIXED_BYTES > MAX_BYTES:
+                return False
+            self._copy(buf, start, length)
+            self._byte(0x01)
+            self._copy(buf, user[4 * i + 2], user[4 * i + 3])
+            self._byte(0x02)
+        return True
+
+    # -- the answer --------------------------------------------------------------------------------------
+
+    def _answer(self, buf: Readable, offset: int) -> bytes:
+        """The response with gRPC's prefix; made where the properties were, which are stored by now."""
+        length = self.parts[2 * P_ID + 1]
+        size = len(self.entry) + 1 + _varint_bytes(length) + length
+        if offset > 0:
+            size += 1 + _varint_bytes(offset)
+        if cython.compiled:
+            put_i32(cython.address(self.view[0]), 1, len(self.head) + 1 + _varint_bytes(size) + size)
+        else:
+            put_i32(self.data, 1, len(self.head) + 1 + _varint_bytes(size) + size)
+        self.view[0] = 0
+        self.used = 5
+        self._put(self.head)
+        self._byte(_SECOND)
+        self._number(size)
+        self._put(self.entry)
+        self._byte(_SECOND)
+        self._number(length)
+        self._copy(buf, self.parts[2 * P_ID], length)
+        if offset > 0:
+            self._byte(0x20)
+            self._number(offset)
+        if cython.compiled:
+            return cython.address(self.view[0])[: self.used]
+        return bytes(self.data[: self.used])
+
+    def _number(self, value: int) -> None:
+        while value >= 0x80:
+            self._byte((value & 0x7F) | 0x80)
+            value >>= 7
+        self._byte(value)
+
+
+def _varint_bytes(value: int) -> int:
+    count = 1
+    while value >= 0x80:
+        value >>= 7
+        count += 1
+    return count
+
+
+def _is_plain(buf: Readable, start: int, length: int) -> bool:
+    """Whether all bytes are printable ASCII."""
+    odd = 0
+    for i in range(start, start + length):
+        # Without a branch, so that the compiler takes many bytes at a time.
+        odd |= (buf[i] < 0x20) | (buf[i] > 0x7E)
+    return odd == 0
+
+
+def _has_bar(buf: Readable, start: int, length: int) -> bool:
+    found = 0
+    for i in range(start, start + length):
+        found |= buf[i] == 0x7C
+    return found != 0
+
+
+def _java_hash(buf: Readable, start: int, length: int) -> int:
+    code = 0
+    for i in range(start, start + length):
+        code = (code * 31 + buf[i]) & 0xFFFFFFFF
+    return code if code < 0x80000000 else code - 0x80000000 - 0x80000000
