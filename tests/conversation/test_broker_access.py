@@ -489,6 +489,8 @@ async def test_the_table_is_about_requests_that_a_broker_answers(secured: World)
         "START_REDRIVE",
         "LIST_REDRIVES",
         "CHANGE_REDRIVE",
+        "SET_QUOTA",
+        "LIST_QUOTAS",
     }
 
 

@@ -22,6 +22,7 @@ from orbitmq.admin.model import (
     TopicSettings,
 )
 from orbitmq.admin.progress import QueueProgress
+from orbitmq.admin.quotas import QuotaAdmin, QuotaEntry
 from orbitmq.admin.timers import BrokerTimers, LateMessage, TimerAdmin, TimerMessage
 from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.observe.trace_steps import TraceStep
@@ -59,6 +60,8 @@ __all__ = [
     "QueueLag",
     "QueueProgress",
     "QueueStatus",
+    "QuotaAdmin",
+    "QuotaEntry",
     "Reader",
     "RedriveJob",
     "RedriveState",

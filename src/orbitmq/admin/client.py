@@ -13,6 +13,7 @@ from orbitmq.admin.dead_letters import DeadLetterAdmin
 from orbitmq.admin.definitions import DefinitionAdmin
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.messages import MessageAdmin
+from orbitmq.admin.quotas import QuotaAdmin
 from orbitmq.admin.timers import TimerAdmin
 from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.core.name_servers import NameServers, name_servers_of
@@ -110,6 +111,7 @@ class Admin:
         self.dead_letters = DeadLetterAdmin(cluster)
         self.timers = TimerAdmin(cluster, self.messages.by_unique_id, used.clock.now_ms)
         self.access = AccessAdmin(cluster)
+        self.quotas = QuotaAdmin(cluster)
         self.definitions = DefinitionAdmin(cluster, self.topics, self.groups, self.access)
 
     async def __aenter__(self) -> Admin:

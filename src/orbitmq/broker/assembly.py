@@ -6,7 +6,7 @@ A new service is a folder of its own and its line in :data:`FEATURES`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ from orbitmq.broker.delay.attach import attach as delay_levels
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
-from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
+from orbitmq.broker.events import Events, QuotasChanged, SettingsChanged, TopicChanged
 from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Family
@@ -81,6 +81,8 @@ from orbitmq.broker.name_server_watch import NameServerWatch
 from orbitmq.broker.name_servers import NameServers
 from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.pop.attach import attach as pop
+from orbitmq.broker.quotas.attach import attach as quotas
+from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
@@ -107,6 +109,7 @@ FEATURES: Sequence[Extension] = (
     timers,
     dead_letters,
     writers,
+    quotas,
     access,
 )
 
@@ -154,6 +157,8 @@ def assemble(
         doors.takers.update(each.takers)
         if each.gate is not None:
             doors.close_with(each.gate)
+        if each.meter is not None:
+            services.events.subscribe(QuotasChanged, _measures(doors, each.meter))
     status = figures.status = [each.status for each in attached]
     counted.attached = [each.figures for each in attached if each.figures is not None]
     readiness.attached = [each.unready for each in attached]
@@ -175,6 +180,10 @@ def assemble(
     for part in parts:
         files.keep(part.tables())
     return Assembly(services, parts, [each.hand_over for each in attached if each.hand_over is not None])
+
+
+def _measures(doors: Doors, meter: Meter) -> Callable[[QuotasChanged], None]:
+    return lambda _event: doors.measure_with(meter)
 
 
 def _figures(s: Services, doors: Doors) -> Figures:

@@ -102,10 +102,10 @@ def _hours(key: str, value: str) -> str:
 # Labels that series have by themselves.
 METRIC_LABELS = frozenset(
     {
-        "aggregation", "certificate", "cluster", "consume_mode", "consumer_group", "invocation_status",
-        "is_retry", "is_system", "language", "le", "message_type", "node_id", "node_type", "processor",
-        "protocol_type", "queue_id", "request_code", "response_code", "role", "storage_medium",
-        "storage_type", "topic", "version",
+        "aggregation", "certificate", "cluster", "consume_mode", "consumer_group", "direction",
+        "invocation_status", "is_retry", "is_system", "language", "le", "message_type",
+        "node_id", "node_type", "processor", "protocol_type", "queue_id", "quota", "request_code",
+        "response_code", "role", "storage_medium", "storage_type", "topic", "version",
     }
 )  # fmt: skip
 

@@ -14,9 +14,11 @@ from orbitmq.broker.events import ConnectionClosed, Events
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.handlers.router import Router
+from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.slow_requests import SlowRequests
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
+from orbitmq.settings.access import OBSERVE
 from orbitmq.store import MessageStore, StoreError
 from orbitmq.transport.guard import Guard
 from orbitmq.transport.proxies import networks_of
@@ -41,6 +43,8 @@ class Doors:
         tls: of all ports of the broker.
         guard: asked before router and fast path, ``None``: everybody is served. With one the router has all
             requests.
+        meter: sees what clients bring and take, while there are quotas; else ``None``. A connection with a
+            gauge has its requests go to the router.
         seats: of all ports for clients.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
@@ -57,6 +61,7 @@ class Doors:
             runtime, (config.broker_ip1, runtime.host.name, "localhost", "127.0.0.1")
         )
         self.guard: Guard | None = None
+        self.meter: Meter | None = None
         self.seats = Seats(config.max_connections, config.max_connections_per_address)
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
@@ -91,6 +96,7 @@ class Doors:
         return RemotingServer(
             self._runtime,
             self._handle,
+            on_open=self._opened,
             on_close=self._closed,
             on_chunk=self._on_chunk,
             takers=self.takers,
@@ -139,15 +145,30 @@ class Doors:
             )
         if self.guard is not None:
             self.guard.check(connection, command)
+        if self.meter is not None:
+            self.meter.came(
+                connection, command, signed=self.guard is not None and self._config.auth_mode != OBSERVE
+            )
         limit_ms = self._config.slow_request_ms
         if limit_ms:
             return self._slow.watch(self.router.handle, connection, command, limit_ms)
         return self.router.handle(connection, command)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        if self.fast_path is None or self.guard is not None:
+        if self.fast_path is None or self.guard is not None or connection.gauge is not None:
             return start
         return self.fast_path.on_chunk(connection, buffer, start, end)
+
+    def measure_with(self, meter: Meter) -> None:
+        """Let this meter see what clients bring and take, or not, as there are quotas."""
+        self.meter = meter if meter.quotas else None
+        for server in self.servers:
+            for connection in server.connections:
+                meter.look(connection)
+
+    def _opened(self, connection: ServerConnection) -> None:
+        if self.meter is not None:
+            self.meter.look(connection)
 
     def _closed(self, connection: ServerConnection) -> None:
         if self._on_closed is not None:

@@ -109,6 +109,13 @@ class SettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """The quotas changed; ``topics`` are those that have one now."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class TableSaved:
     """The last changes of these keys are on disk; ``table`` is the table's name in the change feed."""
 

@@ -14,6 +14,7 @@ from orbitmq.auth.gate import Gate
 from orbitmq.broker.component import Component
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.parts import Ports, Services
+from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.role import Role
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.transport.server import Taker
@@ -70,6 +71,7 @@ class Attachment:
         unready: reasons why clients cannot use the broker, each a short text for `/readyz`; none: they can.
         offers: ports for the extensions attached after it (:meth:`Host.offered`).
         takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
+        meter: sees what clients bring and take, while there are quotas.
         gate: checks every request before the broker's doors let it in; one part at most has it.
     """
 
@@ -83,6 +85,7 @@ class Attachment:
     offers: Sequence[object] = ()
     takers: Mapping[bytes, Taker] = field(default_factory=dict)
     gate: Gate | None = None
+    meter: Meter | None = None
 
 
 Extension: TypeAlias = Callable[[Host], Attachment]

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tls": ("orbitmq.cli.tls", "Make an authority and certificates for TLS."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "user": ("orbitmq.cli.user", "Users of brokers that require keys: list, create, change, delete."),
+    "quota": ("orbitmq.cli.quota", "What users, addresses and topics may use: set, list, delete."),
     "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test, refusals."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "top": ("orbitmq.cli.top", "A live table of rates and lags, by group and topic."),

@@ -21,6 +21,7 @@ from orbitmq.sync.admin import (
     DefinitionAdmin,
     GroupAdmin,
     MessageAdmin,
+    QuotaAdmin,
     TimerAdmin,
     TopicAdmin,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "MessageAdmin",
     "Producer",
     "PullConsumer",
+    "QuotaAdmin",
     "Reader",
     "SimpleConsumer",
     "TimerAdmin",

@@ -127,6 +127,14 @@ class AccessAdmin(_Part[admin.AccessAdmin]):
     refusals = blocking(admin.AccessAdmin.refusals)
 
 
+class QuotaAdmin(_Part[admin.QuotaAdmin]):
+    """See :class:`orbitmq.admin.QuotaAdmin`."""
+
+    list = blocking(admin.QuotaAdmin.list)
+    set = blocking(admin.QuotaAdmin.set)
+    delete = blocking(admin.QuotaAdmin.delete)
+
+
 class Admin(BlockingClient[admin.Admin]):
     """Operations on the cluster behind some name servers; see :class:`orbitmq.admin.Admin`.
 
@@ -151,3 +159,4 @@ class Admin(BlockingClient[admin.Admin]):
         self.timers = TimerAdmin(core.timers, self._running)
         self.definitions = DefinitionAdmin(core.definitions, self._running)
         self.access = AccessAdmin(core.access, self._running)
+        self.quotas = QuotaAdmin(core.quotas, self._running)

@@ -472,8 +472,17 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         self._wake_writers()
+        if self.pauses_reading and not self.resting:
+            self._read_on()
+
+    @property
+    def resting(self) -> bool:
+        """Whether it is not read for another reason than that the peer does not read."""
+        return False
+
+    def _read_on(self) -> None:
         transport = self._transport
-        if self.pauses_reading and transport is not None and not transport.is_closing():
+        if transport is not None and not transport.is_closing():
             transport.resume_reading()
 
     def _wake_writers(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
@@ -14,6 +14,7 @@ from orbitmq.transport.peer_clock import PeerClock
 from orbitmq.transport.proxies import Network, Proxies
 from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
+from orbitmq.wire.command import Command
 from orbitmq.wire.connection import TLS, ChunkHook
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
@@ -34,6 +35,14 @@ ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 Taker: TypeAlias = Callable[[asyncio.Transport, bytes], None]
 
 
+class Gauge(Protocol):
+    """Counts what a connection brings and takes."""
+
+    def sent(self, connection: ServerConnection, command: Command) -> None:
+        """A command goes to the client."""
+        ...
+
+
 class ServerConnection(Connection):
     """One client, as the server sees it.
 
@@ -41,11 +50,12 @@ class ServerConnection(Connection):
         born: a place for the broker to keep the client's address as records have it; empty until it does.
         clock: how far the client's clock is from ours, for requests that say when they were made.
         idle_checks: how often in a row it was found idle.
+        gauge: counts what it brings and takes; None: nothing of it is limited.
         number: how many the server had accepted when this one was opened.
         secured: it speaks TLS.
     """
 
-    __slots__ = ("_server", "born", "clock", "idle_checks", "number", "secured")
+    __slots__ = ("_rest", "_server", "born", "clock", "gauge", "idle_checks", "number", "secured")
 
     pauses_reading = True
 
@@ -57,6 +67,8 @@ class ServerConnection(Connection):
         self.idle_checks = 0
         self.number = 0
         self.secured = False
+        self.gauge: Gauge | None = None
+        self._rest: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -65,7 +77,39 @@ class ServerConnection(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
         self._server.lost(self)
+
+    def send(self, command: Command) -> None:
+        if self.gauge is not None:
+            self.gauge.sent(self, command)
+        super().send(command)
+
+    def rest(self, seconds: float) -> None:
+        """Do not read for so long, or longer if that was said before. What came already is handled."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        until = self._loop.time() + seconds
+        if self._rest is not None:
+            if self._rest.when() >= until:
+                return
+            self._rest.cancel()
+        else:
+            transport.pause_reading()
+        self._rest = self._loop.call_at(until, self._rested)
+
+    @property
+    def resting(self) -> bool:
+        return self._rest is not None
+
+    def _rested(self) -> None:
+        self._rest = None
+        self.active = True  # it could not send: it was not idle
+        if not self._write_paused:
+            self._read_on()
 
     def hand_over(self, first: bytes, received: bytes) -> bool:
         taker, transport = self._server.taker(self, first), self._transport

@@ -6,6 +6,7 @@ from orbitmq.wire.bodies.client import *
 from orbitmq.wire.bodies.group import *
 from orbitmq.wire.bodies.ha import *
 from orbitmq.wire.bodies.pop import *
+from orbitmq.wire.bodies.quota import *
 from orbitmq.wire.bodies.redrive import *
 from orbitmq.wire.bodies.route import *
 from orbitmq.wire.bodies.stats import *

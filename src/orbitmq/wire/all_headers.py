@@ -8,6 +8,7 @@ from orbitmq.wire.headers.group import *
 from orbitmq.wire.headers.offset import *
 from orbitmq.wire.headers.pop import *
 from orbitmq.wire.headers.pull import *
+from orbitmq.wire.headers.quota import *
 from orbitmq.wire.headers.redrive import *
 from orbitmq.wire.headers.route import *
 from orbitmq.wire.headers.send import *

@@ -13,6 +13,7 @@ from orbitmq.broker.events import (
     MembersChanged,
     OffsetsReset,
     PullPermitted,
+    QuotasChanged,
     SettingsChanged,
     TableSaved,
     TopicChanged,
@@ -83,6 +84,8 @@ class FastPath:
         self._permits = Permits(self._frames.pulls.permitted)
         # Topics whose rows are to be updated before the next chunk.
         self._stale: dict[str, None] = {}
+        # Topics that the ordinary handlers have for themselves.
+        self._limited: frozenset[str] = frozenset()
         self._takes_sends = self._may_take_sends()
         self._new_month_ms = 0
         self.pulls_missed = 0
@@ -97,6 +100,7 @@ class FastPath:
         subscribe(MembersChanged, lambda event: self._permits.forget_group(event.group))
         subscribe(OffsetsReset, lambda event: self._permits.forget_group(event.group))
         subscribe(PullPermitted, self._permit)
+        subscribe(QuotasChanged, self._quotas_changed)
 
     def begin(self) -> None:
         """Add all topics before the first chunk; called once, when the tables have been read."""
@@ -170,6 +174,11 @@ class FastPath:
         self._stale[topic] = None
         self._permits.forget_topic(topic)
 
+    def _quotas_changed(self, event: QuotasChanged) -> None:
+        for topic in self._limited ^ event.topics:
+            self._topic_changed(topic)
+        self._limited = event.topics
+
     def _table_saved(self, event: TableSaved) -> None:
         if event.table == TOPICS:
             self._stale.update(dict.fromkeys(event.keys))
@@ -224,6 +233,7 @@ class FastPath:
             config is None
             or known is None
             or config.topic_filter_type is TopicFilterType.MULTI_TAG
+            or topic in self._limited
             or not self._metadata.saved(topic)
         ):
             row = topics.row_of(name)

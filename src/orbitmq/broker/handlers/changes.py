@@ -30,6 +30,7 @@ ROLES = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _KEEPS,
     RequestCode.CLONE_GROUP_OFFSET: _KEEPS,
     RequestCode.SET_MESSAGE_REQUEST_MODE: _KEEPS,
+    RequestCode.SET_QUOTA: _KEEPS,
 }
 # RocketMQ's tools delete a topic at slaves too, in no order, and stop at the first refusal: mqadmin
 # deleteTopic, and deleteSubGroup for the group's own topics. A slave has its master do it.

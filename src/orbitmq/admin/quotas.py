@@ -1,0 +1,111 @@
+"""Operations on quotas: what users, addresses and topics may bring and take a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orbitmq.admin.answers import Partial
+from orbitmq.admin.arguments import checks_arguments
+from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.errors import NameServerError, ValidationError
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.quota import Quota
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntry:
+    """A quota at one broker. A limit of 0: there is none.
+
+    Attributes:
+        kind: ``user``, ``address`` or ``topic``.
+        bytes_in, messages_in: a second, from clients.
+        bytes_out, messages_out: a second, to clients.
+        pauses_in, pauses_out: how often a client was not read for a while, since the quota was given.
+    """
+
+    broker_name: str
+    kind: str
+    name: str
+    bytes_in: int
+    messages_in: int
+    bytes_out: int
+    messages_out: int
+    pauses_in: int
+    pauses_out: int
+
+
+@checks_arguments
+class QuotaAdmin:
+    """Operations on quotas, as ``Admin.quotas``. Each broker counts for itself.
+
+    RocketMQ's brokers have none: they answer code 3.
+    """
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
+
+    async def list(self) -> Partial[Sequence[QuotaEntry]]:
+        """The quotas of every master, by what they are about.
+
+        Raises:
+            BrokerError, TransportError: no broker answers; the error of the first one.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._cluster.masters()
+        if not masters:
+            raise NameServerError("the name server knows no master")
+        answers = await self._cluster.ask_all(
+            masters,
+            headers.ListQuotasRequest().command(),
+            lambda _, answer: Quota.decode_list(answer.body),
+        )
+        found = [
+            QuotaEntry(broker.name, one.kind, one.name, *one.limits, one.pauses_in, one.pauses_out)
+            for broker, quotas in answers.pairs
+            for one in quotas
+        ]
+        return answers.partial(sorted(found, key=lambda one: (one.kind, one.name, one.broker_name)))
+
+    async def set(
+        self,
+        kind: str,
+        name: str,
+        *,
+        bytes_in: int = 0,
+        messages_in: int = 0,
+        bytes_out: int = 0,
+        messages_out: int = 0,
+    ) -> Sequence[str]:
+        """Give a user, an address or a topic a quota at every master; it replaces the one before.
+
+        Args:
+            kind: ``user``, ``address`` or ``topic``.
+            bytes_in, messages_in: most bytes and messages a second from clients; 0: no limit.
+            bytes_out, messages_out: most bytes and messages a second to clients; 0: no limit.
+
+        Returns:
+            Names of the brokers that have the quota now.
+
+        Raises:
+            ValidationError: there is no limit in it, or one is below 0.
+            IncompleteError: some brokers have it now, another one refuses or does not answer.
+            BrokerError, TransportError: no broker has it; the error of the first one.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        limits = (bytes_in, messages_in, bytes_out, messages_out)
+        if not any(limits) or min(limits) < 0:
+            raise ValidationError("a quota needs a limit above 0: bytes or messages, in or out")
+        return await self._tell(Quota(kind, name, *limits))
+
+    async def delete(self, kind: str, name: str) -> Sequence[str]:
+        """Remove a quota at every master, where it is; returns the brokers' names.
+
+        Raises:
+            IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`set`.
+        """
+        return await self._tell(Quota(kind, name))
+
+    async def _tell(self, quota: Quota) -> Sequence[str]:
+        request = headers.SetQuotaRequest().command(quota.encode())
+        return await self._cluster.tell_all(await self._cluster.masters(), request)

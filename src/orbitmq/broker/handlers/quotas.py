@@ -1,0 +1,33 @@
+"""Quotas over the wire; requests of OrbitMQ's own."""
+
+from __future__ import annotations
+
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.quotas.table import QuotaTable
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.bodies.base import encode_list
+from orbitmq.wire.bodies.quota import Quota
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+
+class QuotaHandlers(Family):
+    """SET_QUOTA and LIST_QUOTAS."""
+
+    def __init__(self, table: QuotaTable) -> None:
+        self._table = table
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.SET_QUOTA: self.set, RequestCode.LIST_QUOTAS: self.list}
+
+    def set(self, _connection: ServerConnection, command: Command) -> Answer:
+        """Give, change or remove a quota; answered when it is on the device."""
+        return self._set(Quota.decode(command.body or b""), command)
+
+    async def _set(self, quota: Quota, command: Command) -> Command:
+        await self._table.set(quota)
+        return command.reply()
+
+    def list(self, _connection: ServerConnection, command: Command) -> Answer:
+        """All quotas."""
+        return command.reply(body=encode_list(self._table.all()))

@@ -1,0 +1,35 @@
+"""Quotas; a request and an answer of OrbitMQ's own, which RocketMQ does not have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orbitmq.wire.bodies.base import Body
+
+__all__ = ["Quota"]
+
+
+@dataclass(slots=True)
+class Quota(Body):
+    """What a user, an address or a topic may use at one broker; 0: there is no limit.
+
+    Attributes:
+        kind: ``user``, ``address`` or ``topic``.
+        bytes_in, messages_in: a second, from clients.
+        bytes_out, messages_out: a second, to clients.
+        pauses_in, pauses_out: in answers, how often a client was not read for a while for this quota.
+    """
+
+    kind: str = ""
+    name: str = ""
+    bytes_in: int = 0
+    messages_in: int = 0
+    bytes_out: int = 0
+    messages_out: int = 0
+    pauses_in: int = 0
+    pauses_out: int = 0
+
+    @property
+    def limits(self) -> tuple[int, int, int, int]:
+        """The four limits."""
+        return self.bytes_in, self.messages_in, self.bytes_out, self.messages_out
