@@ -9,7 +9,8 @@ from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, cut_off, kill, on
 
 from orbitmq.broker.role import Role
 from orbitmq.replication.members.fence import Timing
-from orbitmq.replication.members.membership import YIELD_S, Membership
+from orbitmq.replication.members.master_word import YIELD_S
+from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.probe import PERIOD_S, Probe
 from orbitmq.replication.members.view import MemberViews, Port
 from orbitmq.testing import World

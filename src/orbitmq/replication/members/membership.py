@@ -20,6 +20,7 @@ from orbitmq.replication.members.elders import LostLogOwners
 from orbitmq.replication.members.fence import Fence, Timing
 from orbitmq.replication.members.going_online import PreOnlineService
 from orbitmq.replication.members.looking import Looking
+from orbitmq.replication.members.master_word import MasterWord
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.newcomers import Newcomers
 from orbitmq.replication.members.probe import Probe
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 
 IDLE_PERIOD_S = 0.25
 ASK_PERIOD_S = 1.0
-YIELD_S = 15.0
 HAND_OVER_STEP_S = 0.3
 TOLD_MASTER_S = 1.0
 
@@ -97,9 +97,7 @@ class Membership(Component):
         self._looking = Looking(
             clock, config, role, queries, address, self.fence, self.seen, self._wake.set, self._master_shown
         )
-        self._yielded_until = 0.0
-        self._released_s = -math.inf  # when the master said that it leads no more
-        self._stale_s = -math.inf  # when our own right was last seen not to be renewed
+        self._word = MasterWord(terms)
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
         self._began_empty = False  # had no log then
         self._crashed = False  # the last stop was not a clean one, and it took no messages since
@@ -186,13 +184,8 @@ class Membership(Component):
         self._looking.at_once()
 
     def master_releases(self) -> None:
-        """The master says that it leads no more: this broker may lead once the name servers do not show it.
-
-        A release that arrives after the notice of its return (906) is stale.
-        """
-        now = self._clock.monotonic()
-        if now >= self._yielded_until:
-            self._released_s = now
+        """The master says that it leads no more: we may lead once the name servers do not show it."""
+        self._word.stopped(self._clock.monotonic())
         self.look_now()
 
     def may_take_over(self) -> bool:
@@ -210,16 +203,12 @@ class Membership(Component):
     def promises(self, term: int) -> bool:
         """Our master, in ``term``, asks whether we leave the background work to it.
 
-        Only who could not lead itself promises: no name server answers it either, and it has not acted since.
-        When they are back it promises for some time more: what they answer the master counts only when they
-        have shown it for a while, and for the slave it may count at once.
+        Only a slave that could not lead itself promises, and that has not acted since.
         """
         now = self._clock.monotonic()
-        if self._role.role is not Role.SLAVE or self._leaving or self._is_released(now):
+        if self._role.role is not Role.SLAVE or self._leaving:
             return False
-        if self.fence.is_stale(now):
-            self._stale_s = now
-        if self._own.term() > term or now - self._stale_s > self.terms.patience_s:
+        if not self._word.leaves_lead(now, stale=self.fence.is_stale(now)) or self._own.term() > term:
             return False
         self._leads_still(now)
         return True
@@ -228,10 +217,6 @@ class Membership(Component):
         """A leader was heard of: its next loss needs its own time, or proof."""
         self.seen.again(now_s)
         self._probe.forget()
-
-    def _is_released(self, now_s: float) -> bool:
-        """No master that came back since, and could not tell us, leads before that time has passed."""
-        return now_s - self._released_s < self.terms.patience_s
 
     def lease_given(self, broker_id: int, number: int) -> None:
         """A slave leaves the background work to us, in answer to a question."""
@@ -268,8 +253,7 @@ class Membership(Component):
             if ha_address is not None:
                 self._master_ha = (master_address, ha_address)
         now = self._clock.monotonic()
-        self._yielded_until = now + YIELD_S
-        self._released_s = -math.inf
+        self._word.is_back(now)
         self._leads_still(now)
         async with self._moving:
             if self._role.role is Role.ACTING_MASTER:
@@ -282,7 +266,7 @@ class Membership(Component):
         return self._role.leads
 
     def _master_shown(self) -> None:
-        self._yielded_until = 0.0  # its next loss is a new one
+        self._word.is_shown()
         self._probe.forget()
         if self._stood_in and self._role.role is Role.SLAVE:
             self._stood_in = False
@@ -387,10 +371,10 @@ class Membership(Component):
             fence_open=self.fence.is_open(now),
             settled=self.fence.settled(now),
             link_up=silence_s is not None and silence_s < self._link_patience_s,
-            released=self._is_released(now),
+            released=self._word.is_released(now),
             port=self._probe.port,
             asked=self._consent.was_asked(self._others()),
-            yielded_until_s=self._yielded_until,
+            yielded_until_s=self._word.yielded_until_s,
             idle=self._consent.idle,
             leased=self.fence.is_leased(now),
         )

@@ -1,0 +1,64 @@
+"""What a slave's master itself says of the lead: that it stopped, that it is back, or that it asks for it.
+
+A master that stopped leads no more, so the slave may lead without waiting for its right to run out. For a
+master that is back the slave makes way, also while no name server shows it yet. A slave that could not lead
+itself, as no name server answers it, leaves the lead to a master that asks.
+
+Pure: times are seconds of a monotonic clock, given by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+
+from orbitmq.replication.members.fence import Timing
+
+# How long a slave makes way for a master that is back and that no name server shows yet.
+YIELD_S = 15.0
+
+
+class MasterWord:
+    """The word of one slave's master.
+
+    Attributes:
+        yielded_until_s: this broker makes way for a returning master until this time.
+    """
+
+    def __init__(self, terms: Timing) -> None:
+        self._patience_s = terms.patience_s
+        self._released_s = -math.inf  # when the master said that it leads no more
+        self._stale_s = -math.inf  # when our own right was last seen not to be renewed
+        self.yielded_until_s = 0.0
+
+    def stopped(self, now_s: float) -> None:
+        """The master says that it leads no more. Such a word is stale behind that of its return (906)."""
+        if now_s >= self.yielded_until_s:
+            self._released_s = now_s
+
+    def is_back(self, now_s: float) -> None:
+        """The master says that it is on its way into service."""
+        self.yielded_until_s = now_s + YIELD_S
+        self._released_s = -math.inf
+
+    def is_shown(self) -> None:
+        """The name servers show the master: its next loss is a new one."""
+        self.yielded_until_s = 0.0
+
+    def is_released(self, now_s: float) -> bool:
+        """No master that came back since, and could not tell us, leads before that time has passed."""
+        return now_s - self._released_s < self._patience_s
+
+    def leaves_lead(self, now_s: float, *, stale: bool) -> bool:
+        """Whether this slave leaves the background work to its master, which asks.
+
+        It does while it could not lead itself, and for some time more: what name servers answer the master
+        counts only when they have shown it for a while, and for the slave it may count at once.
+
+        Args:
+            stale: whether no name server answers this broker either.
+        """
+        if self.is_released(now_s):
+            return False
+        if stale:
+            self._stale_s = now_s
+        return now_s - self._stale_s <= self._patience_s
