@@ -118,7 +118,7 @@ async def test_a_slave_refuses_what_it_would_not_keep(
 
 
 @pytest.mark.behaviour("MO-20")
-@pytest.mark.orbitmq(replicas=2)
+@pytest.mark.orbitmq(replicas=2, settings={"adminAddresses": "10.0.0.0/24"})
 @pytest.mark.parametrize("order", [(SLAVE, MASTER), (MASTER, SLAVE)], ids=["slave first", "master first"])
 async def test_a_topic_is_deleted_at_slaves_too_as_mqadmin_does(
     orbitmq_world: World, order: tuple[str, str]

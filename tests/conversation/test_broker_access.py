@@ -550,7 +550,7 @@ async def test_they_stay_while_nobody_is_asked_for_keys(runtime: SimulatedRuntim
     async with Broker(runtime, on()):
         pass
     async with Broker(runtime, broker_config()) as broker:
-        assert broker.doors.guard is None
+        assert broker.doors.guard.gate is None
         router = broker.doors.router
         assert router is not None
         assert not router.codes & set(range(3001, 3011))

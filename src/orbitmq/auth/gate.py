@@ -58,11 +58,14 @@ class Gate:
         """Whether what would be refused passes."""
         return self._observes()
 
-    def check(self, command: Command, host: str) -> None:
+    def check(self, command: Command, host: str) -> bool:
         """Raise unless the sender of a request is permitted to make it.
 
         Args:
             host: the peer's address.
+
+        Returns:
+            False: it passes only because the gate observes.
 
         Raises:
             RemotingError: NO_PERMISSION, with RocketMQ's remark.
@@ -72,7 +75,7 @@ class Gate:
         def judge() -> None:
             self._permit(self.identity(command), command.code, partial(self._asked, command), host)
 
-        self._judge(judge, host, observes=command.code not in ACCESS and self.observing)
+        return self._judge(judge, host, observes=command.code not in ACCESS and self.observing)
 
     def check_call(
         self,
@@ -97,9 +100,10 @@ class Gate:
 
         self._judge(judge, host, observes=self.observing)
 
-    def _judge(self, judge: Callable[[], None], host: str, *, observes: bool) -> None:
+    def _judge(self, judge: Callable[[], None], host: str, *, observes: bool) -> bool:
         try:
             judge()
+            return True
         except GateError as error:
             self.refusals.note(replace(error.refusal, address=host))
             if not observes:
@@ -107,6 +111,7 @@ class Gate:
         except (RemotingError, WireError):
             if not observes:
                 raise
+        return False
 
     def _permit(
         self, user: User, code: int | None, asked: Callable[[], Iterable[Asked] | None], host: str

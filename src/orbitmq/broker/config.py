@@ -245,6 +245,8 @@ class BrokerConfig(Settings):
     auth_mode: str = access.mode()
     init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
     inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
+    protected_mode: bool = setting(True, "protectedMode", flag)
+    admin_addresses: str = setting("", "adminAddresses", networks)
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     region_id: str = setting("DefaultRegion", "regionId", _region, live=True)
     trace_on: bool = setting(True, "traceOn", flag, live=True)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from orbitmq.auth.gate import Gate
+from orbitmq.auth.protected import DANGEROUS, protected_mode
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.durability import Durability
@@ -41,8 +42,7 @@ class Doors:
         server: the broker's port, once it listens.
         takers: of connections that begin with these bytes instead of a frame: doors of extensions.
         tls: of all ports of the broker.
-        guard: asked before router and fast path, ``None``: everybody is served. With one the router has all
-            requests.
+        guard: asked before router and fast path. When it has a gate, the router has all requests.
         meter: sees what clients bring and take, while there are quotas; else ``None``. A connection with a
             gauge has its requests go to the router.
         seats: of all ports for clients.
@@ -60,7 +60,10 @@ class Doors:
         self.tls = config.tls.server(
             runtime, (config.broker_ip1, runtime.host.name, "localhost", "127.0.0.1")
         )
-        self.guard: Guard | None = None
+        protected = protected_mode(
+            config.protected_mode, config.admin_addresses, config.proxy_protocol_trusted
+        )
+        self.guard = Guard(None, protected, log)
         self.meter: Meter | None = None
         self.seats = Seats(config.max_connections, config.max_connections_per_address)
         self.server: RemotingServer | None = None
@@ -71,7 +74,7 @@ class Doors:
 
     def close_with(self, gate: Gate) -> None:
         """Serve only what this gate lets pass."""
-        self.guard = Guard(gate, log)
+        self.guard.gate = gate
 
     @property
     def servers(self) -> Sequence[RemotingServer]:
@@ -143,11 +146,11 @@ class Doors:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"broker {self._config.broker_name} is starting or stopping",
             )
-        if self.guard is not None:
+        if self.guard.gate is not None or command.code in DANGEROUS:
             self.guard.check(connection, command)
         if self.meter is not None:
             self.meter.came(
-                connection, command, signed=self.guard is not None and self._config.auth_mode != OBSERVE
+                connection, command, signed=self.guard.gate is not None and self._config.auth_mode != OBSERVE
             )
         limit_ms = self._config.slow_request_ms
         if limit_ms:
@@ -155,7 +158,7 @@ class Doors:
         return self.router.handle(connection, command)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        if self.fast_path is None or self.guard is not None or connection.gauge is not None:
+        if self.fast_path is None or self.guard.gate is not None or connection.gauge is not None:
             return start
         return self.fast_path.on_chunk(connection, buffer, start, end)
 

@@ -137,7 +137,8 @@ def _doors(seen: Seen, where: str) -> Iterator[Finding]:
     elif seen.settings.get("authenticationEnabled") == "true" or seen.settings.get("aclEnable") == "true":
         yield Finding("open doors", where, "asks for keys")
     elif seen.settings:
-        text = f"who reaches {seen.broker.address} may read, write and delete: it does not ask for keys"
+        does = "read and write" if seen.settings.get("protectedMode") == "true" else "read, write and delete"
+        text = f"who reaches {seen.broker.address} may {does}: it does not ask for keys"
         yield Finding(
             "open doors", where, text, "set authenticationEnabled=true, or close the port to strangers"
         )

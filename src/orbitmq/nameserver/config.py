@@ -89,6 +89,8 @@ class NameServerConfig(Settings):
     init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
     inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
     auth_config_path: str = setting("", "authConfigPath", path)
+    protected_mode: bool = setting(True, "protectedMode", flag)
+    admin_addresses: str = setting("", "adminAddresses", networks)
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList", text)
 

@@ -30,7 +30,6 @@ from orbitmq.runtime import Runtime
 from orbitmq.runtime.log_levels import LogLevels
 from orbitmq.settings import properties_text
 from orbitmq.settings.typed import levels_of
-from orbitmq.transport.guard import Guard
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody, TopicRouteData
@@ -69,7 +68,7 @@ class Handlers:
         """Without I/O of its own.
 
         Args:
-            access: users and rules, and the gate that is asked first; None: everybody is served.
+            access: answers the requests about users and rules; None: nobody is asked for keys.
             on_min_change: called when the lowest broker id of a group changes.
             on_work: called when the route table has work to do in slices; without it, all is done at once.
             on_register: called when a broker registers that was unknown.
@@ -113,9 +112,7 @@ class Handlers:
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
-        self._guard: Guard | None = None
         if access is not None:
-            self._guard = Guard(access.gate, log)
             self._by_code.update({code: _alone(answer) for code, answer in access.by_code.items()})
 
     @property
@@ -133,14 +130,11 @@ class Handlers:
         Raises:
             RemotingError: the answer is an error code with a remark.
         """
+        handler = self._by_code.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            raise RemotingError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         try:
-            if self._guard is not None:
-                assert isinstance(connection, ServerConnection)
-                self._guard.check(connection, command)
-            handler = self._by_code.get(command.code)
-            if handler is None:
-                remark = f" request type {command.code} not supported"
-                raise RemotingError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
             return handler(connection, command)
         except WireError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}") from error

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 
+from orbitmq.auth.protected import DANGEROUS, protected_mode
 from orbitmq.errors import StartError
 from orbitmq.nameserver.access import Access
 from orbitmq.nameserver.brokers import MinBrokerIdChange
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.handlers import Handlers
+from orbitmq.nameserver.handlers import Answer, Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
 from orbitmq.nameserver.misled import MisledClients
 from orbitmq.nameserver.monitoring import Monitoring
@@ -20,11 +21,15 @@ from orbitmq.runtime.tasks import Background
 from orbitmq.settings.typed import levels_of
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
+from orbitmq.transport.guard import Guard
 from orbitmq.transport.identity import Identity
 from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
 from orbitmq.wire.connection import HTTP2, TLS
+from orbitmq.wire.errors import RemotingError, WireError
 from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest
 from orbitmq.wire.signing import Credentials
 
@@ -59,12 +64,17 @@ class NameServer:
             on_work=self._start_sweeping,
             on_register=self._registered.set,
         )
+        config = self._config
+        protected = protected_mode(
+            config.protected_mode, config.admin_addresses, config.proxy_protocol_trusted
+        )
+        self._guard = Guard(None if self._access is None else self._access.gate, protected, log)
         self._sweeping = False
         misled = MisledClients(runtime, self.routes)
         self._tls = self._config.tls.server(runtime, (runtime.host.name, "localhost", "127.0.0.1"))
         self._server = RemotingServer(
             runtime,
-            self.handlers.handle,
+            self._handle,
             on_close=self._closed,
             takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
             seats=Seats(self._config.max_connections, self._config.max_connections_per_address),
@@ -127,6 +137,15 @@ class NameServer:
         await self._client.close()
         await self.monitoring.stop()
         self.handlers.log_levels.apply({})
+
+    def _handle(self, connection: ServerConnection, command: Command) -> Answer:
+        """Answer a request that its sender may make."""
+        if self._guard.gate is not None or command.code in DANGEROUS:
+            try:
+                self._guard.check(connection, command)
+            except WireError as error:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}") from error
+        return self.handlers.handle(connection, command)
 
     async def _watch(self) -> None:
         """Look for dead brokers when the first one is due, and every ``scanNotActiveBrokerInterval``."""

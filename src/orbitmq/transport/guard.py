@@ -1,10 +1,11 @@
-"""Asks a server's gate about each request, and logs what it refuses."""
+"""Asks a server's gate and its protected mode about requests, and logs what they refuse."""
 
 from __future__ import annotations
 
 import logging
 
 from orbitmq.auth.gate import Gate
+from orbitmq.auth.protected import DANGEROUS, ProtectedMode
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
@@ -15,11 +16,16 @@ class Guard:
     """Stands before a server's handlers.
 
     Args:
+        protected: asked about what no gate has permitted, None: protected mode is off.
         log: gets one line a second about refusals, at most.
+
+    Attributes:
+        gate: checks keys and rights, None: the server asks nobody for keys.
     """
 
-    def __init__(self, gate: Gate, log: logging.Logger) -> None:
-        self._gate = gate
+    def __init__(self, gate: Gate | None, protected: ProtectedMode | None, log: logging.Logger) -> None:
+        self.gate = gate
+        self._protected = protected
         self._log = LogLimiter(log)
 
     def check(self, connection: ServerConnection, command: Command) -> None:
@@ -29,8 +35,11 @@ class Guard:
             RemotingError: NO_PERMISSION.
             WireError: a field or body that names what is asked is missing or cannot be read.
         """
+        host = connection.remote[0]
         try:
-            self._gate.check(command, connection.remote[0])
+            permitted = self.gate is not None and self.gate.check(command, host)
+            if not permitted and self._protected is not None and command.code in DANGEROUS:
+                self._protected.check(command.code, host, connection.local[0])
         except RemotingError as error:
             self._log.write(
                 logging.WARNING,

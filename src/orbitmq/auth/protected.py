@@ -1,0 +1,88 @@
+"""Protected mode: what strangers may not do at a server that asks nobody for keys."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final
+
+from orbitmq.auth.needs import ACCESS
+from orbitmq.auth.rules import Network, address_of
+from orbitmq.wire.codes import RequestCode as Code
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+# Requests that take a server over, or undo what others have. RocketMQ serves them to everybody.
+DANGEROUS: Final = frozenset(
+    {
+        *ACCESS,
+        Code.UPDATE_BROKER_CONFIG,
+        Code.UPDATE_NAMESRV_CONFIG,
+        Code.PUT_KV_CONFIG,
+        Code.DELETE_KV_CONFIG,
+        Code.UPDATE_AND_CREATE_ACL_CONFIG,
+        Code.DELETE_ACL_CONFIG,
+        Code.GET_BROKER_CLUSTER_ACL_INFO,
+        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        Code.DELETE_SUBSCRIPTIONGROUP,
+        Code.DELETE_TOPIC_IN_BROKER,
+        Code.DELETE_TOPIC_IN_NAMESRV,
+        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+        Code.CLEAN_UNUSED_TOPIC,
+        Code.DELETE_EXPIRED_COMMITLOG,
+        Code.WIPE_WRITE_PERM_OF_BROKER,
+        Code.ADD_WRITE_PERM_OF_BROKER,
+        Code.CONSUME_MESSAGE_DIRECTLY,
+    }
+)
+
+
+class ProtectedMode:
+    """Refuses dangerous requests from other machines.
+
+    Args:
+        admins: networks of other machines that may make them.
+        behind_proxies: whether clients come through proxies: then an address of this machine is that of a
+            proxy here, and proves nothing.
+    """
+
+    def __init__(self, admins: Sequence[Network], *, behind_proxies: bool) -> None:
+        self._admins = admins
+        self._behind_proxies = behind_proxies
+
+    def check(self, code: int, host: str, own_host: str) -> None:
+        """Raise unless a dangerous request comes from this machine, or from one of the operator's.
+
+        Args:
+            host: the peer's address.
+            own_host: our address on this connection.
+
+        Raises:
+            RemotingError: NO_PERMISSION; the remark names the ways out.
+        """
+        address = address_of(host)
+        if address is not None:
+            near = address.is_loopback or address == address_of(own_host)
+            if near and not self._behind_proxies:
+                return
+            if any(address in network for network in self._admins):
+                return
+        raise RemotingError(
+            ResponseCode.NO_PERMISSION,
+            f"request {code} from {host} is refused (protectedMode): this server asks nobody for keys. "
+            "Send it from the server's own machine, name your address in adminAddresses, or set "
+            "authenticationEnabled=true; protectedMode=false serves it to everybody",
+        )
+
+
+def protected_mode(is_on: bool, admins: str, proxies: str) -> ProtectedMode | None:
+    """As the settings say.
+
+    Args:
+        admins: ``adminAddresses``, which were checked when it was read.
+        proxies: ``proxyProtocolTrusted``.
+    """
+    if not is_on:
+        return None
+    networks = [ipaddress.ip_network(one) for one in admins.split(";") if one]
+    return ProtectedMode(networks, behind_proxies=bool(proxies))
