@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -172,6 +173,40 @@ def test_connected_clients_are_printed_as_apaches(mqadmin: Mqadmin, orbitmq_clus
     assert title == apache("clients", "statsAll -t admin_clients").splitlines()[0]
 
 
+@one_broker
+@pytest.mark.behaviour("CS-32")
+def test_a_consumer_handles_a_message_when_it_is_told_to(
+    mqadmin: Mqadmin, orbitmq_cluster: RunningCluster
+) -> None:
+    servers = orbitmq_cluster.name_server
+    mqadmin("updateTopic -c DefaultCluster -t orders -r 1 -w 1")
+    with Producer("shop", name_servers=servers) as producer:
+        sent = producer.send(Message("orders", "größe".encode("latin-1")))
+    find = f"queryMsgById -t orders -i {sent.offset_message_id}"
+    assert "Message Body:        größe" in mqadmin(f"{find} -f latin-1")
+    handled: list[str] = []
+    with Consumer("billing", name_servers=servers, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("orders")
+        reading = threading.Thread(
+            target=consumer.run, args=(lambda message: handled.append(message.message_id),)
+        )
+        reading.start()
+        deadline = time.monotonic() + 60
+        while not handled:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        client_id = mqadmin("consumerConnection -g billing").splitlines()[1].split()[0]
+        printed = mqadmin(f"{find} -g billing -d {client_id}")
+    reading.join(60)
+    assert re.fullmatch(
+        r"ConsumeMessageDirectlyResult \[order=false, autoCommit=true, consumeResult=CR_SUCCESS, "
+        r"remark=\w+, spentTimeMills=\d+\]\n",
+        printed,
+    )
+    assert set(handled) == {sent.message_id}
+    assert len(handled) >= 2
+
+
 def names_of(text: str) -> list[str]:
     """The names in front of the values, but for the body, which Apache's writes into a file."""
     return [line[:20].strip() for line in text.splitlines() if line[:20].strip() and "Body" not in line[:20]]
@@ -261,6 +296,9 @@ def test_messages_are_found_and_printed_as_apaches(mqadmin: Mqadmin, orbitmq_clu
         ("resetOffsetByTime -t x -g y -s soon", 2, "-s soon: expected now, milliseconds or"),
         ("resetOffsetByTime -t x -g y -s 2026-13-01#00:00:00:000", 2, "expected now, milliseconds or"),
         ("resetOffsetByTime -t x -g y -s 99999999999999999", 2, "expected now, milliseconds or"),
+        ("queryMsgById -t x -i X -g y", 2, "-g and -d name a consumer: give both or none"),
+        ("clusterList -i 0", 2, "-i 0: expected 1 to 86400 seconds"),
+        ("haStatus -c DefaultCluster -i soon", 2, "-i soon: expected a whole number"),
         ("consumeMessage -t x -i 0", 2, "-i needs -b: the broker of the queue"),
         ("consumeMessage -t x -b broker-a -o 0", 2, "-o needs -i: the queue of the offset"),
         ("sendMessage -t x -p y -i 0", 2, "-i needs -b: the broker of the queue"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from orbitmq.cli.mqadmin.offers import TOPIC, Flag, Offers, Options, Tool
+from orbitmq.cli.mqadmin.offers import INTERVAL, TOPIC, Flag, Offers, Options, Tool, again
 from orbitmq.cli.mqadmin.text import clock, front, json_of, laid
 from orbitmq.errors import OrbitError, TopicNotFoundError
 from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX
@@ -28,9 +28,15 @@ CLUSTER = Flag("c", "clusterName", "name of the cluster")
     "clusterList",
     "brokers of all clusters, with their rates",
     CLUSTER,
+    INTERVAL,
     Flag("m", "moreStats", "totals of today and yesterday", takes=False),
 )
 async def cluster_list(tool: Tool, options: Options) -> AsyncIterator[str]:
+    async for line in again(options.i, lambda: _clusters(tool, options)):
+        yield line
+
+
+async def _clusters(tool: Tool, options: Options) -> AsyncIterator[str]:
     every = await tool.cluster.brokers()
     brokers = [one for one in every if options.c in (None, one.cluster)]
     tables = await asyncio.gather(
@@ -156,8 +162,13 @@ async def get_namesrv_config(tool: Tool, _: Options) -> AsyncIterator[str]:
             yield f"{name:<50}=  {value}"
 
 
-@LOOKS("haStatus", "how far the slaves of a master are", places=True)
+@LOOKS("haStatus", "how far the slaves of a master are", INTERVAL, places=True)
 async def ha_status(tool: Tool, options: Options) -> AsyncIterator[str]:
+    async for line in again(options.i, lambda: _replication(tool, options)):
+        yield line
+
+
+async def _replication(tool: Tool, options: Options) -> AsyncIterator[str]:
     from orbitmq.wire.bodies.ha import HARuntimeInfo
 
     for address in await tool.addresses(options):

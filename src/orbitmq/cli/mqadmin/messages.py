@@ -10,17 +10,22 @@ from orbitmq.cli.failures import UsageError
 from orbitmq.cli.mqadmin.groups import connections, consume_stats
 from orbitmq.cli.mqadmin.looks import groups_of
 from orbitmq.cli.mqadmin.offers import TOPIC, Flag, Offers, Options, Tool, boolean, moment, number
-from orbitmq.cli.mqadmin.text import clock, laid, table
+from orbitmq.cli.mqadmin.text import clock, laid, table, word
 from orbitmq.durations import instant
 from orbitmq.message.model import Message, MessageQueue
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.client import ConsumeType, MessageModel
+from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult, ConsumeType, MessageModel
 
 if TYPE_CHECKING:
     from orbitmq.admin import QueueStatus
     from orbitmq.message.model import ReceivedMessage
 
 MESSAGES = Offers()
+CHARSET = Flag("f", "bodyFormat", "the body's character set (UTF-8)")
+DIRECTLY = (
+    Flag("g", "consumerGroup", "have a consumer of this group handle it now; with -d"),
+    Flag("d", "clientId", "the consumer's client id"),
+)
 HOUR_MS = 3_600_000
 # How many messages consumeMessage prints when it is not said.
 CONSUMED = 128
@@ -34,12 +39,18 @@ CONSUMED = 128
     "a message by the broker's id",
     TOPIC,
     Flag("i", "msgId", "ids, a comma between", required=True),
+    CHARSET,
+    *DIRECTLY,
 )
 async def query_msg_by_id(tool: Tool, options: Options) -> AsyncIterator[str]:
+    _check_pair(options)
     for message_id in filter(None, options.i.split(",")):
         message = await tool.admin.messages.get(message_id.strip(), topic=options.t)
+        if result := await _handled(tool, options, message):
+            yield result
+            continue
         yield f"{'OffsetID:':<20} {message.offset_message_id}"
-        async for line in _shown(tool, message):
+        async for line in _shown(tool, message, options.f):
             yield line
 
 
@@ -49,10 +60,15 @@ async def query_msg_by_id(tool: Tool, options: Options) -> AsyncIterator[str]:
     TOPIC,
     Flag("i", "msgId", "the unique id", required=True),
     Flag("a", "showAll", "all messages with this id, 32 at most", takes=False),
+    *DIRECTLY,
 )
 async def query_msg_by_unique_key(tool: Tool, options: Options) -> AsyncIterator[str]:
+    _check_pair(options)
     found = await tool.admin.messages.by_unique_id(options.t, options.i)
     for message in found if options.a else found[:1]:
+        if result := await _handled(tool, options, message):
+            yield result
+            continue
         async for line in _shown(tool, message):
             yield line
 
@@ -89,17 +105,39 @@ async def query_msg_by_key(tool: Tool, options: Options) -> AsyncIterator[str]:
     Flag("b", "brokerName", "name of the broker", required=True),
     Flag("i", "queueId", "the queue", required=True),
     Flag("o", "offset", "its offset there", required=True),
+    CHARSET,
 )
 async def query_msg_by_offset(tool: Tool, options: Options) -> AsyncIterator[str]:
     queue = MessageQueue(options.t, options.b, number("i", options.i, 0))
     offset = number("o", options.o, 0)
     async for message in _read(tool, await _known(tool, queue), offset, offset + 1):
         yield f"{'OffsetID:':<20} {message.offset_message_id}"
-        async for line in _shown(tool, message):
+        async for line in _shown(tool, message, options.f):
             yield line
 
 
-async def _shown(tool: Tool, message: ReceivedMessage) -> AsyncIterator[str]:
+def _check_pair(options: Options) -> None:
+    if (options.g is None) != (options.d is None):
+        raise UsageError("-g and -d name a consumer: give both or none")
+
+
+async def _handled(tool: Tool, options: Options, message: ReceivedMessage) -> str:
+    """The result of a consumer that handles the message now; empty: none is asked to."""
+    if options.g is None:
+        return ""
+    request = headers.ConsumeMessageDirectlyRequest(
+        consumer_group=options.g, client_id=options.d, msg_id=message.offset_message_id, topic=options.t
+    )
+    answer = await tool.cluster.ask(message.store_host, request.command())
+    result = ConsumeMessageDirectlyResult.decode(answer.body)
+    return (
+        f"ConsumeMessageDirectlyResult [order={word(result.order)}, autoCommit={word(result.auto_commit)}, "
+        f"consumeResult={'null' if result.consume_result is None else result.consume_result.name}, "
+        f"remark={word(result.remark)}, spentTimeMills={result.spent_time_mills}]"
+    )
+
+
+async def _shown(tool: Tool, message: ReceivedMessage, charset: str | None = None) -> AsyncIterator[str]:
     """All of a message, and what each group has done with it. Apache's writes the body into a file."""
     properties = message.properties
     for name, value in (
@@ -116,7 +154,7 @@ async def _shown(tool: Tool, message: ReceivedMessage) -> AsyncIterator[str]:
         ("Store Host", message.store_host),
         ("System Flag", message.sys_flag),
         ("Properties", table(properties)),
-        ("Message Body", message.body.decode(errors="replace")),
+        ("Message Body", _text(message, "f", charset)),
     ):
         yield f"{name + ':':<20} {value}"
     yield "\n"
@@ -157,6 +195,7 @@ async def _track(tool: Tool, message: ReceivedMessage, group: str) -> tuple[str,
     Flag("b", "beginTimestamp", "stored from this time on, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"),
     Flag("e", "endTimestamp", "stored before this time"),
     Flag("d", "printBody", "with bodies: true or false (true)"),
+    Flag("c", "charsetName", "their character set (UTF-8)"),
 )
 async def print_msg(tool: Tool, options: Options) -> AsyncIterator[str]:
     body = boolean(options.d, True)
@@ -164,7 +203,7 @@ async def print_msg(tool: Tool, options: Options) -> AsyncIterator[str]:
         begin, end = await _between(tool, status, options.b, options.e, "b")
         yield f"minOffset={begin}, maxOffset={end}, {_queue(status.queue)}"
         async for message in _read(tool, status, begin, end, options.s or "*"):
-            yield _line(message, body=body)
+            yield _line(message, _text(message, "c", options.c) if body else "NOT PRINT BODY")
         yield "-" * 56
 
 
@@ -198,7 +237,7 @@ async def consume_message(tool: Tool, options: Options) -> AsyncIterator[str]:
             yield "Consume ok"
         async for message in _read(tool, status, begin, end):
             left -= 1
-            yield _line(message, body=True)
+            yield _line(message, _text(message, "c", None))
         yield f"{_queue(status.queue)} print msg finished. status=NO_NEW_MSG, offset={max(begin, end)}"
         if left <= 0:
             return
@@ -254,12 +293,24 @@ async def _read(
                 return
 
 
+def _text(message: ReceivedMessage, letter: str, charset: str | None) -> str:
+    """The body as text.
+
+    Raises:
+        UsageError: there is no such character set; it names the flag.
+    """
+    try:
+        return message.body.decode(charset or "UTF-8", errors="replace")
+    except LookupError as error:
+        raise UsageError(f"-{letter} {charset}: no such character set") from error
+
+
 def _queue(queue: MessageQueue) -> str:
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
 
 
-def _line(message: ReceivedMessage, *, body: bool) -> str:
-    """A message as Java's text of it."""
+def _line(message: ReceivedMessage, text: str) -> str:
+    """A message as Java's text of it, and its body's text."""
     signed = ", ".join(str(one - 256 if one > 127 else one) for one in message.body)
     inner = (
         f"Message{{topic='{message.topic}', flag={message.flag}, properties={table(message.properties)}, "
@@ -275,7 +326,6 @@ def _line(message: ReceivedMessage, *, body: bool) -> str:
         f"reconsumeTimes={message.reconsume_times}, "
         f"preparedTransactionOffset={message.prepared_transaction_offset}, toString()={inner}]"
     )
-    text = message.body.decode(errors="replace") if body else "NOT PRINT BODY"
     return f"MSGID: {message.message_id} {shown} BODY: {text}"
 
 
@@ -291,6 +341,7 @@ def _line(message: ReceivedMessage, *, body: bool) -> str:
     Flag("c", "tags", "its tag"),
     Flag("b", "broker", "name of the broker; with -i"),
     Flag("i", "qid", "the queue there"),
+    Flag("m", "msgTraceEnable", "with a trace: true or false (false)"),
 )
 async def send_message(tool: Tool, options: Options) -> AsyncIterator[str]:
     from orbitmq.client.producer.producer import Producer
@@ -302,7 +353,7 @@ async def send_message(tool: Tool, options: Options) -> AsyncIterator[str]:
     message = Message(options.t, options.p, tags=options.c, keys=options.k or ())
     # A group of its own, as Apache's tool: no producer is asked about its transactions.
     group = str(system_runtime().clock.now_ms())
-    async with Producer(group, **tool.servers.options) as producer:
+    async with Producer(group, trace=boolean(options.m, False), **tool.servers.options) as producer:
         if queue is None:
             result = await producer.send(message)
         else:

@@ -36,6 +36,7 @@ class Flag:
 
 
 TOPIC = Flag("t", "topic", "name of the topic", required=True)
+INTERVAL = Flag("i", "interval", "again after so many seconds, until Ctrl-C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +156,22 @@ def moment(letter: str, text: str) -> int:
             f"-{letter} {text}: expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
         ) from error
     return when
+
+
+async def again(interval: str | None, look: Callable[[], AsyncIterator[str]]) -> AsyncIterator[str]:
+    """The lines of a look; with ``-i`` again and again.
+
+    Raises:
+        UsageError: the interval is no number of seconds.
+    """
+    from orbitmq.runtime.system import system_runtime
+
+    seconds = number("i", interval, 0)
+    if interval is not None and not 1 <= seconds <= 86_400:
+        raise UsageError(f"-i {interval}: expected 1 to 86400 seconds")
+    while True:
+        async for line in look():
+            yield line
+        if not seconds:
+            return
+        await system_runtime().clock.sleep(seconds)
