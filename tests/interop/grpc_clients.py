@@ -23,6 +23,8 @@ PAGE_ENDPOINT = "127.0.0.1:8081"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
 NODE_CLIENT = "rocketmq-client-nodejs@1.0.8"
 LIMIT_S = 180
+# The slowest client takes this many messages a second.
+SLOWEST = 50
 
 Line = dict[str, Any]
 
@@ -47,7 +49,7 @@ class Client:
             [*self.command, role, endpoint, topic, group, str(count)],
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=LIMIT_S + count / SLOWEST,
             check=False,
         )
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,5 +1,7 @@
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.List;
@@ -14,18 +16,20 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
+import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
- * The official Java client as it comes, TLS on: send|steady|simple|push|sql|fail|transact|die|answer|recall ENDPOINT TOPIC GROUP COUNT;
- * a JSON object a line. What each role does: see python_client.py.
+ * The official Java client as it comes, TLS on: ROLE ENDPOINT TOPIC GROUP COUNT; a JSON object a line.
+ * The roles and what each does: see python_client.py.
  */
 public final class Calls {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final long LIMIT_S = 90;
+    private static final int SLOWEST = 50;
 
     private Calls() {
     }
@@ -39,6 +43,8 @@ public final class Calls {
         Map<String, FilterExpression> all = Collections.singletonMap(topic, FilterExpression.SUB_ALL);
         if (args[0].equals("send")) {
             send(configuration, topic, count);
+        } else if (args[0].equals("flights")) {
+            flights(configuration, topic, args[3]);
         } else if (args[0].equals("steady")) {
             steady(configuration, topic, count);
         } else if (args[0].equals("simple")) {
@@ -74,6 +80,21 @@ public final class Calls {
         }
     }
 
+    private static void flights(ClientConfiguration configuration, String topic, String file) throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+                .build()) {
+            for (String line : Files.readAllLines(Paths.get(file), StandardCharsets.UTF_8)) {
+                String[] parts = line.split("\t", 3);
+                MessageBuilder message = PROVIDER.newMessageBuilder().setTopic(topic).setTag(parts[0])
+                    .setBody(parts[2].getBytes(StandardCharsets.UTF_8));
+                if (!parts[1].isEmpty()) {
+                    message.setKeys(parts[1]);
+                }
+                say("{\"id\": \"" + producer.send(message.build()).getMessageId() + "\"}");
+            }
+        }
+    }
+
     private static void steady(ClientConfiguration configuration, String topic, int count) throws Exception {
         try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
                 .build()) {
@@ -94,7 +115,7 @@ public final class Calls {
 
     private static void simple(ClientConfiguration configuration, String group, Map<String, FilterExpression> all,
             int count) throws Exception {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S + count / SLOWEST);
         try (SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder().setClientConfiguration(configuration)
                 .setConsumerGroup(group).setAwaitDuration(Duration.ofSeconds(3)).setSubscriptionExpressions(all).build()) {
             int seen = 0;
@@ -175,7 +196,7 @@ public final class Calls {
                     left.countDown();
                     return result;
                 }).build()) {
-            left.await(LIMIT_S, TimeUnit.SECONDS);
+            left.await(LIMIT_S + count / SLOWEST, TimeUnit.SECONDS);
             Thread.sleep(restMs);
         }
     }
@@ -187,8 +208,12 @@ public final class Calls {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
+    private static String quoted(String text) {
+        return text.replace("\\", "\\\\").replace("\"", "\\\"");
+    }
+
     private static void told(MessageView message) {
-        say("{\"body\": \"" + text(message) + "\", \"keys\": \""
+        say("{\"body\": \"" + quoted(text(message)) + "\", \"keys\": \""
             + String.join(" ", message.getKeys()) + "\", \"tag\": \"" + message.getTag().orElse("") + "\", \"attempt\": "
             + message.getDeliveryAttempt() + "}");
     }

@@ -1,12 +1,13 @@
 """The official Python client at work, in a virtual environment of its own: one JSON object a line.
 
-    python_client.py send|steady|simple|push|sql|fail|transact|die|answer|recall ENDPOINT TOPIC GROUP COUNT
+    python_client.py ROLE ENDPOINT TOPIC GROUP COUNT
 
-What is sent: bodies ``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``. What is received
-is acknowledged. ``steady`` sends 50 a second, whatever becomes of each; ``fail`` fails to handle what comes;
-``sql`` takes numbers from 10 on. ``transact`` commits one message, rolls one back, and leaves one to the
-question of the broker. ``die`` leaves one and ends without a goodbye; ``answer`` waits for one question.
-``recall`` takes back one of two delayed messages.
+ROLE is send, flights, steady, simple, push, sql, fail, transact, die, answer or recall. What is sent: bodies
+``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``. What is received is acknowledged.
+``flights`` sends the lines of the file GROUP: tag, key (or none) and body. ``steady`` sends 50 a second,
+whatever becomes of each; ``fail`` fails to handle what comes; ``sql`` takes numbers from 10 on. ``transact``
+commits one message, rolls one back, and leaves one to the question of the broker. ``die`` leaves one and ends
+without a goodbye; ``answer`` waits for one question. ``recall`` takes back one of two delayed messages.
 """
 
 import json
@@ -31,6 +32,12 @@ from rocketmq import (
 from rocketmq.grpc_protocol import FilterType
 
 LIMIT_S = 90.0
+# The slowest client takes this many messages a second.
+SLOWEST = 50
+
+
+def limit_s(count):
+    return LIMIT_S + count / SLOWEST
 
 
 def say(**line):
@@ -63,6 +70,20 @@ def send(configuration, topic, _group, count):
     producer.shutdown()
 
 
+def flights(configuration, topic, file, _count):
+    producer = Producer(configuration, (topic,))
+    producer.startup()
+    with open(file, encoding="utf-8") as lines:
+        for line in lines:
+            tag, key, body = line.rstrip("\n").split("\t")
+            message = message_of(topic, body)
+            message.tag = tag
+            if key:
+                message.keys = key
+            say(id=producer.send(message).message_id)
+    producer.shutdown()
+
+
 def steady(configuration, topic, _group, count):
     producer = Producer(configuration, (topic,))
     producer.startup()
@@ -80,7 +101,7 @@ def steady(configuration, topic, _group, count):
 def simple(configuration, topic, group, count, wanted=None):
     consumer = SimpleConsumer(configuration, group, {topic: wanted or FilterExpression()}, 3)
     consumer.startup()
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + limit_s(count)
     seen = 0
     while seen < count and time.monotonic() < end:
         for message in consumer.receive(32, 15) or []:
@@ -179,7 +200,7 @@ def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_
 
     consumer = PushConsumer(configuration, group, Listener(), {topic: FilterExpression()})
     consumer.startup()
-    done.wait(LIMIT_S)
+    done.wait(limit_s(count))
     # The last acknowledgements are on their way, and what failed is to come once more.
     time.sleep(rest_s)
     consumer.shutdown()
@@ -187,7 +208,7 @@ def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_
 
 def main(role, endpoint, topic, group, count):
     configuration = ClientConfiguration(endpoint, Credentials())
-    roles = (send, steady, simple, push, sql, fail, transact, die, answer, recall)
+    roles = (send, flights, steady, simple, push, sql, fail, transact, die, answer, recall)
     {each.__name__: each for each in roles}[role](configuration, topic, group, int(count))
 
 
