@@ -108,7 +108,7 @@ bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-interop-grpc: $(BUILT)  ## the official gRPC clients of Python, Java and Node against orbitmq up, from their registries: ten minutes (SHORT=1: four)
+interop-grpc: $(BUILT)  ## the official gRPC clients of Python, Java and Node against orbitmq up, from their registries: a quarter of an hour (SHORT=1: five minutes)
 	@$(PY) -m tests.interop.grpc_run $(SHORT_FLAG)
 
 interop-prometheus: $(BUILT)  ## Debian's Prometheus at our metrics, alerts and board: a minute
