@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,17 +15,17 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 TOPIC, GROUP = "own_topic", "own_group"
 
 
-def printed(place: Place, line: str) -> str:
+def printed(place: Place, line: str, command: str = "mqadmin") -> str:
     """What our command prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "orbitmq", "mqadmin", *line.split(" "), "-n", place.ns],
+        [sys.executable, "-m", "orbitmq", command, *line.split(" "), "-n", place.ns],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
-    check(done.returncode == 0, f"orbitmq mqadmin {line}: {done.stderr}")
+    check(done.returncode == 0, f"orbitmq {command} {line}: {done.stderr}")
     return done.stdout
 
 
@@ -58,6 +59,9 @@ def basics(world: World, place: Place) -> None:
         theirs = world.baseline.tables[command]
         missing = theirs.keys() - table_of(printed(place, f"{command} -b {address}")).keys()
         equal(missing, set(), f"names that {command} lacks")
+    rows = json.loads(printed(place, "--once --json --interval 0.5", "top"))["rows"]
+    own = [(row["topic"], row["lag"]) for row in rows if row["group"] == GROUP]
+    equal(own, [(TOPIC, 0)], "orbitmq top")
     moved = printed(place, f"resetOffsetByTime -t {TOPIC} -g {GROUP} -s 0").splitlines()
     equal(
         sorted(line.split()[1:] for line in moved[2:]), [[str(queue), "0"] for queue in range(4)], "a reset"

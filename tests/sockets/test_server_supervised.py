@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -197,9 +198,11 @@ def test_a_broker_that_is_killed_hangs_and_is_upgraded_loses_nothing(
             missing = set(load.stored)
             end = time.monotonic() + LIMIT_S
             while missing and time.monotonic() < end:
-                for message in consumer.receive(32, 300, wait=5):
-                    missing.discard(int(message.body))
-                    message.ack()
+                # On a busy machine the watchdog may end the broker once more: its messages come again.
+                with contextlib.suppress(OrbitError):
+                    for message in consumer.receive(32, 300, wait=5):
+                        missing.discard(int(message.body))
+                        message.ack()
         assert not missing
     finally:
         supervisor.close()
