@@ -356,6 +356,24 @@ async def test_settings_with_which_nobody_could_make_users(
         await NameServer(runtime, settings(**changes)).start()
 
 
+@pytest.mark.behaviour("AU-24")
+async def test_two_name_servers_do_not_share_a_folder(runtime: SimulatedRuntime) -> None:
+    """Each would write its own users over those of the other one, as would one that finds its port taken."""
+    async with cluster(runtime, broker=False):
+        with pytest.raises(StartError, match="authConfigPath=/ns/config is used by another process"):
+            await NameServer(runtime, settings(listen_port=9877)).start()
+    # One that cannot start leaves the folder free.
+    async with NameServer(runtime, NameServerConfig(listen_port=9876)):
+        with pytest.raises(StartError, match="cannot listen on"):
+            await NameServer(runtime, settings()).start()
+    nobody = {"init_authentication_user": "", "inner_client_credentials": ""}
+    with pytest.raises(StartError, match="no super user"):
+        await NameServer(runtime, settings(auth_config_path="/ns/other", **nobody)).start()
+    for folder in ("/ns/config", "/ns/other"):
+        async with cluster(runtime, broker=False, auth_config_path=folder) as found:
+            assert (await found.ask(ROOT, Code.AUTH_LIST_USER)).code == 0
+
+
 @pytest.mark.behaviour("AZ-09", "AZ-10")
 async def test_what_would_be_refused_is_counted_until_it_is_closed(runtime: SimulatedRuntime) -> None:
     async with cluster(runtime, auth_mode="observe") as found:

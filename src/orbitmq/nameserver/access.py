@@ -48,6 +48,7 @@ class Access:
         self._mode = mode
         self._unsaved: set[str] = set()
         self._saving = asyncio.Lock()
+        self._unlock: Callable[[], None] | None = None
         self._users = Users(lambda _name, _user: self._unsaved.add(users.TABLE))
         self._rules = Rules(lambda _name, _acl: self._unsaved.add(rules.TABLE))
         self.gate = Gate(
@@ -63,15 +64,42 @@ class Access:
             RequestCode.GET_BROKER_RUNTIME_INFO: self._state,
         }
 
-    def load(self) -> None:
+    def open(self) -> None:
         """Read the files, and make the super users that the settings name.
 
         Raises:
-            StartError: a file cannot be read or written, or there is no super user.
+            StartError: a file cannot be read or written, another process has it, or there is no super user.
         """
-        config = self._config
-        if not config.auth_config_path:
+        folder = self._config.auth_config_path
+        if not folder:
             raise StartError("authenticationEnabled=true needs authConfigPath, a folder for users and rules")
+        try:
+            self._runtime.files.make_dirs(folder)
+            self._unlock = self._runtime.files.lock(joined(folder, "lock"))
+        except BlockingIOError as error:
+            raise StartError(
+                f"authConfigPath={folder} is used by another process, which would lose changes of its users: "
+                "give each name server a folder of its own"
+            ) from error
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            self._load()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the folder back."""
+        unlock, self._unlock = self._unlock, None
+        if unlock is not None:
+            unlock()
+
+    def _unwritable(self, error: OSError) -> StartError:
+        where = self._config.auth_config_path
+        return StartError(f"cannot write to authConfigPath={where}: {error.strerror or error}")
+
+    def _load(self) -> None:
         for table, take in ((users.TABLE, self._take_users), (rules.TABLE, self._take_rules)):
             path = self._path(table)
             try:
@@ -82,15 +110,14 @@ class Access:
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 # Without the text of the error: it may show a secret.
                 raise StartError(f"{path} is no table of {table}: {type(error).__name__}") from None
-        self._users.begin(config.first_super_users())
+        self._users.begin(self._config.first_super_users())
         # Written anew each time, so that nobody else may read a file that was copied to this place.
         self._unsaved.update(_ORDER)
         try:
             self._save(self._texts())
             self._unsaved.clear()
         except OSError as error:
-            where = config.auth_config_path
-            raise StartError(f"cannot write to authConfigPath={where}: {error.strerror or error}") from error
+            raise self._unwritable(error) from error
 
     def _take_users(self, plain: dict[str, Any]) -> None:
         self._users.load(User.from_plain(name, each) for name, each in plain.items())
@@ -115,7 +142,6 @@ class Access:
 
     def _save(self, texts: dict[str, bytes]) -> None:
         files = self._runtime.files
-        files.make_dirs(self._config.auth_config_path)
         for table, text in texts.items():
             files.write_atomic(self._path(table), text, private=True)
 

@@ -114,16 +114,17 @@ class NameServer:
         try:
             self._kv.load()
             if self._access is not None:
-                self._access.load()
+                self._access.open()
             self._port = await self._server.start(host, port)
-        except KvError as error:
-            raise StartError(str(error)) from error
-        except OSError as error:
-            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        try:
             await self.monitoring.start()
-        except StartError:
+        except BaseException as error:
             await self._server.stop()
+            if self._access is not None:
+                self._access.close()
+            if isinstance(error, KvError):
+                raise StartError(str(error)) from error
+            if isinstance(error, OSError):
+                raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
             raise
         self.handlers.log_levels.apply(levels_of(self._config.logger_levels))
         self._background.spawn(self._watch(), "look for dead brokers")
@@ -136,6 +137,8 @@ class NameServer:
         await self._server.stop()
         await self._client.close()
         await self.monitoring.stop()
+        if self._access is not None:
+            self._access.close()
         self.handlers.log_levels.apply({})
 
     def _handle(self, connection: ServerConnection, command: Command) -> Answer:
