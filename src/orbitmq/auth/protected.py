@@ -33,6 +33,8 @@ DANGEROUS: Final = frozenset(
         Code.WIPE_WRITE_PERM_OF_BROKER,
         Code.ADD_WRITE_PERM_OF_BROKER,
         Code.CONSUME_MESSAGE_DIRECTLY,
+        # A quota of nothing would stop everybody.
+        Code.SET_QUOTA,
     }
 )
 
