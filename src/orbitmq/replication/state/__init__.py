@@ -1,1 +1,21 @@
-"""The tables beside the log, and how brokers of one name share them."""
+"""The tables beside the log, and how brokers of one name share them.
+
+A slave has its master's log, but not what a master keeps beside it: topics, groups, offsets, how far
+delayed messages and timers were delivered, what was popped. Each change of such a table is an entry of the
+broker's change feed, with the end of the log at that time. ``exchange`` sends the last value of every key
+that changed to the other brokers (``outbox``, ``telling``), and what arrives waits in the ``inbox`` until
+the own log has the messages that it refers to. A new link begins with the whole tables. RocketMQ's brokers
+are asked by request codes instead (``codes``, ``copies``).
+
+While one broker leads, its value counts, and nothing has to be decided. After a fault two brokers may have
+changed the same key: the tables have no order of their own, so it is inferred. ``terms`` says who led last.
+A slave that acted says so (``acted``), and which keys it removed (``handed_out``). A master knows which
+slaves it has not told all (``untold``), and after a kill which keys it has changed before it could ask
+(``alone``). ``acceptance`` makes one rule of that for each frame: take all, nothing, what is newer, or what
+is missing.
+
+What a broker has taken counts only when it is on the disk where a message would be lost without it
+(``kept``, ``acting_journal``). Decision 18 tells why tables travel this way; decision 31 is the proposal to
+give every key a stamp, which would replace the inferences, and ``shadow`` measures that proposal in the
+simulation.
+"""
