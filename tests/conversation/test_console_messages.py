@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.conversation.console_browser import Browser, opened, sent
 
-from orbitmq import Message
+from orbitmq import ConsumeFrom, Message
 from orbitmq.console import messages
+from orbitmq.console.ways import MOST_SEARCHES
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 
@@ -28,6 +31,7 @@ async def test_a_body_is_shown_escaped_and_downloaded_as_an_attachment(orbitmq_w
         assert raw.content == NASTY
         assert raw.headers["content-disposition"].startswith("attachment")
         assert "sandbox" in raw.headers["content-security-policy"]
+        assert "orbitmq message get" in page
         assert "3c 73 63" in await browser.text(f"/messages/{message_id}", topic="t", form="hex")
         unknown = await browser.get("/messages/nothing", topic="t")
         assert unknown.status_code == 400
@@ -98,6 +102,45 @@ async def test_a_search_ends_at_its_limit_says_so_and_goes_on(
             assert "There are more: a page shows 7." in page
             path = page.split('">Go on with the search')[0].rsplit('href="', 1)[1].replace("&amp;", "&")
         assert sorted(seen) == list(range(30))
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_a_message_says_which_groups_have_passed_it(orbitmq_world: World) -> None:
+    ids = await sent(orbitmq_world, "t", b"0", b"1", queues=1)
+    async with orbitmq_world.consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("t")
+        async for message in consumer.messages(auto_ack=False):
+            message.ack()
+            break
+    await orbitmq_world.sleep(2)
+    async with opened(orbitmq_world) as browser:
+        states = [
+            (await browser.json(f"/messages/{message_id}", topic="t"))["groups"][0]["state"]
+            for message_id in ids
+        ]
+        assert states == ["passed", "waiting"]
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_many_searches_at_once_are_refused(orbitmq_world: World) -> None:
+    await sent(orbitmq_world, "t", b"1")
+    async with opened(orbitmq_world) as browser:
+        answers = await asyncio.gather(*(browser.get("/messages", topic="t") for _ in range(20)))
+        codes = [one.status_code for one in answers]
+        assert codes.count(200) >= MOST_SEARCHES
+        assert codes.count(200) + sum("searches are under way" in one.text for one in answers) == 20
+        assert (await browser.get("/messages", topic="t")).status_code == 200
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_pages_of_a_topic_with_a_percent_sign_lead_on(orbitmq_world: World) -> None:
+    await sent(orbitmq_world, "%RETRY%g", b"1")
+    async with opened(orbitmq_world) as browser:
+        page = await browser.text("/topics/%25RETRY%25g")
+        assert 'href="/messages?topic=%25RETRY%25g"' in page
+        assert 'href="/topics/%25RETRY%25g/send"' not in page  # it only reads
+        (row,) = (await browser.json("/messages", topic="%RETRY%g"))["messages"]
+        assert (await browser.json(f"/messages/{row['message']}", topic="%RETRY%g"))["facts"]["size"] == 1
 
 
 @pytest.mark.behaviour("CS-27")

@@ -108,14 +108,15 @@ class Entering:
         if self.behind_proxy is None:
             hosts |= {f"{one}:{port}" for one in ("127.0.0.1", "[::1]", "localhost")}
         users = {} if self.users is None else read_users(self.users)
+        cookie = f"{'__Host-' if scheme == 'https' else ''}orbitmq_console_{port}"
         if self.user_header is not None and self.behind_proxy is not None:
             proxy = ProxyUsers(self.user_header, frozenset({self.behind_proxy}), users)
-            return Entrance(frozenset(hosts), scheme, by_link=False, proxy=proxy)
+            return Entrance(frozenset(hosts), scheme, by_link=False, proxy=proxy, cookie=cookie)
         if self.by_link:
-            return Entrance(frozenset(hosts), scheme)
+            return Entrance(frozenset(hosts), scheme, cookie=cookie)
         door: Door = RocketMQDoor(options, monotonic) if self.login else FileDoor(users, threads)
         desk = Desk(door, monotonic, by_address=self.behind_proxy is None)
-        return Entrance(frozenset(hosts), scheme, by_link=False, desk=desk)
+        return Entrance(frozenset(hosts), scheme, by_link=False, desk=desk, cookie=cookie)
 
 
 def read_users(path: str) -> Mapping[str, User]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import ceil
 from secrets import token_urlsafe
 from typing import Any, Final
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,7 +22,7 @@ from orbitmq.console.changes import CHANGES
 from orbitmq.console.changing import Change, Cluster, Done
 from orbitmq.console.entrance import Entrance
 from orbitmq.console.look import Look
-from orbitmq.console.model import Link, Page, as_csv, plain
+from orbitmq.console.model import Link, Page, as_csv, path_of, plain
 from orbitmq.console.rights import ADMIN, OPERATOR, VIEWER, may
 from orbitmq.console.sessions import Plan, Session, Sessions
 from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts, language_of
@@ -30,7 +30,6 @@ from orbitmq.console.ways import Asked, ClusterOfPages, page_of
 from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
 
-COOKIE: Final = "orbitmq_console"
 MOST_FORM_BYTES: Final = 1024 * 1024
 MOST_FIELDS: Final = 1000
 # A change may ask several servers one after the other. After so long nobody waits for it any more.
@@ -161,7 +160,7 @@ class Console:
     def _session_of(self, request: Request) -> Session | Response:
         """The session of a request; else the answer that opens one, or says how to get one."""
         entrance, texts = self._entrance, self._texts(request)
-        session = self.sessions.of(request.cookies.get(COOKIE, ""))
+        session = self.sessions.of(request.cookies.get(self._entrance.cookie, ""))
         if entrance.proxy is not None:
             user = entrance.proxy.user(_address(request), request.headers.getlist(entrance.proxy.header))
             if user is None:
@@ -184,7 +183,9 @@ class Console:
         session.language = language_of(request.headers.get("accept-language", ""))
         answer = RedirectResponse("/", 303)
         secure = self._entrance.scheme == "https"
-        answer.set_cookie(COOKIE, name, httponly=True, samesite="strict", path="/", secure=secure)
+        answer.set_cookie(
+            self._entrance.cookie, name, httponly=True, samesite="strict", path="/", secure=secure
+        )
         return answer
 
     def _texts(self, request: Request) -> Texts:
@@ -258,9 +259,9 @@ class Console:
         form = await self._form(request, session)
         if isinstance(form, Response):
             return form
-        self.sessions.close(request.cookies.get(COOKIE, ""))
+        self.sessions.close(request.cookies.get(self._entrance.cookie, ""))
         answer = Response(self._look.alone(BY_LANGUAGE[session.language]("left")), media_type="text/html")
-        answer.delete_cookie(COOKIE)
+        answer.delete_cookie(self._entrance.cookie)
         return answer
 
     # -- pages ---------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ class Console:
         return [
             Link(
                 "undo",
-                f"/groups/{group}/undo?{urlencode({'of': name})}",
+                path_of("groups", group, "undo", of=name),
                 OPERATOR,
                 {"at": f"{instant(plan.at_ms):%H:%M:%S}"},
             )

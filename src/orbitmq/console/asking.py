@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
-from orbitmq.admin import IncompleteError, LeftOut
+from orbitmq.admin import IncompleteError, LeftOut, Partial
 from orbitmq.console.model import Page
+from orbitmq.errors import BrokerError
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.errors import WireError
 
 DEADLINE_S: Final = 2.0
 # A server that is silent is named before the page's deadline.
@@ -17,6 +20,7 @@ MOST_KEPT: Final = 256
 # Most pages that are being made at once; more than that wait, within their deadline.
 MOST_AT_ONCE: Final = 16
 Key = tuple[str, ...]
+T = TypeVar("T")
 
 
 class Asker:
@@ -65,6 +69,15 @@ class Asker:
     def forget(self) -> None:
         """Keep no page any longer: something was changed."""
         self._kept.clear()
+
+
+async def optional(work: Awaitable[Partial[T]], nothing: T) -> Partial[T]:
+    """A part of a page that the rest does without: when no broker gives it, ``nothing``, and the reason."""
+    try:
+        return await work
+    except (BrokerError, TransportError, WireError) as error:
+        address = error.address if isinstance(error, BrokerError) else ""
+        return Partial(nothing, (LeftOut("a part of the page", address, str(error), error),))
 
 
 def names(left_out: Sequence[LeftOut]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from orbitmq.admin import GroupSettings, IncompleteError, Move
 from orbitmq.console.changing import Change, Cluster, Done, Fields, field_of, number_of, typed
 from orbitmq.console.choice import ranges
-from orbitmq.console.model import said
+from orbitmq.console.model import path_of, said
 from orbitmq.console.rights import ADMIN, OPERATOR
 from orbitmq.console.sessions import Plan
 from orbitmq.console.user_changes import USER_CHANGES
@@ -38,7 +38,7 @@ async def save_topic(cluster: Cluster, fields: Fields) -> Done:
         attributes={"message.type": kind} if kind else {},
     )
     text = said("done_topic", "good", name=name, brokers=", ".join(brokers))
-    return Done(text, f"/topics/{name}", name, before, f"{queues} queues, {permission}")
+    return Done(text, path_of("topics", name), name, before, f"{queues} queues, {permission}")
 
 
 async def delete_topics(cluster: Cluster, fields: Fields) -> Done:
@@ -77,7 +77,7 @@ async def _sent(cluster: Cluster, message: Message) -> Done:
     async with cluster.producer() as producer:
         result = await producer.send(message)
     text = said("done_sent", "good", id=result.message_id, queue=str(result.queue))
-    return Done(text, f"/topics/{message.topic}", message.topic, "", result.message_id)
+    return Done(text, path_of("topics", message.topic), message.topic, "", result.message_id)
 
 
 async def save_group(cluster: Cluster, fields: Fields) -> Done:
@@ -96,7 +96,8 @@ async def save_group(cluster: Cluster, fields: Fields) -> Done:
     )
     brokers = await cluster.admin.groups.create(name, settings)
     text = said("done_group", "good", name=name, brokers=", ".join(brokers))
-    return Done(text, f"/groups/{name}", name, "" if known is None else _settings(known), _settings(settings))
+    before = "" if known is None else _settings(known)
+    return Done(text, path_of("groups", name), name, before, _settings(settings))
 
 
 def _settings(one: GroupSettings) -> str:
@@ -125,7 +126,7 @@ async def reset_group(cluster: Cluster, fields: Fields) -> Done:
     )
     return Done(
         said("done_moved", "good", name=plan.group, n=len(moved)),
-        f"/groups/{plan.group}",
+        path_of("groups", plan.group),
         plan.group,
         _places(moved, before=True),
         _places(moved, before=False),
@@ -146,13 +147,13 @@ async def redrive(cluster: Cluster, fields: Fields) -> Done:
     chosen = fields.get("chosen", "").strip()
     jobs = await cluster.admin.dead_letters.redrive(name, only=ranges(chosen), rate=rate)
     text = said("done_redrive", "good", name=name, brokers=", ".join(one.broker_name for one in jobs))
-    return Done(text, f"/dead-letters/{name}", name, "", chosen or "all")
+    return Done(text, path_of("dead-letters", name), name, "", chosen or "all")
 
 
 async def stop_redrive(cluster: Cluster, fields: Fields) -> Done:
     name = field_of(fields, "group")
     await cluster.admin.dead_letters.stop(name)
-    return Done(said("done_stopped", "good", name=name), f"/dead-letters/{name}", name)
+    return Done(said("done_stopped", "good", name=name), path_of("dead-letters", name), name)
 
 
 async def cancel_timer(cluster: Cluster, fields: Fields) -> Done:
@@ -172,7 +173,8 @@ async def change_setting(cluster: Cluster, fields: Fields) -> Done:
         raise ValidationError(f"key: {key[:80]}: the broker has no such setting")
     await cluster.admin.brokers.change_settings(address, {key: value})
     text = said("done_setting", "good", key=key, value=masked(key, value), address=address)
-    return Done(text, f"/brokers/{address}", f"{address} {key}", masked(key, before), masked(key, value))
+    before, value = masked(key, before), masked(key, value)
+    return Done(text, path_of("brokers", address), f"{address} {key}", before, value)
 
 
 CHANGES: Final[Mapping[str, Change]] = {

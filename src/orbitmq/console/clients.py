@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orbitmq.admin import Admin
 from orbitmq.console.asking import names
-from orbitmq.console.model import Column, Link, Page, Row, Table, said
+from orbitmq.console.model import Column, Link, Page, Row, Table, path_of, said
 
 
 async def clients(admin: Admin) -> Page:
@@ -71,5 +71,5 @@ async def client(admin: Admin, group: str, client_id: str, role: str, *, stacks:
     from_here = Column("client", link="/clients/{group}?id={client}&stacks=1").target(
         {"client": client_id, "group": group}
     )
-    links = (Link("show_stacks", from_here), Link("see_group", f"/groups/{group}"))
+    links = (Link("show_stacks", from_here), Link("see_group", path_of("groups", group)))
     return Page("clients", client_id, None, blocks, links, left_out=names(answer.left_out))

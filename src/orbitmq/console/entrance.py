@@ -40,6 +40,8 @@ class Entrance:
         by_link: whether the one-time link opens a session.
         desk: where users log in.
         proxy: a proxy that names users.
+        cookie: the cookie's name. Browsers send cookies to all ports of a host, so consoles need names of
+            their own.
     """
 
     hosts: frozenset[str]
@@ -47,3 +49,4 @@ class Entrance:
     by_link: bool = True
     desk: Desk | None = None
     proxy: ProxyUsers | None = None
+    cookie: str = "orbitmq_console"

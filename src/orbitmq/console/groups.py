@@ -7,8 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from orbitmq.admin import Admin, GroupSettings, IncompleteError, LeftOut, Move, Partial, QueueLag
-from orbitmq.console.asking import names
-from orbitmq.console.model import Block, Column, Facts, Field, Form, Link, Page, Row, Said, Table, plain, said
+from orbitmq.console.asking import names, optional
+from orbitmq.console.model import (
+    Block,
+    Column,
+    Facts,
+    Field,
+    Form,
+    Link,
+    Page,
+    Row,
+    Said,
+    Table,
+    path_of,
+    plain,
+    said,
+)
 from orbitmq.console.rights import ADMIN, OPERATOR
 from orbitmq.console.sessions import Plan
 from orbitmq.console.times import time_ms
@@ -23,7 +37,7 @@ PLACES: Final = ("first", "last", "time", "offset", "shift")
 
 
 async def groups(admin: Admin) -> Page:
-    answer, lags = await asyncio.gather(admin.groups.settings(), admin.groups.lags())
+    answer, lags = await asyncio.gather(admin.groups.settings(), optional(admin.groups.lags(), {}))
     rows = [
         {
             "group": name,
@@ -119,10 +133,10 @@ async def group(admin: Admin, name: str) -> Page:
     if conflicts:
         blocks.append(Table("conflicts", tuple(map(Column, conflicts[0])), conflicts))
     links = (
-        Link("reset", f"/groups/{name}/reset", OPERATOR),
-        Link("see_letters", f"/dead-letters/{name}"),
-        Link("edit", f"/groups/{name}/edit", OPERATOR),
-        Link("delete", f"/groups/{name}/delete", ADMIN),
+        Link("reset", path_of("groups", name, "reset"), OPERATOR),
+        Link("see_letters", path_of("dead-letters", name)),
+        Link("edit", path_of("groups", name, "edit"), OPERATOR),
+        Link("delete", path_of("groups", name, "delete"), ADMIN),
     )
     left_out = names([*details.left_out, *lag.left_out])
     return Page("groups", name, why, blocks, links, left_out=left_out)
@@ -168,7 +182,7 @@ async def reset_form(admin: Admin, name: str, query: Mapping[str, str]) -> Page:
     topics = sorted({one.queue.topic for one in lag.found})
     topic = query.get("topic", "")
     form = Form(
-        f"/groups/{name}/reset",
+        path_of("groups", name, "reset"),
         "preview",
         (
             Field(

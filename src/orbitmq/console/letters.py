@@ -6,7 +6,7 @@ import asyncio
 
 from orbitmq.admin import Admin, RedriveJob
 from orbitmq.console.asking import names
-from orbitmq.console.model import Block, Column, Facts, Field, Form, Link, Page, Row, Table, said
+from orbitmq.console.model import Block, Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.rights import OPERATOR
 from orbitmq.message.reserved import dead_letter_topic
 
@@ -80,8 +80,8 @@ async def letters(admin: Admin, name: str) -> Page:
         *([stop] if running else [form] if one.count else []),
     ]
     links = (
-        Link("see_messages", f"/messages?topic={topic.replace('%', '%25')}"),
-        Link("see_group", f"/groups/{name}"),
+        Link("see_messages", path_of("messages", topic=topic)),
+        Link("see_group", path_of("groups", name)),
     )
     left_out = names([*answer.left_out, *jobs.left_out])
     return Page("dead-letters", name, None, blocks, links, left_out=left_out, refresh_s=3 if running else 0)

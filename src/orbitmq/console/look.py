@@ -30,6 +30,7 @@ MENU: Final = (
 TONES: Final[Mapping[str, str]] = {
     "ok": "good",
     "done": "good",
+    "passed": "good",
     "delivered": "good",
     "running": "warn",
     "waiting": "warn",

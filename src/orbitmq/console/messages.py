@@ -7,15 +7,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol
-from urllib.parse import urlencode
 
 from orbitmq.admin import Admin
 from orbitmq.client.consumer.options import ReaderStart
 from orbitmq.client.consumer.reader import Reader
 from orbitmq.client.model import ConsumeFrom
-from orbitmq.console.asking import names
+from orbitmq.console.asking import names, optional
 from orbitmq.console.bodies import first_line, shown
-from orbitmq.console.model import Block, Column, Facts, Field, Form, Link, Page, Row, Said, Table, said
+from orbitmq.console.model import (
+    Block,
+    Column,
+    Facts,
+    Field,
+    Form,
+    Link,
+    Page,
+    Row,
+    Said,
+    Table,
+    path_of,
+    said,
+)
 from orbitmq.console.rights import OPERATOR
 from orbitmq.console.times import time_ms
 from orbitmq.durations import instant
@@ -57,16 +69,17 @@ class MakesReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search has found: the oldest first, at most ``MOST_SHOWN``.
+    """What a search has found, at most ``MOST_SHOWN``.
 
     Attributes:
+        rows: of the messages; their bodies are not kept.
         read: messages that the brokers gave.
         next: where to go on, by queue; empty: all is read.
         ended: why the search ended early; ``None``: it did not.
         left_out: brokers that were not read, with the reason.
     """
 
-    messages: Sequence[ReceivedMessage]
+    rows: Sequence[Row]
     read: int
     next: Mapping[MessageQueue, int]
     ended: Said | None
@@ -88,8 +101,8 @@ async def messages(
         sentence = said("found_key", n=len(rows), key=key)
         return Page("messages", topic, sentence, (*forms, table), left_out=names(answer.left_out))
     newest = _from(query) == "newest"
-    found = await search(reader, topic, await _start(admin, topic, query, now_ms), query, newest=newest)
-    rows = [message_row(one, bodies=role_sees_bodies) for one in found.messages]
+    start = await _start(admin, topic, query, now_ms)
+    found = await search(reader, topic, start, query, newest=newest, bodies=role_sees_bodies)
     links = [Link("continue", _path(topic, query, found.next))] if found.next else []
     tail = newest and bool(query.get("tail"))
     if newest:
@@ -97,8 +110,8 @@ async def messages(
     return Page(
         "messages",
         topic,
-        said("found_read", n=len(rows), read=found.read),
-        (*forms, Table("messages", COLUMNS, rows, "no_messages")),
+        said("found_read", n=len(found.rows), read=found.read),
+        (*forms, Table("messages", COLUMNS, found.rows, "no_messages")),
         links,
         [found.ended] if found.ended else [],
         found.left_out,
@@ -183,7 +196,13 @@ async def _start(admin: Admin, topic: str, query: Mapping[str, str], now_ms: int
 
 
 async def search(
-    reader: MakesReader, topic: str, start: ReaderStart, query: Mapping[str, str], *, newest: bool
+    reader: MakesReader,
+    topic: str,
+    start: ReaderStart,
+    query: Mapping[str, str],
+    *,
+    newest: bool,
+    bodies: bool,
 ) -> Found:
     """Read from a place on until there are enough messages, or the limits of a search are reached.
 
@@ -199,7 +218,7 @@ async def search(
         raise ValidationError("give a tag or an SQL92 expression, not both")
     if isinstance(start, Mapping) and not start:
         return Found((), 0, {}, None, ())
-    found: list[ReceivedMessage] = []
+    found: list[Row] = []
     after: dict[MessageQueue, int] = {}
     read, ended, left_out = 0, None, list[str]()
     try:
@@ -212,7 +231,7 @@ async def search(
             async with aclosing(one.batches()) as batches:
                 async for batch in batches:
                     read += len(batch)
-                    found += batch
+                    found += [message_row(message, bodies=bodies) for message in batch]
                     after[_queue(topic, batch[-1])] = batch[-1].queue_offset + 1
                     if len(found) >= most:
                         ended = said("ended_enough", n=MOST_SHOWN)
@@ -221,14 +240,15 @@ async def search(
         ended = said("ended_time", s=int(LONGEST_S), read=read)
     except NotAllReadError as error:
         left_out = [f"{name}: {why}" for name, why in error.left_out.items()]
-    found.sort(key=lambda message: message.store_timestamp_ms, reverse=newest)
+    found.sort(key=lambda row: row["stored"], reverse=newest)
     if newest:
         return Found(found[:MOST_SHOWN], read, {}, ended, left_out)
-    for message in reversed(found[MOST_SHOWN:]):
-        queue = _queue(topic, message)
-        after[queue] = min(after[queue], message.queue_offset)
+    for row in reversed(found[MOST_SHOWN:]):
+        queue = MessageQueue(topic, row["broker"], row["queue"])
+        after[queue] = min(after[queue], row["offset"])
         ended = ended or said("ended_enough", n=MOST_SHOWN)
-    return Found(found[:MOST_SHOWN], read, after if ended else {}, ended, left_out)
+    # A search that found nothing in its time would begin at the same place again.
+    return Found(found[:MOST_SHOWN], read, after if ended and found else {}, ended, left_out)
 
 
 def _queue(topic: str, message: ReceivedMessage) -> MessageQueue:
@@ -254,18 +274,12 @@ def places(topic: str, text: str) -> Mapping[MessageQueue, int]:
 
 def _path(topic: str, query: Mapping[str, str], after: Mapping[MessageQueue, int]) -> str:
     at = ",".join(f"{queue.broker_name}:{queue.queue_id}:{offset}" for queue, offset in after.items())
-    return _query(
-        "/messages", {"topic": topic, "at": at, "tag": query.get("tag", ""), "sql": query.get("sql", "")}
-    )
+    return path_of("messages", topic=topic, at=at, tag=query.get("tag", ""), sql=query.get("sql", ""))
 
 
 def _tail(topic: str, query: Mapping[str, str], *, on: bool) -> str:
     kept = {name: query.get(name, "") for name in ("broker", "queue", "tag", "sql")}
-    return _query("/messages", {"topic": topic, **kept, "tail": "1" if on else ""})
-
-
-def _query(path: str, values: Mapping[str, str]) -> str:
-    return f"{path}?{urlencode({name: value for name, value in values.items() if value})}"
+    return path_of("messages", **{"topic": topic, **kept, "tail": "1" if on else ""})
 
 
 def message_row(message: ReceivedMessage, *, bodies: bool) -> Row:
@@ -287,6 +301,17 @@ def message_row(message: ReceivedMessage, *, bodies: bool) -> Row:
 async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodies: bool) -> Page:
     """One message with all that is known of it."""
     one = await admin.messages.get(message_id, topic=topic or None)
+    progress = await optional(admin.groups.progress(), ())
+    queue = MessageQueue(one.topic, one.broker_name, one.queue_id)
+    readers: list[Row] = [
+        {
+            "group": each.group,
+            "state": "passed" if each.committed > one.queue_offset else "waiting",
+            "committed": each.committed,
+        }
+        for each in progress.found
+        if each.queue == queue
+    ]
     facts = Facts(
         (
             ("topic", one.topic, "text"),
@@ -304,13 +329,12 @@ async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodie
     blocks: list[Block] = [facts]
     links: list[Link] = []
     if bodies:
-        base = {"topic": one.topic}
         links = [
             *(
-                Link(f"form_{each}", _query(f"/messages/{message_id}", {**base, "form": each}))
+                Link(f"form_{each}", path_of("messages", message_id, topic=one.topic, form=each))
                 for each in ("text", "json", "hex")
             ),
-            Link("download", _query(f"/messages/{message_id}/download", base)),
+            Link("download", path_of("messages", message_id, "download", topic=one.topic)),
         ]
         blocks.append(Table("body", (Column("body", "body"),), [{"body": shown(one.body, form)}]))
     else:
@@ -318,7 +342,13 @@ async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodie
     blocks.append(
         Table("properties", (Column("name", "code"), Column("value", "long")), properties, "no_properties")
     )
-    links.append(Link("trace", f"/traces/{message_id}"))
+    columns = (
+        Column("group", link="/groups/{group}"),
+        Column("state", "state"),
+        Column("committed", "number"),
+    )
+    blocks.append(Table("groups", columns, readers, "no_readers"))
+    links.append(Link("trace", path_of("traces", message_id)))
     again = Form(
         "/do/message-again",
         "send_again",
@@ -328,4 +358,6 @@ async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodie
         needs=OPERATOR,
     )
     blocks.append(again)
-    return Page("messages", one.message_id, None, blocks, links)
+    notes = [said("as_command", command=f"orbitmq message get {message_id} --topic {one.topic}")]
+    left_out = names(progress.left_out)
+    return Page("messages", one.message_id, None, blocks, links, notes, left_out)

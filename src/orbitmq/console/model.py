@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from orbitmq.message.numbers import whole_number
 
@@ -43,6 +43,13 @@ def said(text: str, tone: Tone = "", /, **values: object) -> Said:
 def plain(text: str, tone: Tone = "") -> Said:
     """A sentence that is there already, in English."""
     return Said("plain", {"text": text}, tone)
+
+
+def path_of(*parts: str, **query: str) -> str:
+    """The address of a page: parts of its path, and a query without its empty values."""
+    path = "/" + "/".join(quote(part, safe="~:") for part in parts)
+    given = urlencode({name: value for name, value in query.items() if value})
+    return f"{path}?{given}" if given else path
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, BrokerInfo, BrokerState, Partial
+from orbitmq.admin import Admin, BrokerInfo, BrokerState
 from orbitmq.admin.brokers import states
+from orbitmq.console.asking import optional
 from orbitmq.console.model import Column, Facts, Page, Row, Said, Table, said
 from orbitmq.errors import BrokerError
 from orbitmq.transport.errors import TransportError
@@ -45,7 +46,7 @@ async def statuses(admin: Admin) -> Sequence[tuple[BrokerInfo, Status | str]]:
 
 
 async def overview(admin: Admin) -> Page:
-    told, lags = await asyncio.gather(statuses(admin), _lags(admin))
+    told, lags = await asyncio.gather(statuses(admin), optional(admin.groups.lags(), {}))
     known = states(told)
     rows = broker_rows(told)
     behind = sorted(((lag, name) for name, lag in lags.found.items() if lag), reverse=True)
@@ -70,14 +71,6 @@ async def overview(admin: Admin) -> Page:
     sentence = health(known, behind, whole=not lags.left_out)
     brokers = Table("brokers", BROKERS, rows, "no_brokers")
     return Page("overview", "", sentence, (facts, worst, brokers), left_out=left_out)
-
-
-async def _lags(admin: Admin) -> Partial[Mapping[str, int]]:
-    """The lag of each group, at the brokers that answer."""
-    try:
-        return await admin.groups.lags()
-    except (BrokerError, TransportError, WireError):
-        return Partial({})  # no broker answers; the sentence says so
 
 
 def health(known: Sequence[BrokerState], behind: Sequence[tuple[int, str]], *, whole: bool) -> Said:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.admin import Admin, TopicSettings
-from orbitmq.console.asking import names
-from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Table, said
+from orbitmq.console.asking import names, optional
+from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Table, path_of, said
 from orbitmq.console.rights import ADMIN, OPERATOR
 
 TYPES: Final = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
@@ -49,8 +49,8 @@ async def topic(admin: Admin, name: str) -> Page:
     answer, settings, oldest, progress = await asyncio.gather(
         admin.topics.status(name),
         admin.topics.settings(),
-        admin.topics.oldest(name),
-        admin.groups.progress(),
+        optional(admin.topics.oldest(name), {}),
+        optional(admin.groups.progress(), ()),
     )
     lags: dict[str, int] = {}
     for each in progress.found:
@@ -96,10 +96,10 @@ async def topic(admin: Admin, name: str) -> Page:
         )
     )
     links = (
-        Link("see_messages", f"/messages?topic={name}"),
-        Link("send_message", f"/topics/{name}/send", OPERATOR),
-        Link("edit", f"/topics/{name}/edit", OPERATOR),
-        Link("delete", f"/topics/~delete?chosen={name}", ADMIN),
+        Link("see_messages", path_of("messages", topic=name)),
+        Link("send_message", path_of("topics", name, "send"), OPERATOR),
+        Link("edit", path_of("topics", name, "edit"), OPERATOR),
+        Link("delete", path_of("topics", "~delete", chosen=name), ADMIN),
     )
     missing = (answer.left_out, settings.left_out, oldest.left_out, progress.left_out)
     left_out = names([one for some in missing for one in some])

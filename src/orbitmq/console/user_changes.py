@@ -6,7 +6,7 @@ import secrets
 from typing import Final
 
 from orbitmq.console.changing import Change, Cluster, Done, Fields, field_of, typed
-from orbitmq.console.model import said
+from orbitmq.console.model import path_of, said
 from orbitmq.console.rights import ADMIN
 from orbitmq.errors import ValidationError
 
@@ -22,7 +22,7 @@ async def create_user(cluster: Cluster, fields: Fields) -> Done:
     text = said("done_user", "good", name=name, brokers=brokers)
     if not given:
         text = said("done_secret", "good", name=name, brokers=brokers, secret=secret)
-    return Done(text, f"/access/{name}", name, "", "super" if is_super else "normal")
+    return Done(text, path_of("access", name), name, "", "super" if is_super else "normal")
 
 
 async def save_user(cluster: Cluster, fields: Fields) -> Done:
@@ -35,7 +35,7 @@ async def save_user(cluster: Cluster, fields: Fields) -> Done:
     )
     after = f"super {is_super}, enabled {is_enabled}" + (", a new secret" if fields.get("secret") else "")
     text = said("done_user", "good", name=name, brokers=", ".join(brokers))
-    return Done(text, f"/access/{name}", name, before, after)
+    return Done(text, path_of("access", name), name, before, after)
 
 
 async def delete_user(cluster: Cluster, fields: Fields) -> Done:
@@ -62,14 +62,14 @@ async def save_rule(cluster: Cluster, fields: Fields) -> Done:
     await cluster.admin.access.set_rule(name, resource, actions, sources=sources, allows=allows)
     after = f"{'allow' if allows else 'deny'} {', '.join(actions)} from {', '.join(sources) or '*'}"
     text = said("done_rule", "good", name=name, resource=resource)
-    return Done(text, f"/access/{name}", f"{name} {resource}", "", after)
+    return Done(text, path_of("access", name), f"{name} {resource}", "", after)
 
 
 async def delete_rule(cluster: Cluster, fields: Fields) -> Done:
     name, resource = field_of(fields, "user"), field_of(fields, "resource")
     await cluster.admin.access.delete_rules(name, resource)
     text = said("done_no_rule", "good", name=name, resource=resource)
-    return Done(text, f"/access/{name}", f"{name} {resource}")
+    return Done(text, path_of("access", name), f"{name} {resource}")
 
 
 USER_CHANGES: Final = {

@@ -24,6 +24,8 @@ Makes = Callable[[], Awaitable[Page]]
 # The group of the producer that sends messages for the console.
 PRODUCER_GROUP: Final = "orbitmq_console"
 MOST_CHOSEN: Final = 100
+# Each reads up to 100,000 messages.
+MOST_SEARCHES: Final = 8
 
 
 class ClusterOfPages:
@@ -38,6 +40,7 @@ class ClusterOfPages:
         self._options = options
         self.admin = Admin(**options, timeout=REQUEST_S)
         self.asker = Asker(monotonic)
+        self.searching = 0
 
     def reader(self, topic: str, *, start: ReaderStart, tags: str, sql: str | None) -> Reader:
         return Reader(topic, start=start, tags=tags, sql=sql, **self._options)
@@ -158,4 +161,10 @@ async def _messages(cluster: ClusterOfPages, asked: Asked) -> Page | None:
         return await messages.message(
             cluster.admin, item, query.get("topic", "").strip(), form, bodies=bodies
         )
-    return await messages.messages(cluster.admin, cluster.reader, query, bodies, asked.now_ms)
+    if cluster.searching >= MOST_SEARCHES:
+        raise ValidationError(f"{MOST_SEARCHES} searches are under way: wait until one has ended")
+    cluster.searching += 1
+    try:
+        return await messages.messages(cluster.admin, cluster.reader, query, bodies, asked.now_ms)
+    finally:
+        cluster.searching -= 1

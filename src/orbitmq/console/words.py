@@ -93,6 +93,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "state.done": ("done", "完成"),
     "state.failed": ("failed", "失败"),
     "state.waiting": ("waiting", "等待中"),
+    "state.passed": ("has passed it", "已越过"),
     "state.recalled": ("recalled", "已撤回"),
     "state.delivered": ("delivered", "已投递"),
     # -- columns and facts
@@ -258,6 +259,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "found_key": ("{n} messages with the key {key}.", "{n} 条消息的键为 {key}。"),
     "found_key.1": ("1 message with the key {key}.", "1 条消息的键为 {key}。"),
     "found_read": ("{n} messages shown; {read} were read.", "显示 {n} 条消息；读取了 {read} 条。"),
+    "as_command": ("At the command line: {command}", "命令行：{command}"),
     "ended_enough": ("There are more: a page shows {n}.", "还有更多：每页显示 {n} 条。"),
     "ended_time": (
         "The search ended after {s} s and {read} messages.",
