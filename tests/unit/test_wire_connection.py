@@ -218,3 +218,49 @@ def test_a_batch_of_256_kib_is_worked_on_where_it_was_received() -> None:
         one.room()[: len(frame)] = frame
         assert one.receive(len(frame)) is None
     assert seen == [(shared, 0, len(frame))] * 2
+
+
+@pytest.mark.behaviour("LM-08")
+@given(st.integers(0, 300_000), st.lists(st.integers(1, 100_000), max_size=5), st.booleans())
+def test_a_restrained_connection_takes_long_frames_only_if_their_header_allows_it(
+    size: int, cuts: list[int], known: bool
+) -> None:
+    one = connection()
+    asked = []
+
+    def knows(command: Command) -> bool:
+        asked.append(command.ext["user"])
+        return known
+
+    one.restrain(knows)
+    command = Command(7, {"user": "app"}, body=b"x" * size)
+    frame = encode_frame(command)
+    pieces, rest = [], frame
+    for cut in cuts:
+        pieces.append(rest[:cut])
+        rest = rest[cut:]
+    is_long = len(frame) > wire.STRANGERS_FRAME_BYTES
+
+    def received() -> list[Command]:
+        return [command for piece in [*pieces, rest] for command in feed(one, piece)]
+
+    if is_long and not known:
+        with pytest.raises(FrameError, match="whose keys are not known"):
+            received()
+    else:
+        found = received()
+        assert [each.body for each in found] == [command.body]
+        one.restrain(None)
+        assert len(feed(one, encode_frame(Command(7, {}, bytes(200_000))))) == 1
+    assert set(asked) == ({"app"} if is_long else set())
+
+
+@pytest.mark.behaviour("LM-08")
+def test_a_header_that_does_not_come_is_not_waited_for_beyond_the_limit() -> None:
+    one = connection()
+    one.restrain(lambda command: True)
+    # A header that says to be of 200 KB.
+    head = struct.pack(">ii", 1_000_000, 200_000)
+    assert feed(one, head + bytes(60_000)) == []
+    with pytest.raises(FrameError, match="whose keys are not known"):
+        feed(one, bytes(60_000))

@@ -58,6 +58,11 @@ class Gate:
         """Whether what would be refused passes."""
         return self._observes()
 
+    def knows(self, command: Command) -> bool:
+        """Whether a request names a user who is served; its signature is not checked."""
+        user = self._users.get(command.ext.get(ACCESS_KEY, ""))
+        return self.observing or (user is not None and user.is_enabled)
+
     def check(self, command: Command, host: str) -> bool:
         """Raise unless the sender of a request is permitted to make it.
 

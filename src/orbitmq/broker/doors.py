@@ -63,7 +63,7 @@ class Doors:
         protected = protected_mode(
             config.protected_mode, config.admin_addresses, config.proxy_protocol_trusted
         )
-        self.guard = Guard(None, protected, log)
+        self.guard = Guard(None, protected, log, runtime.clock)
         self.meter: Meter | None = None
         self.seats = Seats(config.max_connections, config.max_connections_per_address)
         self.server: RemotingServer | None = None
@@ -75,6 +75,8 @@ class Doors:
     def close_with(self, gate: Gate) -> None:
         """Serve only what this gate lets pass."""
         self.guard.gate = gate
+        for server in self.servers:
+            server.guard_with(self.guard)
 
     @property
     def servers(self) -> Sequence[RemotingServer]:
@@ -114,6 +116,8 @@ class Doors:
         if self._vip_server is not None or self._config.listen_port == 0 or port <= 0:
             return
         server = self._make_server()
+        if self.guard.gate is not None:
+            server.guard_with(self.guard)
         try:
             await server.start(self._config.bind_address, port)
         except OSError as error:

@@ -68,7 +68,8 @@ class NameServer:
         protected = protected_mode(
             config.protected_mode, config.admin_addresses, config.proxy_protocol_trusted
         )
-        self._guard = Guard(None if self._access is None else self._access.gate, protected, log)
+        gate = None if self._access is None else self._access.gate
+        self._guard = Guard(gate, protected, log, runtime.clock)
         self._sweeping = False
         misled = MisledClients(runtime, self.routes)
         self._tls = self._config.tls.server(runtime, (runtime.host.name, "localhost", "127.0.0.1"))
@@ -81,6 +82,8 @@ class NameServer:
             proxies=networks_of(self._config.proxy_protocol_trusted),
             tls=self._tls,
         )
+        if gate is not None:
+            self._server.guard_with(self._guard)
         self.monitoring = Monitoring(runtime, self._config, self.handlers, self.routes, self._tls)
         # Brokers that ask for keys take the news of their lowest id from super users only.
         keys = self._config.inner_client_credentials

@@ -6,14 +6,17 @@ import logging
 
 from orbitmq.auth.gate import Gate
 from orbitmq.auth.protected import DANGEROUS, ProtectedMode
+from orbitmq.auth.refusals import WRONG_KEYS, GateError
+from orbitmq.auth.slowing import Slowing
 from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Clock
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
 
 class Guard:
-    """Stands before a server's handlers.
+    """Stands before a server's handlers. Addresses that sign wrongly again and again are slowed.
 
     Args:
         protected: asked about what no gate has permitted, None: protected mode is off.
@@ -23,10 +26,22 @@ class Guard:
         gate: checks keys and rights, None: the server asks nobody for keys.
     """
 
-    def __init__(self, gate: Gate | None, protected: ProtectedMode | None, log: logging.Logger) -> None:
+    def __init__(
+        self, gate: Gate | None, protected: ProtectedMode | None, log: logging.Logger, clock: Clock
+    ) -> None:
         self.gate = gate
+        self._clock = clock
+        self._slowing = Slowing()
         self._protected = protected
         self._log = LogLimiter(log)
+
+    def knows(self, command: Command) -> bool:
+        """See :class:`orbitmq.transport.server.Watch`."""
+        return self.gate is None or self.gate.knows(command)
+
+    def pause_s(self, address: str) -> float:
+        """See :class:`orbitmq.transport.server.Watch`."""
+        return self._slowing.left(address, self._clock.monotonic())
 
     def check(self, connection: ServerConnection, command: Command) -> None:
         """Raise unless the sender is permitted to make the request.
@@ -49,4 +64,9 @@ class Guard:
                 connection.remote_address,
                 error.remark,
             )
+            if isinstance(error, GateError) and error.refusal.why == WRONG_KEYS:
+                pause_s = self._slowing.wrong(host, self._clock.monotonic())
+                if pause_s:
+                    connection.rest(pause_s)
             raise
+        connection.trust()

@@ -28,7 +28,7 @@ IDLE_SECONDS = 120.0  # NettyServerConfig.serverChannelMaxIdleTimeSeconds
 IDLE_CHECKS = 4
 # A connection's first frame must be whole within this time of its first byte; looked at in steps.
 FIRST_FRAME_SECONDS = 10.0
-FIRST_FRAME_LOOKS = 2
+FIRST_FRAME_LOOKS = 5
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 # Given a transport and what has come on it, it takes both: another protocol on the same port.
@@ -40,6 +40,18 @@ class Gauge(Protocol):
 
     def sent(self, connection: ServerConnection, command: Command) -> None:
         """A command goes to the client."""
+        ...
+
+
+class Watch(Protocol):
+    """Knows who is a stranger."""
+
+    def knows(self, command: Command) -> bool:
+        """Whether a request may be long before its sender's keys are checked."""
+        ...
+
+    def pause_s(self, address: str) -> float:
+        """For how long a new connection from this address is not read."""
         ...
 
 
@@ -86,6 +98,14 @@ class ServerConnection(Connection):
         if self.gauge is not None:
             self.gauge.sent(self, command)
         super().send(command)
+
+    def restrain(self, allows_long: Callable[[Command], bool]) -> None:
+        """Take long frames only when this allows it for their header, until :meth:`trust`."""
+        self._protocol.restrain(allows_long)
+
+    def trust(self) -> None:
+        """Take all frames: the client has shown its keys."""
+        self._protocol.restrain(None)
 
     def rest(self, seconds: float) -> None:
         """Do not read for so long, or longer if that was said before. What came already is handled."""
@@ -187,6 +207,7 @@ class RemotingServer:
         self._listener: Listener | None = None
         self._accepting = False
         self._accepted = 0
+        self._watch: Watch | None = None
         self._idle_task: asyncio.Task[None] | None = None
         # Those whose first frame has not come, and at how many looks it had begun.
         self._young: dict[ServerConnection, int] = {}
@@ -202,6 +223,10 @@ class RemotingServer:
         self._proxies = (
             Proxies(proxies, self._seats, self._endpoint.peers_log, self._entrance.begin) if proxies else None
         )
+
+    def guard_with(self, watch: Watch) -> None:
+        """Let this watch over clients that come from now on."""
+        self._watch = watch
 
     @property
     def connections(self) -> frozenset[ServerConnection]:
@@ -283,6 +308,11 @@ class RemotingServer:
         self._accepted += 1
         connection.number = self._accepted
         self._connections[connection] = None
+        if self._watch is not None:
+            connection.restrain(self._watch.knows)
+            pause_s = self._watch.pause_s(connection.remote[0])
+            if pause_s:
+                connection.rest(pause_s)
         self._young[connection] = 0
         if self._young_timer is None:
             self._plan_look()
@@ -299,7 +329,7 @@ class RemotingServer:
             if connection.framed:
                 del self._young[connection]
             elif connection.half_framed:
-                if looks >= FIRST_FRAME_LOOKS:
+                if looks + 1 >= FIRST_FRAME_LOOKS:
                     connection.end_half_frame()
                 else:
                     self._young[connection] = looks + 1

@@ -18,13 +18,15 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.wire.errors import FrameError, OtherProtocolError, RemotingError
-from orbitmq.wire.frame import MAX_FRAME_BYTES, body_of, decode_frame, impossible_length
+from orbitmq.wire.frame import MAX_FRAME_BYTES, body_of, decode_frame, decode_head, impossible_length
 from orbitmq.wire.scan import IMPOSSIBLE, border_in
 
 # A batch of 256 KiB with its header comes in one piece, which is worked on where it was received.
 RECEIVE_BUFFER_BYTES: Final = 260 * 1024
 # From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
 OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
+# A client that has not shown its keys yet, where they are asked for, sends no longer frames.
+STRANGERS_FRAME_BYTES: Final = 64 * 1024
 NEVER: Final = float("inf")
 TLS: Final = b"\x16"
 TLS_ALERT: Final = b"\x15\x03"
@@ -77,6 +79,7 @@ class RemotingConnection(Generic[W]):
 
     __slots__ = (
         "_allocate",
+        "_allows_long",
         "_buffer",
         "_end",
         "_framed",
@@ -112,12 +115,20 @@ class RemotingConnection(Generic[W]):
         self._own: memoryview | None = None
         self._own_filled = 0
         self._framed = False
+        self._allows_long: Callable[[Command], bool] | None = None
         self._buffer = _NOTHING
         self._position = 0
         self._end = 0
         self._pending: dict[int, tuple[W, float]] | None = None
 
     # -- receiving -------------------------------------------------------------------------------------
+
+    def restrain(self, allows_long: Callable[[Command], bool] | None) -> None:
+        """Take frames of more than ``STRANGERS_FRAME_BYTES`` only when this allows it for their header.
+
+        None: take all frames from now on.
+        """
+        self._allows_long = allows_long
 
     def room(self, _size_hint: int = 0) -> memoryview:
         """Where to receive the next bytes; valid until they are reported with :meth:`receive`."""
@@ -180,6 +191,11 @@ class RemotingConnection(Generic[W]):
     def _command(self, position: int) -> Command | None:
         buffer, end = self._buffer, self._end
         self._framed = self._framed or position > 0
+        if self._allows_long is not None and self._waits_for_header(self._allows_long, buffer, position, end):
+            self._buffer = _NOTHING
+            self._position = self._end = 0
+            self._tail = bytes(buffer[position:end])
+            return None
         stop = border_in(buffer, position, end, self._max_frame_bytes)
         if stop >= 0:
             self._position = stop
@@ -188,6 +204,30 @@ class RemotingConnection(Generic[W]):
             raise self._impossible(buffer, position, end)
         self._keep(buffer, position, end)
         return None
+
+    def _waits_for_header(
+        self, allows_long: Callable[[Command], bool], buffer: memoryview, position: int, end: int
+    ) -> bool:
+        """Whether the header of a long frame has to come before it is known whether the frame may.
+
+        Raises:
+            FrameError: it may not.
+        """
+        if end - position < 4:
+            return False
+        total = 4 + int.from_bytes(buffer[position : position + 4], "big", signed=True)
+        if not STRANGERS_FRAME_BYTES < total <= self._max_frame_bytes:
+            return False  # short, or impossible
+        head = decode_head(buffer, position, min(end, position + STRANGERS_FRAME_BYTES))
+        if head is None and end - position < STRANGERS_FRAME_BYTES:
+            return True
+        if head is None or not allows_long(head):
+            raise FrameError(
+                f"a frame of {total} bytes from a client whose keys are not known yet; "
+                f"allowed: {STRANGERS_FRAME_BYTES}",
+                kind="a long frame before its keys are known",
+            )
+        return False
 
     def drop(self) -> None:
         """Forget received bytes and the hook: the connection is closed."""

@@ -72,6 +72,23 @@ def impossible_length(buffer: Buffer, start: int, max_frame_bytes: int) -> Frame
     return FrameError(text, kind="impossible frame length")
 
 
+def decode_head(buffer: Buffer, start: int, stop: int) -> Command | None:
+    """The command of a frame that is not whole yet, without its body; ``None``: its header is not there yet.
+
+    Raises:
+        FrameError: the header cannot be read.
+    """
+    if stop - start < 8:
+        return None
+    (word,) = _WORD.unpack_from(buffer, start + 4)
+    body_at = start + 8 + (word & 0xFFFFFF)
+    if body_at > stop:
+        return None
+    head = bytearray(buffer[start:body_at])
+    _WORD.pack_into(head, 0, body_at - start - 4)
+    return decode_frame(head)
+
+
 def decode_frame(
     buffer: Buffer, start: int = 0, end: int | None = None, *, with_body: bool = True
 ) -> Command:
