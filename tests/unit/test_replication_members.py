@@ -222,6 +222,19 @@ def test_a_slave_that_has_been_gone_for_long_holds_nobody_up() -> None:
     """)
 
 
+@pytest.mark.behaviour("MB-12")
+def test_a_slave_that_has_been_gone_for_long_holds_nobody_up_when_another_one_was_lost_later() -> None:
+    slave = Script(3, Role.SLAVE)
+    slave.play("0.0 n1:0123 hb1 -> stay, slave, h0:1")
+    for second in range(1, 7):
+        slave.play(f"{second} n1:023 hb1 -> stay, slave, h0:1")
+    slave.play("""
+        7.0 n1:3 hb1 nolink -> probe, slave, h0:1
+        7.1 refuses -> probe, slave, h0:1
+        7.2 dead2 -> act, acting master, -
+    """)
+
+
 def test_the_wait_begins_when_the_name_server_heard_the_master_last() -> None:
     slave = Script(1, Role.SLAVE)
     slave.play(ONLINE_SLAVE)

@@ -339,10 +339,8 @@ class Membership(Component):
         if self._role.role in LEADING:
             closes_s = self.fence.closes_s
             return None if closes_s is None else max(0.0, closes_s - now)
-        since_s = self.seen.leaderless_since_s(now)
-        if self._role.role is not Role.SLAVE or since_s is None or now >= since_s + self.terms.patience_s:
-            return None
-        return since_s + self.terms.patience_s - now
+        left_s = self.seen.leaderless_since_s(now) + self.terms.patience_s - now
+        return left_s if self._role.role is Role.SLAVE and 0 < left_s < math.inf else None
 
     async def _consider(self) -> None:
         if self._leaving or await self._meets_rival():

@@ -7,7 +7,7 @@ and acts. Broker ids are real ones here, never a slave's id rewritten to 0 (beha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -56,18 +56,20 @@ class _Sight:
 
     Attributes:
         members: addresses by real id; empty also for a name server that is not running.
-        since_s: since when it has shown no member with a lower id than ours, look after look.
-        alone_s: the same for any other member.
-        no_stand_in_s: the same for a lower id that is not the master's.
+        begin_s: since when the looks have had no gap.
+        gone_s: by id, for each broker that it showed in that time: since when it does not; ``inf``: it does.
         answers: whether it said so itself.
     """
 
     members: Mapping[int, str]
     seen_s: float
-    since_s: float | None
-    alone_s: float | None
-    no_stand_in_s: float | None
+    begin_s: float
+    gone_s: dict[int, float]
     answers: bool = True
+
+    def without_s(self, ids: Callable[[int], bool]) -> float:
+        """Since when it has shown no broker with such an id, look after look; ``inf``: it shows one."""
+        return max([self.begin_s, *(at for number, at in self.gone_s.items() if ids(number))])
 
 
 class MemberViews:
@@ -105,22 +107,15 @@ class MemberViews:
         if server not in self._sights:
             return
         before = self._sights[server]
-        # A leader may have come and gone between two looks that lie far apart.
-        close = before is not None and now_s - before.seen_s <= self._terms.gap_s
-        others = {n: at for n, at in members.items() if at != self._address and n != self._id}
-        stand_ins = {number: at for number, at in others.items() if MASTER_ID != number < self._id}
+        if before is not None and now_s - before.seen_s > self._terms.gap_s:
+            before = None  # a leader may have come and gone between two looks that lie far apart
         lost_s = now_s if silent_s is None else min(now_s, max(self._heard_s, now_s - silent_s))
-
-        def since(there: bool, before_s: float | None) -> float | None:
-            return None if there else lost_s if before_s is None or not close else min(before_s, lost_s)
-
-        self._sights[server] = _Sight(
-            dict(members),
-            now_s,
-            since(any(number < self._id for number in others), before.since_s if before else None),
-            since(bool(others), before.alone_s if before else None),
-            since(bool(stand_ins), before.no_stand_in_s if before else None),
-        )
+        begin_s = lost_s if before is None else min(before.begin_s, lost_s)
+        gone_s = {} if before is None else {number: min(at, lost_s) for number, at in before.gone_s.items()}
+        others = {n: at for n, at in members.items() if at != self._address and n != self._id}
+        gone_s |= dict.fromkeys(others, math.inf)
+        self._sights[server] = _Sight(dict(members), now_s, begin_s, gone_s)
+        stand_ins = {number: at for number, at in others.items() if MASTER_ID != number < self._id}
         self._stand_ins |= stand_ins
         if MASTER_ID in others:
             self.master = others[MASTER_ID]
@@ -140,9 +135,8 @@ class MemberViews:
         """A leader was heard of by other means just now: the time that it must be missing begins anew."""
         self._heard_s = now_s
         for sight in self._sights.values():
-            if sight is not None:
-                sight.since_s = now_s if sight.since_s is not None else None
-                sight.alone_s = now_s if sight.alone_s is not None else None
+            if sight is not None and sight.gone_s.get(MASTER_ID) != math.inf:
+                sight.gone_s[MASTER_ID] = now_s
 
     def members(self, now_s: float) -> dict[int, str]:
         """All that a name server has shown lately, the newest sight last."""
@@ -164,32 +158,35 @@ class MemberViews:
         at = self.members(now_s).get(self._id)
         return at if at not in (None, self._address) else None
 
-    def leaderless_since_s(self, now_s: float) -> float | None:
-        """Since when enough name servers have shown nobody with a lower id; ``None``: they show one."""
-        return self._enough([s.since_s for s in self._fresh(now_s) if s.since_s is not None])
+    def leaderless_since_s(self, now_s: float) -> float:
+        """Since when enough name servers have shown nobody with a lower id; ``inf``: they show one."""
+        return self._without_s(lambda number: number < self._id, now_s)
+
+    def alone_since_s(self, now_s: float) -> float:
+        """Since when enough name servers have shown nobody but us; ``inf``: they show another broker."""
+        return self._without_s(lambda _: True, now_s)
 
     def stand_ins(self, now_s: float) -> list[str]:
         """Where slaves with a lower id were, when one of them may still act though enough show none.
 
         A slave may have acted since the master was lost or handed over.
         """
-        fresh = self._fresh(now_s)
-        since = self._enough([s.no_stand_in_s for s in fresh if s.no_stand_in_s is not None])
-        if since is not None and now_s - since >= self._terms.patience_s:
-            self._stand_ins.clear()
+        self._stand_ins = {n: at for n, at in self._stand_ins.items() if not self._is_over(n, now_s)}
         return list(self._stand_ins.values())
 
     def is_gone(self, stand_in: str) -> None:
         """No process is at the address of a slave that may have acted."""
         self._stand_ins = {number: at for number, at in self._stand_ins.items() if at != stand_in}
 
-    def alone_since_s(self, now_s: float) -> float | None:
-        """Since when enough name servers have shown nobody but us."""
-        return self._enough([s.alone_s for s in self._fresh(now_s) if s.alone_s is not None])
+    def _is_over(self, broker_id: int, now_s: float) -> bool:
+        """Whether a broker has not been shown for so long that its right to lead has run out."""
+        return now_s - self._without_s(lambda number: number == broker_id, now_s) >= self._terms.patience_s
 
-    def _enough(self, times: list[float]) -> float | None:
+    def _without_s(self, ids: Callable[[int], bool], now_s: float) -> float:
+        """Since when enough name servers have shown no broker with such an id; ``inf``: they show one."""
+        times = sorted(sight.without_s(ids) for sight in self._fresh(now_s))
         need = to_acquire(len(self._sights))
-        return sorted(times)[need - 1] if len(times) >= need else None
+        return times[need - 1] if len(times) >= need else math.inf
 
     def _fresh(self, now_s: float) -> list[_Sight]:
         return [
@@ -258,8 +255,8 @@ def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_
         if situation.fence_open:
             return Decision(Move.STAY)
         return Decision(Move.FENCE, why="the name servers have not answered a heartbeat in time")
-    alone = sightings.alone_since_s(now_s)
-    if alone is None and sightings.known(now_s) and not situation.asked:
+    alone_s = sightings.alone_since_s(now_s)
+    if alone_s == math.inf and sightings.known(now_s) and not situation.asked:
         return Decision(Move.PRE_ONLINE, why="a slave may have stood in for this master")
     if not situation.fence_open:
         return Decision(Move.STAY)
@@ -271,7 +268,7 @@ def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_
         return Decision(Move.LEAD, why="the others have seen this master and do nothing any more")
     if situation.settled:
         return Decision(Move.LEAD, why="the name servers have shown this master for long enough")
-    if alone is not None and now_s - alone >= terms.patience_s:
+    if now_s - alone_s >= terms.patience_s:
         return Decision(Move.LEAD, why="no other broker of this name is there")
     return Decision(Move.STAY)
 
@@ -303,7 +300,7 @@ def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s
         return Decision(Move.ACT, master if situation.link_up else None, "the master leads no more")
     if master is not None and situation.port is Port.REFUSES and not stand_ins:
         return Decision(Move.ACT, None, f"the master is gone, {master} refuses connections")
-    since = sightings.leaderless_since_s(now_s)
-    if since is not None and now_s - since >= terms.patience_s:
-        return Decision(Move.ACT, None, f"no master for {now_s - since:.1f} s")
+    missing_s = now_s - sightings.leaderless_since_s(now_s)
+    if missing_s >= terms.patience_s:
+        return Decision(Move.ACT, None, f"no master for {missing_s:.1f} s")
     return Decision(Move.PROBE if master is not None or stand_ins else Move.STAY, master)
