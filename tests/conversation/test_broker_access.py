@@ -43,7 +43,7 @@ from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.signing import Secret, SigningKey
+from orbitmq.wire.signing import Secret, Signer, SigningKey
 
 ROOT = Credentials("root", "root-secret-1")
 APP = Credentials("app", "app-secret-1")
@@ -246,6 +246,37 @@ async def test_a_change_counts_from_the_next_request_on(secured: World) -> None:
     assert "no matched policies" in str(refusal), "his rules are gone with him"
     await root.close()
     await app.close()
+
+
+@pytest.mark.behaviour("AU-13", "AZ-06")
+async def test_each_request_of_a_connection_has_a_user_of_its_own(secured: World) -> None:
+    """A signed request opens nothing for those behind it, and who lost his rights keeps none by staying."""
+    root = Keys(secured, ROOT)
+    await root.make_user("other", password="other-secret-1")
+    client = RemotingClient(secured.runtime)
+    address = secured.brokers["broker-a"].address
+
+    async def remark(credentials: Credentials | None, sent_as: str = "") -> str | None:
+        command = Command(Code.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"})
+        if credentials is not None:
+            Signer(credentials).sign(command, credentials)
+        if sent_as:
+            command.ext["AccessKey"] = sent_as
+        return (await client.request(address, command, 5000)).remark
+
+    other = Credentials("other", "other-secret-1")
+    for _ in range(2):
+        assert await remark(APP) is None
+        assert await remark(ROOT) is None
+        assert await remark(None) == "username cannot be null."
+        assert "User:other has no permission" in str(await remark(other))
+        assert await remark(APP, sent_as="root") == "check signature failed."
+        assert await remark(WRONG) == "check signature failed."
+    await root.ok(Code.AUTH_UPDATE_USER, {"username": "app"}, UserInfo(user_status="disable").encode())
+    assert await remark(APP) == "User:app is disabled."
+    assert await remark(ROOT) is None
+    await client.close()
+    await root.close()
 
 
 @pytest.mark.behaviour("AZ-04")
