@@ -127,6 +127,16 @@ async def test_names_types_and_labels_are_those_of_rocketmq(broker: Broker, peer
     assert all(name.startswith(("orbitmq_", "process_")) for name in set(found) - set(ours))
 
 
+@pytest.mark.behaviour("MX-04")
+def test_each_of_rocketmqs_45_metrics_is_shown_or_the_page_says_why_not() -> None:
+    table = PAGE.partition("Of the 45 metrics")[2].partition("Groups without members")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    left_out = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"message_type"}
+    shown = {name.removeprefix("rocketmq_") for name in {*APACHE, *COUNTED}}
+    assert not shown & left_out
+    assert len(shown | left_out) == 45
+
+
 @pytest.mark.behaviour("MX-05")
 @pytest.mark.broker(**ON)
 async def test_figures_of_a_topic_and_a_group(broker: Broker, peer: BrokerPeer) -> None:

@@ -108,9 +108,4 @@ def test_a_scrape_shows_what_was_sent_and_received_and_all_that_alerts_name(tmp_
     listed = set(re.findall(r"`((?:rocketmq|orbitmq|process)_\w+)`", page.partition("## Metrics")[2]))
     listed = {name for name in listed if not name.startswith("orbitmq_nameserver_")}
     missing = {"orbitmq_consumer_queue_lag_messages", "orbitmq_consumer_queue_lag_latency_milliseconds"}
-    missing |= {
-        "rocketmq_timer_message_snapshot",
-        "rocketmq_timer_dequeue_lag",
-        "rocketmq_delay_message_latency",
-    }
     assert listed - missing == set(found)
