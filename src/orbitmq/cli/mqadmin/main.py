@@ -113,7 +113,7 @@ def overview() -> str:
         [
             "Commands of RocketMQ's mqadmin, with its flags and its output.",
             "",
-            "Usage: orbitmq mqadmin NAME [FLAGS]",
+            "Usage: orbitmq mqadmin NAME [FLAGS]; 'orbitmq mqadmin NAME --help' explains one",
             "",
             *(f"  {name:<{width}}  {offer.text}" for name, offer in OFFERED.items()),
             "",
@@ -121,8 +121,6 @@ def overview() -> str:
             "  orbitmq mqadmin clusterList -n 127.0.0.1:9876",
             "  orbitmq mqadmin updateTopic -c DefaultCluster -t orders -r 8 -w 8",
             "  orbitmq mqadmin consumerProgress -g billing",
-            "",
-            "'orbitmq mqadmin NAME --help' explains one.",
         ]
     )
 
