@@ -70,6 +70,33 @@ async def test_without_auto_create_an_unknown_topic_is_not_found(grpc_broker: Br
     assert grpc_broker.services.topics.get("fresh") is None
 
 
+@pytest.mark.behaviour("GW-51")
+@pytest.mark.parametrize("kind", [ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER])
+async def test_a_running_consumer_does_not_make_a_deleted_topic_again(
+    grpc_broker: Broker, rpc: RpcClient, kind: ClientType
+) -> None:
+    assert (await rpc.route("T")).status.code == Code.OK
+    await rpc.start(kind)
+    assert grpc_broker.services.topics.delete("T")
+    for answer in (await rpc.route("T"), await rpc.assignment("T")):
+        assert answer.status.code == Code.TOPIC_NOT_FOUND
+        assert "orbitmq topic create T" in answer.status.message
+    assert "T" not in grpc_broker.services.topics
+    assert (await rpc.route("another")).status.code == Code.OK  # it subscribes to one more topic
+    async with RpcClient(grpc_broker.runtime, client_id="producer-1") as producer:
+        assert (await producer.send(message())).status.code == Code.OK
+    assert (await rpc.route("T")).status.code == Code.OK
+
+
+@pytest.mark.behaviour("GW-51")
+async def test_a_consumer_that_starts_makes_a_deleted_topic_again(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    assert (await rpc.route("T")).status.code == Code.OK
+    assert grpc_broker.services.topics.delete("T")
+    assert (await rpc.route("T")).status.code == Code.OK
+
+
 @pytest.mark.behaviour("GW-12")
 async def test_topics_of_groups_are_not_made(grpc_broker: Broker, rpc: RpcClient) -> None:
     for topic in ("%DLQ%cg", "%RETRY%cg"):

@@ -67,6 +67,12 @@ class GrpcClients:
         peer = self._clients.get(client_id)
         return "" if peer is None else peer.user
 
+    def reads(self, client_id: str, topic: str) -> bool:
+        """Whether a consumer's settings name a topic."""
+        peer = self._clients.get(client_id)
+        named = () if peer is None else peer.subscriptions or ()
+        return any(each.topic == topic for each in named)
+
     def seen(self, client_id: str) -> None:
         """A client called."""
         peer = self._clients.get(client_id)

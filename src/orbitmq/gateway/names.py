@@ -8,6 +8,7 @@ from typing import Final
 
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.registration import Registration
@@ -19,6 +20,8 @@ from orbitmq.message import reserved
 from orbitmq.wire.bodies.topic import TopicConfig
 
 TYPE_ATTRIBUTE: Final = "message.type"
+# The most deleted topics that are noted; beyond it the oldest is forgotten.
+MAX_DELETED: Final = 10_000
 FIFO: Final = "FIFO"
 MIXED: Final = "MIXED"
 ALL_TYPES: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
@@ -82,12 +85,26 @@ class Topics:
         topics: TopicConfigs,
         metadata: MetadataAccess,
         registration: Registration,
+        events: Events,
     ) -> None:
         self._config = config
         self._role = role
         self._topics = topics
         self._metadata = metadata
         self._registration = registration
+        self._deleted: dict[str, None] = {}
+        events.subscribe(TopicChanged, self._follow)
+
+    def _follow(self, event: TopicChanged) -> None:
+        self._deleted.pop(event.topic, None)
+        if event.config is None:
+            self._deleted[event.topic] = None
+            if len(self._deleted) > MAX_DELETED:
+                del self._deleted[next(iter(self._deleted))]
+
+    def deleted(self, name: str) -> bool:
+        """Whether a topic was deleted, since the first gRPC client connected, and not made again."""
+        return name in self._deleted
 
     async def find(self, topic: schema.Resource) -> TopicConfig | None:
         """The config of a topic, on disk; None: this broker has none.
@@ -109,10 +126,13 @@ class Topics:
             return None
         return config if _is_usable(name) else None
 
-    async def existing(self, topic: schema.Resource) -> TopicConfig:
+    async def existing(self, topic: schema.Resource, *, makes: bool = True) -> TopicConfig:
         """The config of a topic, on disk. An unknown one is made with ``autoCreateTopicEnable``.
 
         It takes messages of all kinds, so that a program runs unprepared.
+
+        Args:
+            makes: False: an unknown topic is not made.
 
         Raises:
             RefusalError: ILLEGAL_TOPIC, TOPIC_NOT_FOUND.
@@ -120,23 +140,27 @@ class Topics:
         """
         config = await self.find(topic)
         if config is None:
-            config = self._made(topic.name)
+            config = self._made(topic.name) if makes else None
+            if config is None:
+                raise self._not_found(topic.name)
             await self._metadata.save(TOPICS)
             await self._registration.announced([topic.name])
         return config
 
-    def _made(self, name: str) -> TopicConfig:
+    def _made(self, name: str) -> TopicConfig | None:
         of_a_group = name.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
-        if self._config.auto_create_topic_enable and self._role.takes_messages and not of_a_group:
-            made = self._topics.create_for_send(
-                name,
-                reserved.AUTO_CREATE_TOPIC,
-                self._config.default_topic_queue_nums,
-                attributes={TYPE_ATTRIBUTE: MIXED},
-            )
-            if made is not None:
-                return made
+        if not self._config.auto_create_topic_enable or not self._role.takes_messages or of_a_group:
+            return None
+        return self._topics.create_for_send(
+            name,
+            reserved.AUTO_CREATE_TOPIC,
+            self._config.default_topic_queue_nums,
+            attributes={TYPE_ATTRIBUTE: MIXED},
+        )
+
+    def _not_found(self, name: str) -> RefusalError:
+        of_a_group = name.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
         hint = "" if of_a_group else f": orbitmq topic create {name}"
-        raise RefusalError(
+        return RefusalError(
             Code.TOPIC_NOT_FOUND, f"broker {self._config.broker_name} has no topic {name}{hint}"
         )

@@ -11,6 +11,7 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import RoleState
 from orbitmq.gateway import endpoints, schema
 from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.cluster import Member, OtherBrokers, Others
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.names import ALL_TYPES, Topics, accepted_types, group_name
@@ -71,6 +72,7 @@ class Routes:
     """Answers with the queues of a topic on this broker and on other brokers that serve gRPC clients.
 
     Args:
+        clients: know which topics a consumer has named before.
         others: finds those brokers.
         port: of the broker.
     """
@@ -81,6 +83,7 @@ class Routes:
         role: RoleState,
         metadata: MetadataAccess,
         topics: Topics,
+        clients: GrpcClients,
         others: OtherBrokers,
         port: int,
     ) -> None:
@@ -88,15 +91,16 @@ class Routes:
         self._role = role
         self._metadata = metadata
         self._topics = topics
+        self._clients = clients
         self._others = others
         self._port = port
 
-    async def route(self, _caller: Caller, request: schema.QueryRouteRequest) -> schema.QueryRouteResponse:
+    async def route(self, caller: Caller, request: schema.QueryRouteRequest) -> schema.QueryRouteResponse:
         """Every queue of a topic. Those of several brokers alternate.
 
         A simple consumer asks queue after queue, and may wait a whole poll at each that is empty.
         """
-        route = await self._route(request.topic, request.endpoints)
+        route = await self._route(caller, request.topic, request.endpoints)
         by_broker = [
             [
                 new(
@@ -116,14 +120,14 @@ class Routes:
         return new(schema.QueryRouteResponse, status=ok(), message_queues=queues)
 
     async def assignment(
-        self, _caller: Caller, request: schema.QueryAssignmentRequest
+        self, caller: Caller, request: schema.QueryAssignmentRequest
     ) -> schema.QueryAssignmentResponse:
         """The assignment of a push consumer: all queues of a broker as one, or each for a group in order.
 
         Every member of a group gets the same: each pop takes what no other one has.
         """
         group = self._metadata.group(group_name(request.group))
-        route = await self._route(request.topic, request.endpoints)
+        route = await self._route(caller, request.topic, request.endpoints)
         readable = [share for share in route.shares if share.perm & reserved.PERM_READ and share.reads]
         if not readable:
             raise RefusalError(
@@ -147,14 +151,18 @@ class Routes:
         ]
         return new(schema.QueryAssignmentResponse, status=ok(), assignments=assignments)
 
-    async def _route(self, topic: schema.Resource, used: schema.Endpoints) -> _Route:
-        """The brokers of a topic. A topic that no broker has is made here, when the settings allow it."""
+    async def _route(self, caller: Caller, topic: schema.Resource, used: schema.Endpoints) -> _Route:
+        """The brokers of a topic. A topic that no broker has is made here, when the settings allow it.
+
+        Consumers ask again while they run: one whose settings name a deleted topic does not make it again.
+        """
         endpoints.check(used)
         config = await self._topics.find(topic)
         others = await self._others.of(topic.name)
         if config is None and not others.members:
             _check_nobody_has(topic.name, others)
-            config = await self._topics.existing(topic)
+            gone = self._topics.deleted(topic.name) and self._clients.reads(caller.client_id, topic.name)
+            config = await self._topics.existing(topic, makes=not gone)
         shares = [_share_of(member) for member in others.members]
         if config is None:
             told = await self._others.topic_of(topic.name, others.members[0])

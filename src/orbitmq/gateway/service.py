@@ -116,9 +116,9 @@ def service(host: Host) -> Service:
         check = Rights(host.offered(Gate), config.broker_name, at, clients.user_of).check
     callers = Callers(clients.seen, check)
     _keep_what_clients_have(s.events, s.role, clients, held)
-    topics = Topics(config, s.role, s.topics, s.metadata, s.registration)
+    topics = Topics(config, s.role, s.topics, s.metadata, s.registration, s.events)
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))
-    routes = Routes(config, s.role, s.metadata, topics, others, host.port)
+    routes = Routes(config, s.role, s.metadata, topics, clients, others, host.port)
     presence = Presence(clients)
     telemetry = Telemetry(config, clock, s.events, s.groups, clients, background, callers)
     sends = Sends(config, clock, topics, host.ports.sending, clients)
