@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,14 @@ def running(*words: str) -> Iterator[httpx.URL]:
             process.terminate()
 
 
+def shows(browser: httpx.Client, path: str, text: str) -> None:
+    """Load the page until it has the text: on a busy machine its deadline of 2 s may pass before."""
+    end = time.monotonic() + 120
+    while text not in browser.get(path).text:
+        assert time.monotonic() < end, f"{path} does not show {text!r}"
+        time.sleep(0.5)
+
+
 @pytest.mark.behaviour("CS-20")
 def test_the_printed_link_opens_the_console() -> None:
     with (
@@ -48,7 +57,7 @@ def test_the_printed_link_opens_the_console() -> None:
         assert browser.get(link).status_code == 303
         assert browser.get("/messages").status_code == 200
         assert browser.get("/static/console.css").status_code == 200
-        assert "127.0.0.1:1" in browser.get("/topics").text  # it says which name server is away
+        shows(browser, "/topics", "127.0.0.1:1")  # it says which name server is away
 
 
 @pytest.mark.behaviour("CS-29")
@@ -87,12 +96,12 @@ def test_a_local_cluster_has_a_console_when_asked(tmp_path: Path) -> None:
             told = json.loads(process.stdout.readline())
             assert told["cluster"] == cluster["name_server"]
             with httpx.Client(timeout=30, follow_redirects=True) as browser:
-                page = browser.get(told["link"]).text
-                assert "All 2 brokers answer; no group is behind." in page
-                assert "read only" in page
+                page = browser.get(told["link"])
+                assert "read only" in page.text
+                shows(browser, str(page.url), "All 2 brokers answer; no group is behind.")
         finally:
             process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
 
 
 @pytest.mark.behaviour("CS-20")
