@@ -225,6 +225,7 @@ class GrpcClient(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.gone.set()
+        self._window.set()
         for answer in self.answers.values():
             answer.done.set()
             answer.changed.set()
