@@ -91,6 +91,10 @@ class Server:
         return self.broker.services.role.role if self.broker is not None and self.serves else None
 
 
+# The operator has a machine of its own.
+SERVES_OPERATOR = {"protectedMode": "false"}
+
+
 class Site:
     """All machines and servers of one run.
 
@@ -184,7 +188,7 @@ class Site:
     def _made(self, server: Server, runtime: Runtime) -> Broker | NameServer:
         if server.name in NAME_SERVERS:
             config = NameServerConfig(bind_address=server.machine.host, listen_port=NAME_SERVER_PORT)
-            config, _ = config.updated(name_server_settings(SETTINGS))
+            config, _ = config.updated(name_server_settings(SETTINGS) | SERVES_OPERATOR)
             server.name_server = NameServer(runtime, config)
             return server.name_server
         more = [] if self.shadow is None else [self.shadow.extension(server.name)]
@@ -199,7 +203,7 @@ class Site:
             ha_port=HA_PORT,
             root="/store",
             name_servers=self.name_servers,
-            more=self.settings | (self._changed(server) if self._mode.changes else {}),
+            more=SERVES_OPERATOR | self.settings | (self._changed(server) if self._mode.changes else {}),
             host=server.machine.host,
         )
         config, warnings = BrokerConfig().updated(settings)
