@@ -67,7 +67,6 @@ LOOKS = [(width, scheme) for width in (1100, 400) for scheme in ("light", "dark"
 PICTURES = {
     "console-overview.png": "/",
     "console-group.png": "/groups/billing",
-    "console-messages.png": "/messages?topic=orders",
 }
 
 
@@ -227,7 +226,7 @@ def pictures(browser: Browser, base: str, state: Any, folder: Path) -> None:
     page = browser.new_context(storage_state=state, viewport={"width": 1100, "height": 720}).new_page()
     for name, path in PICTURES.items():
         page.goto(base + path)
-        page.screenshot(path=folder / f"console-{name}.png")
+        page.screenshot(path=folder / name)
 
 
 def main(arguments: list[str]) -> int:
