@@ -134,10 +134,12 @@ def test_a_key_of_another_release_has_no_effect(key: str) -> None:
 
 def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
     ours = {
+        "adminAddresses",
         "allowOpen",
         "authMode",
         "maxConnections",
         "maxConnectionsPerAddress",
+        "protectedMode",
         "proxyProtocolTrusted",
         # Java options of RocketMQ, or lines of its tls.config.file.
         *KEYS,

@@ -78,7 +78,7 @@ def test_the_blocking_clients_have_the_signatures_of_the_core(name: str) -> None
 
 PARTS = [
     *("BrokerAdmin", "TopicAdmin", "GroupAdmin", "MessageAdmin", "DeadLetterAdmin", "TimerAdmin"),
-    *("DefinitionAdmin", "AccessAdmin", "ClientAdmin"),
+    *("DefinitionAdmin", "AccessAdmin", "ClientAdmin", "QuotaAdmin"),
 ]
 
 
