@@ -75,11 +75,21 @@ def _connections() -> list[str]:
     return _growth("memory of 10,000 idle connections", lambda f: f"{number(f['idle_connections_mb'])} MB")
 
 
+def _grpc(load: str, side: str) -> dict[str, float]:
+    """The median of each figure of a load over gRPC."""
+    runs = record("grpc")["grpc"][load][side]
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
 def readme() -> str:
     """README's table: OrbitMQ's broker beside Apache's."""
     popped = [_pop_us(side, idle=False) for side in ("OrbitMQ", "Apache 5.5.0")]
     rows = [
         _load("send 128 B, on disk before the answer: rate, broker CPU of one", "send 128 B, 16 x 16 SYNC"),
+        [
+            "the same over gRPC",
+            *(cost(_grpc("SendMessage 128 B, 16 x 16", side)) for side in ("ours", "apache")),
+        ],
         _load("pull of 32 messages: rate, broker CPU of one pull", "pull of 32 x 128 B, 16 x 4"),
         ["pop and acknowledge: broker CPU of one message", *(f"{number(us)} us" for us in popped)],
         _of_process("memory, idle and loaded", _memory),
@@ -87,7 +97,8 @@ def readme() -> str:
         _of_process("ready after start", lambda process: f"{number(process['ready_s'])} s"),
         _recovery(),
     ]
-    source = f"`make bench-peer`: {taken(record('peer'))}; pop: {record('pop')['machine']['taken'][:10]}."
+    source = f"`make bench-peer`: {taken(record('peer'))}; pop: {record('pop')['machine']['taken'][:10]}; "
+    source += f"gRPC: {record('grpc')['machine']['taken'][:10]}."
     return table(["the same load, in turn", *SIDES], rows) + f"\n\n{source}"
 
 
@@ -112,6 +123,19 @@ def loads() -> str:
     rows.append([*_pop(), ratio])
     headings = ["load", *(f"{side}: rate; CPU; p99, p99.9" for side in SIDES), "CPU, ours to Apache's"]
     return table(headings, rows)
+
+
+def grpc() -> str:
+    """Sends over gRPC, each on disk before its answer."""
+    rows = []
+    for load in record("grpc")["grpc"]:
+        ours, apache = _grpc(load, "ours"), _grpc(load, "apache")
+        cells = [
+            f"{cost(one)}; {number(one['p50_us'])}, {number(one['p99_us'])} us" for one in (ours, apache)
+        ]
+        rows.append([load, *cells, f"{ours['cpu_us'] / apache['cpu_us']:.2f}"])
+    headings = ["load", *(f"{side}: rate; CPU; p50, p99" for side in SIDES), "CPU, ours to Apache's"]
+    return f"{table(headings, rows)}\n\n{taken(record('grpc'))}."
 
 
 def processes() -> str:
@@ -227,6 +251,7 @@ def alone() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "readme": readme,
     "loads": loads,
+    "grpc": grpc,
     "processes": processes,
     "topics": topics,
     "replicas": replicas,
