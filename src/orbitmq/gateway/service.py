@@ -16,7 +16,6 @@ from orbitmq.broker.role import RoleState, RoleTaken
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.gateway import schema
-from orbitmq.gateway.acks import AckMessage
 from orbitmq.gateway.call import Handler, Service
 from orbitmq.gateway.caller import Callers, Check, everybody
 from orbitmq.gateway.clients import GrpcClients
@@ -44,8 +43,6 @@ from orbitmq.wire.addresses import joined
 LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
-# How long acknowledgements may wait for the disk when the broker stops.
-ACK_SECONDS: Final = 2.0
 
 
 class RocketmqService:
@@ -64,7 +61,6 @@ class RocketmqService:
         telemetry: Telemetry,
         receives: Receives,
         others: OtherBrokers,
-        acks: AckMessage,
         handlers: Mapping[str, Handler],
         plain: PlainDoor | None,
     ) -> None:
@@ -72,7 +68,6 @@ class RocketmqService:
         self._clients = clients
         self._receives = receives
         self._others = others
-        self._acks = acks
         self._background = background
         self.handlers = handlers
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
@@ -83,7 +78,6 @@ class RocketmqService:
         """Answer waiting ReceiveMessage calls, end Telemetry streams, stop renewing messages."""
         self._receives.stop()
         self._clients.stop()
-        await self._acks.stop(ACK_SECONDS)
         await self._background.stop()
         await self._others.stop()
 
@@ -125,7 +119,6 @@ def service(host: Host) -> Service:
     order = OrderWarnings(s.topics)
     receives = Receives(config, clock, s.metadata, pops, settling, clients, held, background, callers, order)
     ends = Ends(config, settling)
-    acks = AckMessage(callers, ends)
     transactions = TransactionEnds(config, s.topics, host.offered(EndingTransactions))
     recalls = Recalls(host.offered(Recall), others)
     handlers: dict[str, Handler] = {
@@ -144,7 +137,7 @@ def service(host: Host) -> Service:
         "Telemetry": telemetry.serve,
         "SendMessage": SendMessage(callers, sends),
         "ReceiveMessage": receives.receive,
-        "AckMessage": acks,
+        "AckMessage": unary(callers, schema.AckMessageRequest, schema.AckMessageResponse, ends.acknowledge),
         "ChangeInvisibleDuration": unary(
             callers,
             schema.ChangeInvisibleDurationRequest,
@@ -166,6 +159,4 @@ def service(host: Host) -> Service:
     }
     # Rights are asked for each call.
     plain = PlainDoor(host, topics, clients) if check is everybody else None
-    return RocketmqService(
-        clock, background, clients, held, telemetry, receives, others, acks, handlers, plain
-    )
+    return RocketmqService(clock, background, clients, held, telemetry, receives, others, handlers, plain)
