@@ -1,7 +1,7 @@
-"""Settings that all brokers of a name need alike, and what is said when they are not.
+"""Settings that all brokers of one name must share, and the warning when they differ.
 
-With other ones two brokers may do the background work at once, or none does: the times after which a lost
-leader's right has run out, and who has to promise not to lead, are counted from them (fence, lease).
+If they differ, two brokers may do the background work at once, or none: the fence and the lease compute from
+them when a lost leader's right runs out, and which brokers must promise not to lead.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ MAX_TOLD = 100
 
 
 def alike(config: BrokerConfig) -> dict[str, str]:
-    """The settings of a broker that the others of its name have to have too."""
+    """The settings of a broker that must be equal on all brokers of its name."""
     own = config.to_properties()
-    # Without acting masters the others have no meaning.
+    # The other settings only matter with acting masters.
     return {key: own[key] for key in (ACTING, *(KEYS if config.enable_slave_acting_master else ()))}
 
 
 class Comparison:
-    """Says once what differs.
+    """Warns once for each difference.
 
     Attributes:
-        told: what was said last, by the address of the other.
+        told: the last warning, by the address of the other broker.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -42,7 +42,7 @@ class Comparison:
         self.told: dict[str, str] = {}
 
     def compare(self, address: str, theirs: Mapping[str, str]) -> None:
-        """Another broker of the name told its settings; one of an older build tells none."""
+        """Compare with the settings of another broker of the name; a broker of an older build sends none."""
         ours = alike(self._config)
         different = [
             f"{key} is {theirs[key]} at {address} and {value} here"
@@ -52,7 +52,7 @@ class Comparison:
         text = ", ".join(different)
         if text == self.told.get(address, ""):
             return
-        # A peer may give any address, so their number is limited.
+        # A peer may claim any address, so the number of remembered addresses is limited.
         if len(self.told) >= MAX_TOLD:
             self.told.clear()
         self.told[address] = text
@@ -61,7 +61,7 @@ class Comparison:
 
 
 class HeadCount:
-    """Says when there are more brokers of a name than its settings know."""
+    """Warns when a name has more brokers than its settings say."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

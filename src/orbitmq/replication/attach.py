@@ -50,7 +50,7 @@ from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 def attach(host: Host) -> Attachment:
     """The extension of a broker that may have replicas.
 
-    One that asks for keys has none, and no HA port, which would give the log to anybody.
+    A broker that requires access keys has none: its HA port would give the log to anybody.
     """
     if host.services.config.authentication_enabled:
         return Attachment()
@@ -76,7 +76,7 @@ class Replication:
         self._make_members(host.change_role)
 
     def attachment(self) -> Attachment:
-        """All of it, as the broker takes it."""
+        """Everything that the broker attaches."""
         s = self._services
         handlers = HaHandlers(
             s.role,
@@ -148,13 +148,14 @@ class Replication:
         async for lost in deliveries_between(s.runtime.threads, s.store, s.config.broker_name, start, end):
             s.events.publish(DeliveriesLost(lost))
         s.events.publish(CutAhead(start))
-        # Before the log is shorter: after a crash between the two the log tells that they are done.
+        # Flush before the log is cut: after a crash in between, the log still shows that these deliveries
+        # were made.
         await s.persistence.flush(DELAYS, TIMERS, OFFSETS)
 
     async def _after_cut(self, end: int) -> None:
         self._replicas.forget()
         self._services.events.publish(LogCut(end))
-        # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
+        # Read before the master's log is copied: afterwards nothing shows what our log ended with.
         await self._services.persistence.flush(*PROGRESS)
 
     # -- the tables beside it --------------------------------------------------------------------------
@@ -221,7 +222,7 @@ class Replication:
         )
         self._hear_peers()
         self._siblings.living = membership.others
-        # Behind the exchange: what waits there is made before the locks say what they know.
+        # After the exchange: changes that wait there are applied before the lock copy answers questions.
         self._locks = ReplicatedLocks(
             clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,
             self._lock_copy, self._terms.look_s, membership.took_all, self._has_groups,

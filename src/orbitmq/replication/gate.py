@@ -1,4 +1,4 @@
-"""Keeps the answers to senders until enough replicas have their messages, refuses what too few could get."""
+"""Holds answers to senders until enough replicas have the messages; refuses sends if too few are in sync."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# How long a master that stops or loses its role lets replicas acknowledge what is written already.
+# How long a master that stops or loses its role waits for replicas to acknowledge what is already written.
 LAST_ACKS_SECONDS = 0.5
 
 
 class ReplicaGate(Component):
-    """The gate of the replicas (rows QW-01 to QW-13). It is shut only on a SYNC_MASTER that needs others.
+    """The gate of the replicas (rows QW-01 to QW-13). Only a SYNC_MASTER that needs replicas waits.
 
-    A report is counted in the event loop iteration that read it; the need is judged then, and with each look
-    at the deadlines while answers wait. So a replica that falls silent holds senders for haSlaveSilenceMillis
-    when the need may follow what is in sync, else for slaveTimeout.
+    A report is counted in the event loop iteration that read it; how many replicas are needed is decided
+    then, and at each check of the deadlines while answers wait. So a replica that falls silent delays senders
+    for haSlaveSilenceMillis if the needed number may shrink to the replicas in sync, else for slaveTimeout.
 
     Args:
         replicas: what the HA port tells of connections and reports.
@@ -67,7 +67,7 @@ class ReplicaGate(Component):
         self._settings_changed()
 
     async def stop(self) -> None:
-        """Give replicas a moment for what is written; then answers that still wait for them are late.
+        """Give replicas a moment to acknowledge what is written; answers still waiting then time out.
 
         The last reports are kept: a follower that has everything sends no new one.
         """
@@ -94,7 +94,7 @@ class ReplicaGate(Component):
         return self._config.slave_timeout_ms
 
     def want(self, offset: int) -> None:
-        """Replicas are sent what is written at once, asked for or not."""
+        """Nothing to do: replicas are sent what is written at once, also unasked."""
 
     def look(self, now: float) -> None:
         self._replicas.judge(now)
@@ -117,7 +117,7 @@ class ReplicaGate(Component):
             self._durability.remove(self)
 
     def _moved(self) -> None:
-        """The replicas have more, or there are more or fewer of them."""
+        """A replica acknowledged more, joined or left."""
         if not self._waits:
             return
         refusal, told = self.refusal, self.told
@@ -155,7 +155,7 @@ class ReplicaGate(Component):
 
 
 def rule_of(config: BrokerConfig) -> QuorumRule:
-    """The rule that the settings make."""
+    """The quorum rule from the settings."""
     return QuorumRule(
         in_sync_replicas=config.in_sync_replicas,
         min_in_sync_replicas=config.min_in_sync_replicas,

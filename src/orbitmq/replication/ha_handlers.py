@@ -1,4 +1,4 @@
-"""The request codes of replication: where a master's HA port is, and how its followers do."""
+"""The request codes of replication: where a master's HA port is, and the state of its followers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from orbitmq.wire.headers.broker import (
 
 Told: TypeAlias = Callable[[Command], Awaitable[bytes]]
 Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], Awaitable[bool]]
-# In the answer to a master's news: whether this broker leads still. RocketMQ's brokers do not know the field.
+# In the answer to a master's announcement (906): whether this broker still leads. RocketMQ's brokers do not
+# know the field.
 LEADS = "orbitmqLeads"
-# In the answer to a question: the state version of this broker's tables.
+# In the answer to a query: the state version of this broker's tables.
 TERM = "orbitmqTerm"
 # In the same answer: the end of its log, flushed or not.
 LOG_END = "orbitmqLogEnd"
@@ -35,9 +36,9 @@ class HaHandlers(Family):
     Args:
         address: where clients reach this broker.
         ha_address: gives where followers reach it.
-        pushed: told what a master says of itself; gives whether this broker leads then.
+        pushed: called with a master's announcement (906); returns whether this broker leads afterwards.
         term: gives the state version of this broker's tables.
-        acted: gives what a slave is told that asks another one.
+        acted: returns the answer to a slave that asks what this one did while it acted.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class HaHandlers(Family):
         }
 
     async def exchange(self, _connection: ServerConnection, command: Command) -> Command:
-        """Without a header a question, with one the news of a master (AdminBrokerProcessor)."""
+        """Without a header this is a query, with one a master's announcement (AdminBrokerProcessor)."""
         header = ExchangeBrokerHaInfoRequest.from_ext(command.ext)
         if header.master_ha_address is not None:
             return await self._hear(header, command)
@@ -91,7 +92,7 @@ class HaHandlers(Family):
         return command.reply(body=self._status.table().encode())
 
     def reset_flush_offset(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The flushed end of the master's log, as a slave shows it; a master has none."""
+        """Note the flushed end of the master's log, as an administrator sends it; only on a slave."""
         header = ResetMasterFlushOffsetRequest.from_ext(command.ext)
         if not self._role.takes_messages:
             self._status.master_flush_offset = header.master_flush_offset

@@ -21,7 +21,7 @@ MAX_SAMPLES = 6000
 
 
 class LagClock:
-    """Turns a place of the log into the time since which the log has gone on behind it. Pure."""
+    """Tells since when the log has been longer than a given place. Pure."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, float]] = deque(maxlen=MAX_SAMPLES)
@@ -46,7 +46,7 @@ class LagClock:
         return now_s - self._samples[at][1] if at < len(self._samples) else 0.0
 
     def grew_s(self, place: int, now_s: float) -> float:
-        """Since when the log has surely gone on behind ``place``; ``now_s``: it has not been seen yet."""
+        """When the log was first seen longer than ``place``; ``now_s`` if it was not seen yet."""
         at = bisect_right(self._samples, place, key=lambda sample: sample[0])
         return min(now_s, self._samples[at][1] + SAMPLE_S) if at < len(self._samples) else now_s
 
@@ -83,12 +83,12 @@ class ReplicationLines(Component):
         self._lag.sample(self._store.max_commit_log_offset, self._clock.monotonic())
 
     def begin(self) -> None:
-        """A follower came: from now on each write tells when the log grew. A lone broker's writes do not."""
+        """A follower connected: from now on note the time of each write, which a lone broker does not."""
         self._sample()
         self._store.on_written(self._sample)
 
     def lines(self) -> Mapping[str, str]:
-        """By RocketMQ's way of naming; followers as JSON by broker id, else by address."""
+        """By RocketMQ's names; followers as JSON by broker id, else by address."""
         now, end = self._clock.monotonic(), self._store.max_commit_log_offset
         self._lag.sample(end, now)
         self._replicas.judge(now)

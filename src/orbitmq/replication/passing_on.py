@@ -1,4 +1,4 @@
-"""Passes requests that only a master can serve on from its slave, see :mod:`orbitmq.broker.to_master`."""
+"""Passes requests from a slave to its master, see :mod:`orbitmq.broker.to_master`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
-# A field of ours: a request goes over one slave, not round in a circle.
+# A field of ours: a request passes through one slave only, never in a circle.
 PASSED_ON = "orbitmqPassedOn"
 TIMEOUT_MS = 1000
 # A returning master leads a moment after its slave has made way.
@@ -24,7 +24,7 @@ ASK_AGAIN_S = 0.05
 
 
 class PassingOn(Component):
-    """Asks the master whose log is copied now. The client's limit of requests under way bounds them."""
+    """Asks the master whose log is copied now. The client's limit of open requests bounds their number."""
 
     name = "passing on"
 

@@ -2,7 +2,7 @@
 """How many brokers have a message: the replicas of a master, what each has reported, and how many are needed.
 
 Pure: no clock, no socket. Times are monotonic seconds, offsets are places of the commit log. The HA port
-tells what connects, reports and goes; ``gate.py`` lets answers out by what :class:`Replicas` says.
+reports what connects, acknowledges and disconnects; ``gate.py`` releases answers as :class:`Replicas` says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Rule(Enum):
     """What a master of several replicas does when too few are in sync.
 
     Attributes:
-        COUNT: RocketMQ 5.x: so many brokers as the settings say; too few are refused or degraded.
+        COUNT: RocketMQ 5.x: as many brokers as the settings say; with too few in sync, sends are refused or
+            need fewer.
         ONE_SLAVE: RocketMQ 4.x: one slave; without any in sync the answer is SLAVE_NOT_AVAILABLE (row QW-09).
     """
 
@@ -38,13 +39,15 @@ class QuorumRule:
 
     Attributes:
         in_sync_replicas: inSyncReplicas (row QW-02).
-        min_in_sync_replicas: minInSyncReplicas: never fewer, when the number follows what is in sync.
-        auto: enableAutoInSyncReplicas: with fewer in sync fewer are enough (row QW-06).
-        all_in_sync: allAckInSyncStateSet: all that are in sync must have it (row QW-12).
-        max_gap_bytes: haMaxGapNotInSync: in sync is less than this behind the log (row QW-04).
-        silence_s: haSlaveSilenceMillis: who owes bytes and says nothing for so long is not in sync.
-        report_s: haSendHeartbeatInterval: who owes nothing says something after so long.
-        on_device: a copy counts when it is on the replica's device, else when the replica has it.
+        min_in_sync_replicas: minInSyncReplicas: the lower bound, when the number follows the replicas in
+            sync.
+        auto: enableAutoInSyncReplicas: if fewer are in sync, fewer are enough (row QW-06).
+        all_in_sync: allAckInSyncStateSet: all replicas in sync must have it (row QW-12).
+        max_gap_bytes: haMaxGapNotInSync: a replica in sync is less than this behind the log (row QW-04).
+        silence_s: haSlaveSilenceMillis: a replica that lacks bytes and is silent for this long is not in
+            sync.
+        report_s: haSendHeartbeatInterval: a replica that lacks nothing still reports this often.
+        on_device: a copy counts when it is on the replica's device, else when it has arrived.
         rule: see :class:`Rule`.
     """
 
@@ -60,7 +63,7 @@ class QuorumRule:
 
     @property
     def ever_waits(self) -> bool:
-        """Whether more than this broker can be needed at all (rows QW-08, QW-11)."""
+        """Whether the settings can require more than this broker (rows QW-08, QW-11)."""
         return (
             self.rule is Rule.ONE_SLAVE
             or self.all_in_sync
@@ -68,7 +71,7 @@ class QuorumRule:
         )
 
     def need(self, in_sync: int) -> int:
-        """How many brokers must have a message while ``in_sync`` could (rows QW-05, QW-06, QW-12)."""
+        """How many brokers must have a message if ``in_sync`` are in sync (rows QW-05, QW-06, QW-12)."""
         if self.rule is Rule.ONE_SLAVE:
             return 2
         if self.all_in_sync:
@@ -79,19 +82,19 @@ class QuorumRule:
 
 
 class ReportError(OrbitError, ValueError):
-    """A replica's report cannot be true. Its connection is to be closed; it has no vote."""
+    """A replica's report cannot be true. Its connection must be closed, and its vote does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What is known of one connection.
+    """What is known about one connection.
 
     Attributes:
         replica: the broker behind it, see ``Replicas.connected``.
         received, durable: its last report; -1 before the first one.
-        in_sync: whether it counts, and has not missed the time of a report: one that has everything counts
-            until it owes something again, but whether it lives is not known.
-        silent_s: since when nothing came, when that is too long: it owes bytes or a report.
+        in_sync: whether it counts, and has not missed the time of a report: a replica that has everything
+            counts until it lacks bytes again, though it may be dead meanwhile.
+        silent_s: for how long nothing came, if that is too long; it lacks bytes or owes a report.
     """
 
     replica: Hashable
@@ -108,7 +111,7 @@ class _Link:
         self.durable = -1
         self.heard = heard
         self.spoke = heard
-        # Since when it is known to owe bytes; below 0: it has everything.
+        # Since when it is known to lack bytes; below 0: it has everything.
         self.owes_since = NOTHING_OWED
         self.silent = False
         self.in_sync = False
@@ -118,17 +121,18 @@ class Replicas:
     """How much of this master's log each replica has.
 
     Args:
-        rule: may be replaced at any time; :meth:`judge` then looks anew.
+        rule: may be replaced at any time; :meth:`judge` then counts anew.
         log_end: the end of the written log; a report beyond it cannot be true.
 
     Attributes:
         in_sync: how many brokers are in sync, this one included.
         need: how many must have a message.
-        replicated: the mark: so many have everything below; :data:`EVERYTHING` while this broker is enough.
+        replicated: the mark: enough brokers have everything below it; :data:`EVERYTHING` while this broker is
+            enough.
         awaited: whether answers to senders wait for reports.
         changed: called when one of the three has changed.
-        grew_s: gives since when the log has gone on behind a place, at a time at which it has. Without
-            somebody who watches it grow that is not known before the first look.
+        grew_s: tells since when the log has been longer than a place; the default only knows the time of the
+            look.
     """
 
     def __init__(self, rule: QuorumRule, log_end: Callable[[], int]) -> None:
@@ -146,7 +150,7 @@ class Replicas:
 
     @property
     def enough(self) -> bool:
-        """Whether a message that is written now could reach all it needs (row QW-07)."""
+        """Whether a message written now could reach enough brokers (row QW-07)."""
         return self.need <= self.in_sync
 
     @property
@@ -169,8 +173,8 @@ class Replicas:
 
         Args:
             link: the connection.
-            replica: the broker behind it: its id when it has told one, else its address. All links of one
-                replica have one vote together (row QW-13).
+            replica: the broker behind it: its id if it sent one, else its address. All links of one replica
+                share one vote (row QW-13).
         """
         self._links[link] = _Link(replica, now)
 
@@ -178,8 +182,8 @@ class Replicas:
         """The replica has everything below ``received``, and below ``durable`` on its device.
 
         Raises:
-            ReportError: the report is negative, ahead of the log, behind the last one, or says that more is
-                on the device than was received. The link has no vote any more.
+            ReportError: the report is negative, ahead of the log, behind the last one, or claims more on the
+                device than was received. The link loses its vote.
         """
         each = self._links.get(link)
         if each is None:
@@ -192,7 +196,7 @@ class Replicas:
         self.judge(now)
 
     def spoke(self, link: Hashable, now: float) -> None:
-        """Something other than a report came: the follower lives, but may still owe bytes."""
+        """Something other than a report arrived: the follower is alive, but may still lack bytes."""
         each = self._links.get(link)
         if each is not None:
             each.spoke = now
@@ -203,7 +207,7 @@ class Replicas:
             self.judge(now)
 
     def forget(self) -> None:
-        """Begin anew: our log was cut, so what was reported may be of another one."""
+        """Begin anew: our log was cut, so earlier reports may concern records that are gone."""
         self._links.clear()
         self._reached = 0
         self._decide()
@@ -243,7 +247,7 @@ class Replicas:
         self._decide()
 
     def _decide(self) -> None:
-        """Count, and move the mark."""
+        """Count the brokers, and move the mark."""
         in_sync, need, replicated = self.in_sync, self.need, self.replicated
         on_device = self.rule.on_device
         votes: dict[Hashable, int] = {}
@@ -257,7 +261,7 @@ class Replicas:
             self.replicated = EVERYTHING
         else:
             if self.need <= self.in_sync:
-                # Once enough brokers have it, that stays true whoever falls silent later.
+                # Once enough brokers have a message, that stays true whichever falls silent later.
                 by_rank = sorted(votes.values(), reverse=True)
                 self._reached = max(self._reached, by_rank[self.need - 2])
             self.replicated = self._reached

@@ -13,10 +13,10 @@ from orbitmq.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo,
 
 
 class ReplicationStatus:
-    """Looks at the HA port and at what we follow.
+    """Reads the state of the HA port and of the link to our master.
 
     Attributes:
-        master_flush_offset: what an administrator said of the master's log.
+        master_flush_offset: the end of the master's log, as an administrator has set it.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ReplicationStatus:
         }
 
     def unready(self) -> Sequence[str]:
-        """Why clients should not read here: nothing of a master comes to this slave."""
+        """Why clients should not read here: this slave gets nothing from a master."""
         following = self._following
         if self._role.role is not Role.SLAVE or following.transferring:
             return ()

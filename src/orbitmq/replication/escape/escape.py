@@ -1,4 +1,4 @@
-"""The way of messages to the masters of other groups: tried until one has stored them (EscapeBridge)."""
+"""Sends messages to the masters of other groups, and retries until one has stored them (EscapeBridge)."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ log = logging.getLogger(__name__)
 ANSWER_MARGIN_MS = 1000
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-# A master that takes a message after none did for so long has come back: resting messages are tried now.
+# If no master took a message for this long and one does now, a master has come back: retry resting messages
+# at once.
 AWAY_S = 1.0
 COMPLAIN_EVERY_S = 60.0
-# Bytes and messages on the way at a time; more messages wait where they are stored.
+# Limits of the bytes and messages being sent at a time; further messages wait in their own log.
 MAX_MESSAGES = 1024
 MAX_BYTES = 64 * 1024 * 1024
-# A route that leads to another master counts so long.
+# How long a route to another master is kept.
 ROUTE_SECONDS = 30.0
-# Any other is asked for again, however many messages wait for it, once in this time.
+# Any other route is asked for once in this time, however many messages wait for it.
 ASK_AGAIN_S = 1.0
-# How long messages on the way may take when this broker stops to deliver.
+# How long to wait for messages being sent when this broker stops delivering.
 SETTLE_SECONDS = 3.0
 
 
@@ -49,8 +50,8 @@ class Escaping:
     """One message on its way; see ``Handed``.
 
     Attributes:
-        size_bytes: what it counts of all that may be on the way.
-        resting: it was refused, and waits for its next try.
+        size_bytes: its share of the limit of bytes being sent.
+        resting: whether it was refused and waits for its next try.
     """
 
     end = 0
@@ -78,13 +79,13 @@ class Escaping:
             raise
 
     def arrived(self, status: PutStatus) -> None:
-        """Another master has the message."""
+        """Another master has stored the message."""
         if not self.status.done():
             self.status.set_result(status)
             self._sent()
 
     def called_back(self) -> None:
-        """No task brings the message to another master any more."""
+        """The task that sends the message has ended."""
         self.status.cancel()
 
 
@@ -92,8 +93,8 @@ class Escape(Component):
     """Brings messages to other masters. Nothing is skipped and nothing given up (behaviours ES-10, TX-05).
 
     The pause after a failed try doubles up to :data:`LONGEST_PAUSE_S`; each try takes another master than the
-    one before, if there is one. When a master comes back the pauses end: what is stored out of its order may
-    come again when this broker stops to deliver.
+    one before, if there is one. When a master comes back all pauses end. Messages stored out of order may be
+    delivered again when this broker stops delivering.
     """
 
     name = "escape"
@@ -118,7 +119,7 @@ class Escape(Component):
         self._producer_group = f"InnerProducerGroup_{config.broker_name}_{config.broker_id}"
 
     def __len__(self) -> int:
-        """How many messages are on the way."""
+        """How many messages are being sent."""
         return len(self._on_the_way)
 
     async def stop(self) -> None:
@@ -141,7 +142,7 @@ class Escape(Component):
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
     ) -> Escaping:
-        """Begin to bring the message to another master."""
+        """Start the task that sends the message to another master."""
         if not self._config.enable_remote_escape:
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -162,9 +163,10 @@ class Escape(Component):
         return escaping
 
     async def settle(self) -> None:
-        """Return when what is being sent is there; after :data:`SETTLE_SECONDS` the rest is called back.
+        """Return when the sends under way have ended; after :data:`SETTLE_SECONDS` the rest is cancelled.
 
-        What no master took so far is called back at once: a returning master must not wait for it.
+        Messages that every master refused so far are cancelled at once: a returning master must not wait for
+        them.
         """
         self._settling += 1
         try:
@@ -190,7 +192,7 @@ class Escape(Component):
         escaping.called_back()
 
     def _leaves(self, escaping: Escaping) -> None:
-        # Services that stop at the same time call back the same messages; each message is removed once.
+        # Services that stop at the same time cancel the same messages; each message is removed once.
         if escaping in self._on_the_way:
             del self._on_the_way[escaping]
             self._bytes -= escaping.size_bytes
@@ -272,7 +274,7 @@ class Escape(Component):
         return (), problem
 
     def _limit(self, topic: str, properties: Mapping[str, str]) -> int | None:
-        """How often a retry message may be delivered: the other master may not know its group."""
+        """The most deliveries of a retry message, sent along as the other master may not know its group."""
         if not topic.startswith(reserved.RETRY_PREFIX):
             return None
         own = whole_number(properties.get(property_names.MAX_RECONSUME_TIMES, ""), INT32)
@@ -282,7 +284,7 @@ class Escape(Component):
         return None if group is None else group.retry_max_times
 
     def _complain(self, problem: str) -> None:
-        """One line a minute, however many messages wait."""
+        """Log one line a minute, however many messages wait."""
         now = self._clock.monotonic()
         if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY_S:
             self._complained_at = now

@@ -1,4 +1,4 @@
-"""How a message looks that goes to a master of another group, and which master it goes to (no I/O)."""
+"""The form of a message sent to a master of another group, and the choice of that master (no I/O)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
 DEFAULT_TOPIC_QUEUES = 8
-# Properties by which the message waited in this log; with one of them it would wait once more (TX-04).
+# Properties that made the message wait in this log; if one were sent along, it would wait once more (TX-04).
 _PLACES = frozenset(
     {
         property_names.REAL_TOPIC,
@@ -95,8 +95,9 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
     half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
     removed = {property_names.WAIT} | _PLACES
     if not half:
-        # The delay of a half message begins when its transaction is committed. And what was committed keeps
-        # the mark of a half message in the log: sent with it, it would be taken for one.
+        # The delay of a half message begins when its transaction is committed. A committed message still
+        # carries the half message's mark in the log; sent with that mark, the other master would take it for
+        # a half message.
         removed |= _TIMES | {property_names.TRANSACTION_PREPARED}
     kept = {name: value for name, value in properties.items() if name not in removed}
     slot_ms = whole_number(properties.get(property_names.TIMER_OUT_MS, ""))
@@ -110,7 +111,7 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
 
 
 def _deliver_at(slot_ms: int, wanted: str) -> str:
-    """When a message of a slot is due: as its producer asked, else when its second is over; never before."""
+    """When a slot's message is due: as its producer asked, else when its slot's second ends; never before."""
     end = latest_ms(slot_ms)
     asked = whole_number(wanted)
     return str(asked) if asked is not None and slot_ms < asked <= end else str(end)
@@ -128,7 +129,7 @@ def request(
 
     Args:
         group: the producer group for a message that names none.
-        limit: the maximum of deliveries of a retry message, behind which it is a dead letter.
+        limit: the maximum of deliveries of a retry message, after which it becomes a dead letter.
     """
     return SendMessageV2Request(
         producer_group=properties.get(property_names.PRODUCER_GROUP) or group,

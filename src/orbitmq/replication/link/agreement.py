@@ -59,13 +59,13 @@ class Records(Protocol):
         ...
 
     async def last(self, end: int) -> Span | None:
-        """The last record of a log that ends at ``end``; ``None``: it is not found with little work."""
+        """The last record of a log that ends at ``end``; ``None``: a short search does not find it."""
         ...
 
     async def between(self, start: int, end: int, most: int) -> list[Span]:
         """Records of one file that begin behind the record at ``start`` and below ``end``, ascending.
 
-        Up to ``most`` of them, spread evenly by their number; all when there are no more. Never none when
+        Up to ``most`` of them, spread evenly by their number; all when there are no more. At least one, if
         there is one.
         """
         ...
@@ -90,19 +90,19 @@ class Agreement:
         self._file_bytes = file_bytes
         self._records = records
         self._ask = ask
-        # The highest record that both logs have as far as is known.
+        # The highest record known to be in both logs.
         self._same: Span | None = None
-        # The lowest place from which on nothing is common as far as is known.
+        # The lowest place known to be where the logs differ.
         self._other = end
         self._there: Answer | None = None
-        # Both logs have what they have from here on.
+        # The later of the two beginnings: below it one of the logs has nothing.
         self._floor = -1
 
     async def find(self) -> int:
         """Where the log has to end so that all of it is common: behind a record or blank, or at its begin.
 
         Raises:
-            LinkError: the other log lost its beginning meanwhile, which may have been asked for.
+            LinkError: the other log has deleted its oldest files meanwhile, perhaps those just compared.
         """
         last = await self._records.last(self._end)
         await self._compare([last] if last is not None else [])
@@ -129,7 +129,7 @@ class Agreement:
         return -(-offset // self._file_bytes) * self._file_bytes
 
     async def _search_files(self) -> None:
-        """Find the last file that begins with a common record, and the first that begins with another."""
+        """Find the last file whose first record is common, and the first file whose first record differs."""
         near_end = True
         while files := self._files_between():
             # Records that a master lost are mostly near the end.
@@ -153,7 +153,7 @@ class Agreement:
             await self._compare(spans[::-1])
 
     async def _behind_same(self) -> int:
-        """The end of the last common record, or of the blank behind it when both logs have that."""
+        """The end of the last common record, or of the blank after it if both logs have that blank."""
         same, there = self._same, self._there
         if same is None or there is None:
             return self._begin

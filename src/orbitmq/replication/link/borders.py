@@ -1,4 +1,4 @@
-"""Where records of this broker's log begin, found without reading more of it than has to be."""
+"""Finds where records of this broker's log begin, reading as little of it as possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.store.log.records import RecordReader
 from orbitmq.store.ports import CopiedLog, LogPiece
 from orbitmq.store.queues import layout as table
 
-# A record is searched backwards so far from its end: twice what the largest message may have.
+# How far to search backwards for the start of a record: twice the largest message.
 MAX_SCAN_BYTES = 8 << 20
 SCAN_BYTES = 64 * 1024
 # The first bytes of the magic numbers of both versions of a record.
@@ -45,7 +45,7 @@ class RecordBoundaries:
         return Span(at, at + reader.size)
 
     async def last(self, end: int) -> Span | None:
-        """The last record of a log that ends at ``end``; ``None``: it is not found with little work."""
+        """The last record of a log that ends at ``end``; ``None``: a short search does not find it."""
         file_bytes = self._store.config.commit_log_file_bytes
         piece = self._piece((end - 1) // file_bytes * file_bytes, end)
         if piece is None or piece.end != end:
@@ -65,8 +65,8 @@ class RecordBoundaries:
 def some_records(piece: LogPiece, most: int) -> list[Span]:
     """Up to ``most`` of the records that begin in the piece, its first one aside.
 
-    Of two that follow each other in the answer equally many are left out everywhere, however large they are:
-    where small records lie before a large one equal distances would leave many of them to be asked for.
+    The same number of records is skipped between any two in the answer, whatever their sizes: with equal
+    distances in bytes, many small records before a large one would all remain to be compared.
     """
     reader, view, base = RecordReader(), piece.view, piece.base
     found: list[Span] = []
@@ -86,10 +86,10 @@ def some_records(piece: LogPiece, most: int) -> list[Span]:
 def last_record(piece: LogPiece) -> Span | None:
     """The record at whose end the piece ends, or behind whose end it has the blank of its file only.
 
-    The log has nothing that leads back. So the mark of a record is searched backwards, and it is one when it
-    says that it lies there and its lengths lead to the end. A sender who knows at which byte its message will
-    be stored could write such a record into the body; what is to be cut is therefore found from the file's
-    first record on (:func:`some_records`), and this only tells that nothing is.
+    Records have no pointer back. So search backwards for a record's magic number; it is a record if it names
+    this place and its lengths lead to the end. A sender who knows at which byte its message will be stored
+    could write such a record into the body; so this search only serves to tell that nothing must be cut; the
+    place of a cut is found from the file's first record on (:func:`some_records`).
     """
     view, base = piece.view, piece.base
     end = piece.end - base

@@ -1,7 +1,7 @@
 """RocketMQ's replication protocol, both ends of it, without I/O (DefaultHAConnection, DefaultHAClient).
 
 A slave sends eight bytes again and again: the end of its log. The master answers with frames: a log offset, a
-size, and so many bytes of its log; a frame without bytes shows that it lives. Nobody says who he is.
+size, and so many bytes of its log; a frame without bytes is a heartbeat. Neither side names itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReportReader:
         """The reports that are complete now.
 
         Args:
-            limit: no report can be above: the end of what the slave can have.
+            limit: the end of what the slave can have; a higher report is an error.
 
         Raises:
             LinkError: a report is negative, goes back, or claims more than there is.

@@ -1,8 +1,8 @@
-"""Whether a broker that comes has come again: of its older link a cut may have left one half (no I/O).
+"""Tells whether a connecting broker is linked already: a network cut may leave half a link (no I/O).
 
-A process follows over one link at a time. Another process with the same id and address has taken the place of
-the first one, unless that one comes again: then both live, with one address by mistake, as two containers
-have it. They must not end each other's links for ever.
+A process follows over one link at a time. Another process with the same id and address normally has replaced
+the first one. If the first one connects again, both are alive and share an address by mistake, as two
+containers may. They must not end each other's links for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ComeAgain:
         self._replaced: deque[str] = deque(maxlen=MAX_REPLACED)
 
     def replaces(self, newer: Hello, older: Hello) -> bool:
-        """Whether nobody is at the other end of the older link any more."""
+        """Whether the process of the older link is gone."""
         if newer.broker_id != older.broker_id:
             return False
         if newer.run == older.run:

@@ -1,7 +1,7 @@
-"""Whether the log of a broker of RocketMQ goes on where ours ends: asked before its HA port is.
+"""Compares the log of a RocketMQ broker with ours, before its HA port is connected.
 
 Over that port a master sends whatever its log has behind the reported end, so a follower whose last records
-are others would never notice. VIEW_MESSAGE_BY_ID (33) gives a record by its place in the log.
+differ would never notice. VIEW_MESSAGE_BY_ID (33) gives a record by its place in the log.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Comparing:
         self._cutting = cutting
 
     async def agree(self, master: Inquiry, settings: Mapping[str, str]) -> None:
-        """Set aside what the master, which has these settings, does not have, if anything.
+        """Set aside those of our records that the master, which has these settings, lacks.
 
         Raises:
-            LinkError: it is not a master to follow, or its log and ours have nothing to go on with.
+            LinkError: it is not a master to follow, or the two logs have no record in common.
             TransportError: it does not answer.
             OSError, StoreError: the disk refused.
         """
@@ -55,9 +55,10 @@ class Comparing:
             await self._cutting.cut(common, end, master.address)
 
     async def _begin_with(self, member: Inquiry, first: int) -> None:
-        """Take the first record of a member's log: all that our own log had is to come back from there.
+        """Take the first record of a member's log: our empty log is to be restored from there.
 
-        Over its HA port RocketMQ's broker gives its last file to who reports 0, else all from the report on.
+        RocketMQ's broker sends its last file to a follower that reports 0, else everything from the reported
+        place on.
         """
         record = await member.record(first)
         if not record:
@@ -97,7 +98,7 @@ class Comparing:
         return begin
 
     async def _same(self, master: Inquiry, starts: Sequence[int]) -> int:
-        """How many of the records are the master's too: all below the first other one."""
+        """How many of the records the master has too, up to the first that differs."""
         if not starts or await self._equal(master, starts[-1]):
             return len(starts)
         low, high = 0, len(starts) - 1

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""What a follower is sent next: a place in the log that moves on, and how many bytes a second may go."""
+"""What a follower is sent next: its place in the log, and a limit of bytes a second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from orbitmq.store.ports import CopiedLog, FilePart
 
 
 class Cursor:
-    """Where one follower's copy of the log is to go on.
+    """The place of the log that one follower is sent next.
 
     Attributes:
         position: everything below was handed out.
@@ -19,7 +19,7 @@ class Cursor:
 
     @property
     def behind(self) -> int:
-        """How many bytes are still to be handed out."""
+        """How many bytes the follower has not been sent yet."""
         return self._store.max_commit_log_offset - self.position
 
     def take(self, most: int) -> tuple[int, FilePart] | None:

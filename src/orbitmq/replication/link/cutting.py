@@ -40,7 +40,7 @@ class TailTruncation:
         self._on_cut = on_cut
 
     async def cut(self, start: int, end: int, master: str) -> None:
-        """Let the log end at ``start`` durably; what it has up to ``end`` is in a file then.
+        """Copy the log from ``start`` to ``end`` into a file, then cut the log at ``start``, durably.
 
         Raises:
             OSError, StoreError: the disk refused; nothing is removed before it is set aside.
@@ -52,8 +52,8 @@ class TailTruncation:
             await self._before_cut(start, end)
             await self._store.truncate(start)
         except (OSError, StoreError):
-            # The link is tried again for ever: each time a copy would stay, until the disk is full.
-            # A cut that failed half way is final, and the copy may be all there is of what it removed.
+            # The link is retried for ever: without this each try would leave a copy, until the disk is full.
+            # A cut that failed half way keeps its copy, which may be all that is left of the removed records.
             if self._store.flush_error is None:
                 await self._runtime.threads.run(self._remove, path)
             raise

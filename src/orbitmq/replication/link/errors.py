@@ -6,12 +6,12 @@ from orbitmq.errors import OrbitError
 
 
 class LinkError(OrbitError):
-    """The other end of a link sent something impossible, or is no broker of ours. The link is closed."""
+    """The peer sent something impossible, or is not a broker of this name. The link is closed."""
 
 
 class RefusedError(LinkError):
-    """A follower is not of this group, or cannot go on: it comes again with the same until somebody helps."""
+    """A follower is not of this group, or cannot be served; it reconnects until an operator helps."""
 
 
 class OwnEndCountsError(LinkError):
-    """The log that is to be copied differs from ours, and ours counts (PO-26)."""
+    """The log to be copied differs from ours, and ours is the one to keep (PO-26)."""

@@ -1,4 +1,4 @@
-"""How a slave without acting masters learns of its master sooner than with its next registration."""
+"""Lets a slave without acting masters learn of its master before its next registration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MasterFinder(Component):
         self._members = members
 
     async def start(self) -> None:
-        # Membership does it where masters are acted for.
+        # With acting masters, membership does it.
         if not self._config.enable_slave_acting_master:
             self._every(self._clock, self._config.member_period_ms / 1000, self._look)
 

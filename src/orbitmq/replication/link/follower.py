@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 5.0
 CONNECT_SECONDS = 3.0
-# An HA port alone does not say whose it is: so long a name server may name the master first.
+# An HA port does not name its broker: wait this long for a name server to name the master.
 NAMED_SECONDS = 5.0
 
 _MakeLink: TypeAlias = Callable[[Clock, BrokerConfig, CopiedLog, str], FollowerLink]
@@ -42,13 +42,14 @@ class Following(Component):
     """Follows one master at a time, whichever :meth:`follow` names.
 
     Args:
-        prepare: returns when what an older link brought is kept; an OSError that it raises is tried again.
+        prepare: returns when everything that an older link brought is on the disk; an OSError from it is
+            retried.
 
     Attributes:
         connected: a connection to the master's HA port is open.
         transferring: the master has been told where to go on.
-        own_end_counts: the log of the one that is followed differs, and is not copied for that.
-        master_flushed: where the master's log on its device ended when it was first asked, with
+        own_end_counts: the followed broker's log differs from ours, so it is not copied.
+        master_flushed: the flushed end of the master's log when it was first asked, with
             syncMasterFlushOffsetWhenStartup; else 0.
     """
 
@@ -74,8 +75,8 @@ class Following(Component):
         self._changed = asyncio.Event()
         self._link: FollowerLink | None = None
         self._said = ""
-        self._unnamed: str | None = None  # the HA port that is followed though nobody named its broker
-        # Said, or of no interest: a master that prepares to serve looks for slaves, and has followed before.
+        self._unnamed: str | None = None  # the HA port that is followed although its broker is unknown
+        # Whether "no master" was logged, or need not be: a master in pre-online follows slaves for a while.
         self._alone = config.broker_role != "SLAVE"
         self._failures = 0
         self.master_flushed = 0
@@ -94,7 +95,7 @@ class Following(Component):
 
     @property
     def received(self) -> int:
-        """Behind the last byte that came from the master, or was here before."""
+        """The end of the log copied so far, with what was here before."""
         return self._store.received_offset
 
     @property
@@ -104,11 +105,11 @@ class Following(Component):
 
     @property
     def classic_master(self) -> str | None:
-        """The address of a master that is followed in RocketMQ's protocol, once that is known."""
+        """The address of the followed master, if it is known to speak RocketMQ's protocol."""
         return self.master_address if isinstance(self._link, ClassicFollowerLink) else None
 
     def broken(self, error: Exception) -> None:
-        """Follow anew: this broker cannot keep what came over the link."""
+        """Reconnect: this broker could not store what came over the link."""
         if self._link is not None:
             self._link.end(error)
 
@@ -125,7 +126,7 @@ class Following(Component):
         same_master = master_address is not None and master_address == self.master_address
         self.ha_address, self.master_address = ha_address, master_address
         if same_master and self._link is not None and ha_address in (None, self._link.address):
-            return  # the link leads there already
+            return  # the link already goes to that port
         self._changed.set()
         if self._link is not None:
             self._link.end(None)
@@ -154,7 +155,7 @@ class Following(Component):
                 self._failures += 1
                 self._say("cannot follow %s: %s", whom, error)
             except Exception:
-                # A mistake of ours: it must be seen, and must not end the copying for good.
+                # A bug of ours: log it, and go on copying.
                 self._failures += 1
                 log.exception("following %s failed", whom)
             try:
@@ -165,7 +166,7 @@ class Following(Component):
                 pass
 
     async def _until_named(self) -> None:
-        """Wait for somebody to follow. A slave that never was told of one may have a wrong name."""
+        """Wait for a master to follow; warn if there never was one, as the slave's name may be wrong."""
         if not self._alone:
             with suppress(TimeoutError):
                 async with asyncio.timeout(NAMED_SECONDS):
@@ -187,13 +188,13 @@ class Following(Component):
             log.warning(text, *values)
 
     async def _follow_once(self) -> None:
-        """Copy the master's log until the link ends on purpose.
+        """Copy the master's log until this broker ends the link.
 
         Raises:
             OSError, TransportError: it broke, or could not be made.
             LinkError, StoreError: as ``FollowerLink.run``.
         """
-        # Before it is greeted: who comes counts as a copy, and would hold senders.
+        # Before the greeting: once greeted, this follower counts as a replica, and senders wait for it.
         self._store.refuse_raw()
         self._store.drop_partial()
         await self._store.flush()
@@ -216,14 +217,14 @@ class Following(Component):
         finally:
             self._link = None
             if self._runtime.clock.monotonic() - begin > MAX_RETRY_SECONDS:
-                # It worked for a while: what ends it is news, and is tried again soon.
+                # The link worked for a while: log what ended it, and retry soon.
                 self._failures, self._said = 0, ""
 
     async def _is_named(self) -> bool:
-        """Whether it is known whose HA port that is, or nobody says; ``False``: another is to be followed.
+        """Whether to follow the HA port: its broker is known, or cannot be. ``False``: follow another.
 
-        A name server that shows the master makes it known within a look; one link before would have copied
-        from whatever broker is at haMasterAddress, and from its last file on.
+        A name server names the master within one look. A link before that would copy from whatever broker is
+        at haMasterAddress, and only from its last file on.
         """
         port = self.ha_address
         if self.master_address is not None or port == self._unnamed or not self._config.name_servers:
@@ -243,13 +244,13 @@ class Following(Component):
             return True
 
     async def _connect(self, link: FollowerLink, host: str, port: int) -> None:
-        """From brokerIP1: a master of RocketMQ that comes back finds its slave by that address."""
+        """Connect from brokerIP1: a returning master of RocketMQ finds its slave by that address."""
         try:
             await self._connect_from(link, host, port, self._store.config.store_host[0])
         except (ConnectionRefusedError, ConnectionAbortedError):
             raise
         except OSError:
-            # Not an address of this machine, as behind a NAT, or none that leads there.
+            # brokerIP1 is not an address of this machine, as behind a NAT, or has no route to the master.
             await self._connect_from(link, host, port, "")
 
     async def _connect_from(self, link: FollowerLink, host: str, port: int, own_host: str) -> None:
@@ -262,13 +263,13 @@ class Following(Component):
         if tls is None or isinstance(link, ClassicFollowerLink):
             await network.connect(lambda: link, host, port, local_host=own_host)
             return
-        # Loaded by brokers that speak TLS only.
+        # Imported only if the brokers speak TLS.
         from orbitmq.runtime.tls import ClientTlsLayer
 
         try:
             layer = ClientTlsLayer(tls, link, link.address, host)
         except ValidationError as error:
-            # A file was changed by half, or is gone.
+            # A certificate file is half written, or gone.
             raise LinkError(f"no TLS: {error}") from error
         transport, _ = await network.connect(lambda: layer, host, port, local_host=own_host)
         try:

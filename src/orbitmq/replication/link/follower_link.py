@@ -1,4 +1,4 @@
-"""A follower's end of one link: appends what comes, and reports how far it is."""
+"""A follower's end of one link: appends the bytes that arrive, and reports its end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         address: the master's HA port.
         transferring: the master has been told where to go on.
         last_read, last_write: monotonic seconds.
-        tells_durable: its reports say what is on the device besides what has come.
-        copied_to: what the master had before this link; it is brought to the device as it comes. Flushed at
-            once, what came in half a second keeps a processor for 10 ms, and whoever else wants it waits.
+        tells_durable: its reports also say what is on the device, besides what has arrived.
+        copied_to: the end of the master's log when this link began; up to there the log is flushed as it
+            arrives. One flush of half a second's bytes would block a processor for 10 ms.
     """
 
     tells_durable = False
@@ -62,23 +62,23 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     async def _begin(self) -> None:
-        """Tell the master where to go on."""
+        """Tell the master from where to send the log."""
 
     @abstractmethod
     def _take(self, data: memoryview) -> None:
-        """Bytes came. Pieces of the log among them are collected, and stored before what is behind them.
+        """Handle received bytes. Pieces of the log are collected, and stored before the frames after them.
 
         Raises:
-            LinkError, StoreError: the master cannot mean that, or they cannot be stored.
+            LinkError, StoreError: the bytes are not valid, or they cannot be stored.
         """
 
     @abstractmethod
     def _report(self, received: int, durable: int) -> None:
-        """Say how far we are, if that is news."""
+        """Report the end of our log, if it changed."""
 
     @abstractmethod
     def _repeat(self) -> None:
-        """Say it again, to show that we live."""
+        """Report again, as a heartbeat."""
 
     # -- from the network ------------------------------------------------------------------------------
 
@@ -121,14 +121,14 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._transport.write(data)
 
     def _collect(self, offset: int, piece: memoryview) -> None:
-        """A piece of the log came; it is stored with those that go on where it ends."""
+        """Collect a piece of the log; it is stored together with the pieces that continue it."""
         if not self._pieces:
             self._pieces_at = offset
         if len(piece):
             self._pieces.append(piece)
 
     def _append(self) -> None:
-        """Store the pieces that came: a write and a dispatch for all that one read brought."""
+        """Store the collected pieces: one write and one dispatch for all that one read brought."""
         pieces = self._pieces
         if pieces:
             self._pieces = []
@@ -137,11 +137,11 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
     # -- life ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Return when the link was ended on purpose.
+        """Return when this broker has ended the link.
 
         Raises:
             OSError: the connection broke.
-            LinkError, StoreError: the master sent what cannot be taken, or the disk refused.
+            LinkError, StoreError: the master's bytes are not valid, or the disk refused.
         """
         tasks = [asyncio.ensure_future(self._look_after()), asyncio.ensure_future(self._copy())]
         self._store.on_flushed(self._flushed)
@@ -166,7 +166,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._transport.abort()
 
     async def _copy(self) -> None:
-        """Begin; then, with ASYNC_FLUSH, report what has become durable by itself."""
+        """Start the link; with ASYNC_FLUSH then report what became durable without a request."""
         try:
             await self._begin()
             log.info("following %s from %d on", self.address, self._store.received_offset)
@@ -180,7 +180,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._mistake(error)
 
     def _mistake(self, error: Exception) -> None:
-        """Something of ours failed, as a receiver of frames: it must be seen, and the order is broken."""
+        """Our code failed while it handled frames: log it and end the link, as the order is broken."""
         log.exception("link to %s", self.address)
         self.end(LinkError(f"what it sent could not be taken: {error!r}"))
 
@@ -193,7 +193,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._report(store.received_offset, store.flushed_offset)
 
     def _flushed(self) -> None:
-        """A flush has ended. With SYNC_FLUSH that is what the master waits for."""
+        """A flush has ended: report it. With SYNC_FLUSH the master waits for this report."""
         store = self._store
         if store.flush_error is not None:
             self.end(OSError(f"the disk refused: {store.flush_error}"))
@@ -201,7 +201,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._report(store.received_offset, store.flushed_offset)
 
     async def _look_after(self) -> None:
-        """Show that we live, and notice when the master does not."""
+        """Send heartbeats, and close the link when the master sends none."""
         heartbeat_s = self._config.ha_send_heartbeat_interval_ms / 1000
         silence_s = self._config.ha_housekeeping_interval_ms / 1000
         while True:
@@ -222,7 +222,7 @@ class ClassicFollowerLink(FollowerLink):
         self._frames = FrameReader(self._reported, store.config.commit_log_file_bytes)
 
     async def _begin(self) -> None:
-        # The first report says where the master is to go on: the exact end of this log, all of it durable.
+        # The first report says from where the master sends: the exact end of this log, all of it durable.
         self._repeat()
         self.transferring = True
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 4096
 CHECKS_PER_INTERVAL = 4
-# A refusal is said once, and again after so long.
+# The same refusal is logged again only after this time.
 REFUSED_AGAIN_S = 3600.0
 MAX_REFUSALS = 64
 
@@ -41,8 +41,8 @@ class HaPort(Component):
 
     Args:
         listens: called with the port, when it is listened on.
-        on_follower: called when a connection begins to be sent the log.
-        tls: of the broker: followers of OrbitMQ come with TLS or without, those of RocketMQ without.
+        on_follower: called when the log begins to be sent over a connection.
+        tls: the broker's TLS; OrbitMQ's followers may use it, RocketMQ's cannot.
 
     Attributes:
         connections: those open now.
@@ -71,7 +71,7 @@ class HaPort(Component):
         pace = Pace(runtime.clock, config)
         self.shared = Port(runtime.clock, config, store, pace, replicas, peers, identity)
         self.connections: dict[HaConnection, None] = {}
-        # Connections that are sent the log: a thousand idle ones must cost a batch of messages nothing.
+        # Connections over which the log is sent: a thousand others must cost a batch of messages nothing.
         self._followers: tuple[HaConnection, ...] = ()
         self._come_again = ComeAgain()
         self._refusals: dict[str, float] = {}
@@ -125,23 +125,23 @@ class HaPort(Component):
             connection.look_after(now)
 
     def opened(self, connection: HaConnection) -> bool:
-        """A connection tells that it is open; whether there is room for it."""
+        """Add an open connection; returns whether there is room for it."""
         if len(self.connections) >= MAX_CONNECTIONS or self._listener is None:
             return False
         self.connections[connection] = None
         return True
 
     def follows(self, connection: HaConnection) -> None:
-        """A connection tells that it is sent the log."""
-        # With the first one only: a lone broker's writes wake nobody.
-        # Before all others: senders may wait for the followers.
+        """The log begins to be sent over this connection."""
+        # Registered with the first follower only: a lone broker's writes wake nobody. Called before all other
+        # wakers, as senders may wait for the followers.
         self._store.on_written(self._written, first=True)
         self._followers = (*self._followers, connection)
         self._end_older(connection)
         self._on_follower()
 
     def _end_older(self, connection: HaConnection) -> None:
-        """A broker has come: of a link that it had before, a cut may have left our half only."""
+        """A broker has connected: close its older link, of which a network cut may have left our half."""
         for older in list(self.connections):
             if older is connection:
                 return
@@ -149,7 +149,7 @@ class HaPort(Component):
                 older.cut_off("it has come again")
 
     def lost(self, connection: HaConnection) -> bool:
-        """A connection tells that it is gone; whether it was one of ours."""
+        """Remove a closed connection; returns whether it was in the list."""
         self._followers = tuple(each for each in self._followers if each is not connection)
         if connection not in self.connections:
             return False
@@ -168,7 +168,7 @@ class HaPort(Component):
         return True
 
     def complain(self, connection: HaConnection, why: str) -> None:
-        """Say why a connection is closed."""
+        """Log why a connection is closed."""
         text = "the follower at %s is cut off: %s"
         self._peers_log.write(logging.WARNING, "link closed", text, connection.who, why)
 
@@ -178,7 +178,7 @@ class HaConnection(asyncio.Protocol):
 
     Attributes:
         address: the follower's end of the connection, host:port.
-        end: what we know of it, once it has said something.
+        end: our end of the link, once the follower's protocol is known.
     """
 
     def __init__(self, port: HaPort) -> None:
@@ -202,7 +202,7 @@ class HaConnection(asyncio.Protocol):
 
     @property
     def who(self) -> str:
-        """The follower for who reads of it: a broker by its own address, when it has told that."""
+        """The follower's name for logs and status: the broker's own address, once it has sent that."""
         return self.hello.address if self.hello is not None else self.address
 
     @property
@@ -221,7 +221,8 @@ class HaConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.host, self.address = str(peer[0]), f"{peer[0]}:{peer[1]}"
-        # A sender goes on when all that it wrote is out: what waits here was copied, see FileSender.
+        # A sender continues when its bytes have left the buffer: bytes that wait here are a copy, see
+        # FileSender.
         self._transport.set_write_buffer_limits(high=0)
         if not self._port.opened(self):
             self._port.complain(self, f"all {MAX_CONNECTIONS} connections are in use")
@@ -251,7 +252,7 @@ class HaConnection(asyncio.Protocol):
             self.cut_off(str(error))
             return
         except Exception as error:
-            # A mistake of ours, as in a receiver of frames: it must be seen, and the order is broken.
+            # A bug of ours: log it and close the connection, as the order of frames is broken.
             log.exception("link from %s", self.address)
             self.cut_off(f"what it sent could not be taken: {error!r}")
             return
@@ -283,7 +284,7 @@ class HaConnection(asyncio.Protocol):
             sender.pump()
 
     def look_after(self, now: float) -> None:
-        """Show that we live, and close what shows no life."""
+        """Send heartbeats, and close connections that send none."""
         config = self._shared.config
         if now - self._heard > config.ha_housekeeping_interval_ms / 1000:
             self.cut_off(f"not heard of for {config.ha_housekeeping_interval_ms} ms")

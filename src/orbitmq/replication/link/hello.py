@@ -1,4 +1,4 @@
-"""How two brokers of OrbitMQ greet each other: who they are, and where their logs agree."""
+"""How two brokers of OrbitMQ greet each other: their identities, and where their logs agree."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ class Hello(msgspec.Struct, frozen=True):
 
     Attributes:
         cluster, group, broker_id, address: of the broker; the address is that for clients.
-        run: chance; another one at each start.
+        run: a random value, new at each start.
         role: a value of ``Role``.
         term: a master of a lower term is not followed, unless it is isolated, or a returning master follows.
         file_bytes: the size of log files.
         begin, end: of the log.
-        marks: a follower's: blocks of its log, the highest first; what tells are beginnings of records.
+        marks: a follower's: blocks of its log that begin with a record, the highest first.
         matched: a master's answer: which of the marks is the first that its log has too, -1: none.
         start: a follower's: send the log from here on; -1: not yet.
-        refusal: a master's: why it sends nothing.
-        copies_back: a master's: it gets what only a follower has, before anything else is stored there.
-        alike: settings that both need alike (``replication.alike``); a broker of an older build tells none.
-        keeps_own: a master's: where a follower's log differs its own end counts, also if it is shorter.
+        refusal: a master's: why it will not send its log.
+        copies_back: a master's: it first copies what only a follower has, before it stores anything else.
+        alike: settings that both must share (``replication.alike``); a broker of an older build sends none.
+        keeps_own: a master's: if a follower's log differs, the master keeps its own end, even if it is
+            shorter.
     """
 
     cluster: str
@@ -76,7 +77,7 @@ class Hello(msgspec.Struct, frozen=True):
         return hello
 
     def refuses(self, other: Hello) -> str:
-        """Why a broker that says this of itself cannot be linked with the other; empty: it can."""
+        """Why the broker that sent this hello cannot be linked with ours; empty: it can."""
         if other.run == self.run:
             return f"{other.address} is this broker itself"
         if (other.cluster, other.group) != (self.cluster, self.group):

@@ -18,11 +18,11 @@ class Identity:
     """Makes the greeting of this broker.
 
     Args:
-        term: of the last master that this broker was or followed.
+        term: the term of the last leader that this broker was or followed.
 
     Attributes:
-        run: tells this start from all others.
-        comparison: with the settings of who is linked with us.
+        run: a random value of this start.
+        comparison: compares our settings with those of linked brokers.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Identity:
         self.comparison = Comparison(config)
 
     def hello(self) -> Hello:
-        """The greeting as of now."""
+        """The greeting with the current state."""
         config, store = self._config, self._store
         return Hello(
             cluster=config.broker_cluster_name,
@@ -63,9 +63,9 @@ class Identity:
 
 
 def all_must_acknowledge(config: BrokerConfig) -> bool:
-    """Whether no message is acknowledged that one of the replicas lacks.
+    """Whether every acknowledged message is on all replicas.
 
-    Then nothing was acknowledged of what a master took without its slave.
+    If so, messages that a master stored while its slave was away were never acknowledged.
     """
     alone = rule_of(config).need(1)
     return config.broker_role == "SYNC_MASTER" and 1 < config.total_replicas <= alone

@@ -31,11 +31,11 @@ class Inquiry:
         self.address = address
 
     async def ha_info(self) -> ExchangeBrokerHaInfoResponse:
-        """Its HA port and the protocols there (906); all empty when it does not know the question (4.x).
+        """Its HA port and the protocols there (906); all empty when it does not know the request (4.x).
 
         Raises:
-            LinkError: it starts or stops. That must not be taken for a broker that knows no stream: over a
-                classic link its tables would be told by codes.
+            LinkError: it is starting or stopping. That is an error, as an empty answer would make us follow
+                it over a classic link.
         """
         answer = await self._client.request(self.address, ExchangeBrokerHaInfoRequest().command(), TIMEOUT_MS)
         if answer.code in _NOT_NOW:
@@ -48,12 +48,12 @@ class Inquiry:
             raise LinkError(f"its answer to {RequestCode.EXCHANGE_BROKER_HA_INFO.name}: {error}") from error
 
     async def settings(self) -> dict[str, str]:
-        """Its settings, empty when it does not tell them."""
+        """Its settings; empty when it refuses to send them."""
         answer = await self._ask(Command(RequestCode.GET_BROKER_CONFIG))
         return {} if answer is None else properties_text.parse(answer.body.decode("utf-8", "replace"))
 
     async def log_range(self) -> tuple[int, int] | None:
-        """Where its log begins and ends, ``None`` when it does not tell."""
+        """Where its log begins and ends, ``None`` when it refuses to say."""
         answer = await self._ask(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
         if answer is None:
             return None
@@ -67,7 +67,7 @@ class Inquiry:
         """The record at a place of its log, ``None`` when it says that there is none.
 
         Raises:
-            LinkError: it says neither, as when it is busy. That must not be taken for another log.
+            LinkError: it gave no such answer, as when it is busy. That does not mean that its log differs.
         """
         command = ViewMessageByIdRequest(offset=offset).command()
         answer = await self._client.request(self.address, command, TIMEOUT_MS)
@@ -81,9 +81,9 @@ class Inquiry:
 
 
 def ha_address(settings: Mapping[str, str]) -> str:
-    """Where a broker with these settings is followed, as it tells name servers; empty: they do not say.
+    """The HA address in these settings, as the broker registers it; empty: they have none.
 
-    RocketMQ's slave listens there too, but only its master says so in answer to 906.
+    A RocketMQ slave listens there too, but answers 906 without it.
     """
     host, port = settings.get("brokerIP2"), settings.get("haListenPort")
     try:

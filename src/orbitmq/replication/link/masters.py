@@ -1,4 +1,4 @@
-"""A master's end of one link, in the two languages that followers speak."""
+"""A master's end of one link, for both protocols that followers speak."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orbitmq.replication.replicas import Replicas
 from orbitmq.runtime.seam import Clock
 from orbitmq.store.ports import CopiedLog
 
-# Before a follower has said who it is, it gets no place for more.
+# How much is buffered for a follower that has not introduced itself yet.
 MAX_HELLO_BYTES = 1 << 20
 
 
@@ -43,7 +43,7 @@ class MasterEnd(Protocol):
     """One follower.
 
     Attributes:
-        sender: what sends it the log; ``None`` before it has said from where on.
+        sender: what sends it the log; ``None`` until the follower has said from which place.
     """
 
     sender: LogSender | None
@@ -51,10 +51,10 @@ class MasterEnd(Protocol):
     def __hash__(self) -> int: ...
 
     def receive(self, data: bytes, now: float) -> None:
-        """Bytes came.
+        """Handle received bytes.
 
         Raises:
-            LinkError, ReportError: the follower cannot mean that.
+            LinkError, ReportError: the bytes are not valid.
         """
         ...
 
@@ -77,7 +77,7 @@ def _sender(
 
 
 class ClassicMaster:
-    """A follower that speaks RocketMQ's protocol. Nobody says who he is: one address has one vote.
+    """A follower that speaks RocketMQ's protocol. It does not name itself, so each address has one vote.
 
     Args:
         host: the follower's address.
@@ -102,7 +102,7 @@ class ClassicMaster:
             self.sender.pump()
 
     def _begin(self, end: int) -> int:
-        """Where a follower whose log ends at ``end`` goes on; with an empty log: the newest file."""
+        """From where to send the log to one that ends at ``end``; an empty one gets the newest file."""
         first = self._port.store.min_commit_log_offset
         if 0 < end < first:
             raise RefusedError(
@@ -119,7 +119,7 @@ class StreamMaster:
     """A follower of OrbitMQ.
 
     Attributes:
-        hello: what it last said of itself; ``None`` before it has.
+        hello: its last greeting; ``None`` before the first.
     """
 
     is_master = False

@@ -1,4 +1,4 @@
-"""The brokers of our name that we are linked with, as the other parts of replication see them."""
+"""The linked brokers of our name, as the other parts of replication see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orbitmq.runtime.listeners import tell
 
 
 class PeerLink(Protocol):
-    """A link to another broker of OrbitMQ that is up: both sides have said who they are.
+    """A link to another OrbitMQ broker that is up: both sides have greeted each other.
 
     Attributes:
         broker_id, address: the peer's.
@@ -59,40 +59,40 @@ class Peers:
         self._receivers[kind] = receiver
 
     def on_change(self, watcher: Watcher) -> None:
-        """Call ``watcher(link, up)`` when a link comes up or goes."""
+        """Call ``watcher(link, up)`` when a link comes up or goes down."""
         self._watchers.append(watcher)
 
     def on_greeting(self, listener: Greeting) -> None:
-        """Call ``listener(broker_id, address, log_end, term)`` when a broker comes that would follow us."""
+        """Call ``listener(broker_id, address, log_end, term)`` when a broker asks to follow us."""
         self._greetings.append(listener)
 
     def on_longer(self, listener: Callable[[int, str], object]) -> None:
-        """Call ``listener(broker_id, address)`` when a broker comes whose log goes on where ours ends."""
+        """Call ``listener(broker_id, address)`` when a broker connects whose log continues ours."""
         self._longer.append(listener)
 
     # -- for the two ends of a link --------------------------------------------------------------------
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
-        """A broker wants to follow us; whether it can is not decided yet."""
+        """A broker wants to follow us; whether it may is not decided yet."""
         tell(self._greetings, broker_id, address, log_end, term)
 
     def longer(self, broker_id: int, address: str) -> None:
-        """A broker that would follow us has all of our log, and more."""
+        """A broker that wants to follow us has all of our log, and more."""
         tell(self._longer, broker_id, address)
 
     def opened(self, link: PeerLink) -> None:
-        """A link is up."""
+        """A link came up."""
         self._links += (link,)
         tell(self._watchers, link, True)
 
     def closed(self, link: PeerLink) -> None:
-        """A link is gone; a link that never was up is ignored."""
+        """A link went down; a link that never came up is ignored."""
         if link in self._links:
             self._links = tuple(other for other in self._links if other is not link)
             tell(self._watchers, link, False)
 
     def received(self, link: PeerLink, kind: Kind, payload: bytes) -> None:
-        """Hand out a frame that is not about the link itself. One without a receiver is ignored."""
+        """Pass on a frame that is not about the link itself; without a receiver it is ignored."""
         receiver = self._receivers.get(kind)
         if receiver is not None:
             receiver(link, payload)

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The log on its way into one connection: at once when it is written, and in small steps when it is much."""
+"""Sends the log over one connection: at once what was just written, in small steps a long backlog."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from orbitmq.runtime.file_sending import FileSender
 from orbitmq.runtime.seam import Clock
 from orbitmq.store.ports import CopiedLog
 
-# What one follower gets in one iteration of the event loop (some 200 us): senders of messages have their turn
-# between two steps of a copy.
+# What one follower gets in one iteration of the event loop (some 200 us): between two such steps the event
+# loop serves the senders of messages.
 STEP_BYTES = 1 << 20
-# While no sender waits for the follower, what is written so soon after a step goes with the next one: a step
-# for each batch of messages costs the master and the follower more than its bytes. At 200 MB/s it is 1 MB.
+# While no sender waits for the follower, bytes written this soon after a step wait for the next step: one
+# step for each batch would cost master and follower more than the bytes do. At 200 MB/s it is 1 MB.
 GATHER_S = 0.005
-# Who is farther behind than this copies: little at a time and with pauses, 64 MB/s, but always more than what
-# is written meanwhile, so that it comes nearer whatever the senders do. Half a step after half the pause
-# delays sends more: each step wakes the follower, which takes the processor from master and senders.
+# A follower farther behind than this gets a copy in small steps with pauses, 64 MB/s, but always more than is
+# written meanwhile, so that it catches up whatever the senders do. Half a step after half the pause delays
+# sends more: each step wakes the follower, which takes the processor from master and senders.
 FAR_BYTES = 16 << 20
 FAR_STEP_BYTES = 256 * 1024
 FAR_PAUSE_S = 0.004
-# The most that a copy gets while much is written: 500 MB/s.
+# The most bytes of a step of a copy while much is written: 500 MB/s.
 FAR_MOST_BYTES = 2 << 20
-# When the event loop is so late, the master, its disk or its machine is busy: a copy rests longer, down to
-# 8 MB/s.
+# If the event loop is this late, the master, its disk or its machine is busy: the pauses of a copy grow, down
+# to 8 MB/s.
 LATE_S = 0.002
 FAR_LONGEST_PAUSE_S = 0.032
 # For a follower far behind, the kernel reads this much ahead, so that the event loop seldom waits for a page.
@@ -67,10 +67,10 @@ class Pace:
 
 
 class Rest:
-    """How long a copy rests between two steps: longer and longer while the event loop is late. Pure.
+    """The pauses between two steps of a copy: they grow while the event loop is late. Pure.
 
     Attributes:
-        seconds: of the next rest.
+        seconds: the length of the next pause.
     """
 
     def __init__(self) -> None:
@@ -78,12 +78,12 @@ class Rest:
         self._due = math.inf
 
     def begins(self, now: float) -> float:
-        """A rest begins at ``now``, monotonic seconds; how long it lasts."""
+        """A pause begins at ``now``, monotonic seconds; returns its length."""
         self._due = now + self.seconds
         return self.seconds
 
     def ended(self, now: float) -> None:
-        """The event loop goes on; ignored unless a rest ends with it."""
+        """The event loop runs again: measure how late it is, if a pause has just ended."""
         due, self._due = self._due, math.inf
         if due == math.inf:
             return
@@ -97,13 +97,13 @@ class LogSender:
     """Sends the log from a position on.
 
     Args:
-        header: makes what stands before a piece, of its offset and size.
-        piece_bytes: no piece is longer.
+        header: makes the header of a piece from its offset and size.
+        piece_bytes: the longest piece.
         awaited: tells whether senders of messages wait for the follower.
 
     Attributes:
         begin: where it began.
-        cursor: what was sent.
+        cursor: the place that is sent next.
         last_sent: monotonic seconds.
     """
 
@@ -145,7 +145,7 @@ class LogSender:
         return self._flow.rate(self._monotonic())
 
     def broken(self) -> str:
-        """Why the follower cannot get what comes next; empty: it can."""
+        """Why the log cannot be sent from the follower's place on; empty: it can."""
         position, store = self.cursor.position, self._store
         if position > store.max_commit_log_offset:
             return "our log became shorter"
@@ -154,7 +154,7 @@ class LogSender:
         return ""
 
     def pump(self) -> None:
-        """The log may be longer now: send the new bytes at once, or together with the next ones."""
+        """The log may have grown: send the new bytes at once, or together with the next ones."""
         if self._paused or self._next is not None:
             return
         if self._awaited():
@@ -183,13 +183,13 @@ class LogSender:
         return True
 
     def send_gathered(self) -> None:
-        """Send what was kept for the next step now, because another frame has to follow it."""
+        """Send the bytes kept for the next step now, because another frame has to follow them."""
         if self._gathers and self._next is not None:
             self._next.cancel()
             self._step()
 
     def _step(self) -> None:
-        """Send bytes of the log, as many as the connection and this iteration of the event loop allow."""
+        """Send as many bytes of the log as the connection and this iteration of the event loop allow."""
         self._next, self._gathers = None, False
         self._rest.ended(self._monotonic())
         if self._paused or self._transport.is_closing():
@@ -201,14 +201,14 @@ class LogSender:
         while left > 0 and flows and cursor.position < end:
             piece = cursor.take(min(left, self._piece_bytes))
             if piece is None:
-                break  # what comes next is deleted
+                break  # the next bytes of the log are deleted
             offset, (segment, start, stop, memory) = piece
             left -= stop - start
             flows = self._out.send(self._header(offset, stop - start), segment, start, stop, memory)
         if left < allowed:
             self._sent(allowed - left)
         elif allowed:
-            return  # nothing new, or what comes next is deleted
+            return  # nothing new, or the next bytes are deleted
         behind = end - cursor.position
         if behind > 0:
             self._read_ahead(behind)
@@ -220,7 +220,7 @@ class LogSender:
         self._flow.sent(now, size_bytes)
 
     def _share(self, end: int) -> int:
-        """How many bytes of a log that goes to ``end`` this follower may get in this step."""
+        """How many bytes of a log that ends at ``end`` may be sent to this follower in this step."""
         grown, self._end_seen = end - self._end_seen, end
         if end - self.cursor.position <= FAR_BYTES:
             return STEP_BYTES
@@ -249,11 +249,11 @@ class LogSender:
         self._transport.write(self._header(self.cursor.position, 0))
 
     def pause(self) -> None:
-        """The connection takes no more."""
+        """The connection's buffer is full."""
         self._paused = True
 
     def resume(self) -> None:
-        """The connection takes more again."""
+        """The connection's buffer has room again."""
         self._paused = False
         if self._next is None:
             self._step()

@@ -1,10 +1,10 @@
 # cython: annotation_typing=False
-"""The stream between two brokers of OrbitMQ, without I/O: everything that they tell each other, in one order.
+"""The stream between two brokers of OrbitMQ, without I/O: all their messages to each other, in order.
 
-It runs on the HA port in place of RocketMQ's protocol once the master has said in its answer to
-EXCHANGE_BROKER_HA_INFO (906) that it speaks it: RocketMQ ignores that field and never sends it. The follower
-begins with :data:`MAGIC`, which as a report of RocketMQ's protocol would be negative; then both sides send
-frames: one byte kind, one of flags, two of zero, four of size, and so many bytes.
+It runs on the HA port in place of RocketMQ's protocol if the master's answer to EXCHANGE_BROKER_HA_INFO (906)
+says that it knows this stream: RocketMQ ignores that field and never sends it. The follower begins with
+:data:`MAGIC`, which as a report of RocketMQ's protocol would be negative; then both sides send frames: one
+byte kind, one of flags, two of zero, four of size, and so many bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAGIC = b"\xffOrbitMQ"
 STREAM_VERSION = 1
 _HEAD = Struct(">BBxxI")
 _PIECE_HEAD = Struct(">BBxxIq")
-# Flag of a piece: nobody waits for its acknowledgement, which may be sent with a later one.
+# Flag of a piece: no sender waits for its acknowledgement, which may be sent together with a later one.
 NO_HURRY = 1
 _OFFSET_BYTES = 8
 _ACK = Struct(">qq")
@@ -37,10 +37,10 @@ class Kind(IntEnum):
 
     Attributes:
         HELLO: who the sender is, and what its log holds.
-        PIECE: bytes of the log; without any: the master lives.
-        ACK: how far the follower is, received and durable; again and again: it lives.
-        STATE, STATE_ACK: changes of tables, and up to which one they are applied.
-        TAKE_OVER, HAND_OVER: who does the master's work from now on.
+        PIECE: bytes of the log; without bytes: a heartbeat.
+        ACK: how far the follower is, received and durable; repeated as a heartbeat.
+        STATE, STATE_ACK: changes of tables, and up to which change the receiver has applied them.
+        TAKE_OVER, HAND_OVER: which broker does the background work from now on.
         LEASE_ASKED, LEASE_GIVEN: whether the follower leaves that work to its master for a while.
     """
 
@@ -78,7 +78,7 @@ def piece_header(offset: int, size_bytes: int, flags: int = 0) -> bytes:
 
 
 def ack(received: int, durable: int) -> bytes:
-    """A frame that says how far a follower is."""
+    """A frame with the follower's received and durable end."""
     return _ACK_FRAME.pack(_ACK_KIND, 0, _ACK.size, received, durable)
 
 
@@ -86,7 +86,7 @@ def read_ack(payload: bytes | memoryview) -> tuple[int, int]:
     """Received and durable end.
 
     Raises:
-        LinkError: it is no such payload.
+        LinkError: the payload is not an acknowledgement.
     """
     if len(payload) != _ACK.size:
         raise LinkError(f"it sends an acknowledgement of {len(payload)} bytes")
@@ -95,11 +95,11 @@ def read_ack(payload: bytes | memoryview) -> tuple[int, int]:
 
 
 class StreamReader:
-    """Reads frames; the bytes of pieces are given on as they come.
+    """Reads frames; the bytes of pieces are passed on as they arrive.
 
     Attributes:
         expected: the offset that the next piece must have, -1: no piece is expected.
-        hurry: whether somebody waits for the acknowledgement of the last piece.
+        hurry: whether a sender waits for the acknowledgement of the last piece.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -117,8 +117,7 @@ class StreamReader:
         return received, durable
 
     def only_piece(self, data: memoryview) -> tuple[int, memoryview] | None:
-        """Offset and bytes of the next piece of the log when it is all that came, and whole; ``None``:
-        :meth:`feed` has to look."""
+        """Offset and bytes if ``data`` is exactly the next piece of the log; ``None``: use :meth:`feed`."""
         if self._left or self._kept or len(data) <= _PIECE_HEAD.size:
             return None
         kind, flags, size, offset = _PIECE_HEAD.unpack_from(data)
@@ -134,10 +133,10 @@ class StreamReader:
     def feed(self, data: memoryview) -> Iterator[tuple[Kind, int, memoryview]]:
         """Kind, offset (of pieces) and payload; a piece without bytes is a heartbeat.
 
-        Pieces are parts of ``data``. What the receiver of a frame does holds for the next one.
+        Pieces are parts of ``data``. What the receiver changes after a frame applies to the next one.
 
         Raises:
-            LinkError: no such kind, an impossible size, or a piece that is not the next one of the log.
+            LinkError: an unknown kind, an impossible size, or a piece other than the next one of the log.
         """
         while len(data):
             if self._left:
@@ -151,7 +150,7 @@ class StreamReader:
             if len(self._kept) < _HEAD.size:
                 return
             kind, size = self._head()
-            # Keep the offset of a piece, and all of any other frame.
+            # Buffer only the offset of a piece, but all of any other frame.
             wanted = _HEAD.size + (_OFFSET_BYTES if kind is Kind.PIECE else size)
             data = self._keep(data, wanted)
             if len(self._kept) < wanted:
@@ -164,7 +163,7 @@ class StreamReader:
                 yield kind, self.expected, data[:0]
 
     def _keep(self, data: memoryview, wanted: int) -> memoryview:
-        """Keep what is missing of ``wanted`` bytes; the rest of ``data``."""
+        """Buffer the bytes missing to ``wanted``; returns the rest of ``data``."""
         missing = max(0, wanted - len(self._kept))
         self._kept += data[:missing]
         return data[missing:]
@@ -183,7 +182,7 @@ class StreamReader:
         return kind, size
 
     def _begin(self, offset: int, size: int) -> bool:
-        """A piece begins; whether it is a heartbeat."""
+        """A piece begins; returns whether it is a heartbeat."""
         if self.expected < 0:
             raise LinkError("it sends a piece of its log before it was asked to")
         check_piece(offset, size, self.expected, self._file_bytes)

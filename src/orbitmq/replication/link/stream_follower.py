@@ -28,7 +28,7 @@ from orbitmq.store.ports import CopiedLog
 
 log = logging.getLogger(__name__)
 
-# How long an acknowledgement that nobody waits for is delayed, so that one serves many pieces.
+# How long an acknowledgement is delayed if no sender waits for it, so that one covers many pieces.
 ACK_SECONDS = 0.01
 # A returning master that has not taken over the tables and the log's end of the acting master yet.
 _CATCHING_UP = Role.PRE_ONLINE.value
@@ -48,7 +48,7 @@ class StreamFollowerLink(FollowerLink):
     """The master is a broker of OrbitMQ.
 
     Attributes:
-        hello: what the master last said of itself.
+        hello: the master's last greeting.
     """
 
     is_master = True
@@ -94,7 +94,7 @@ class StreamFollowerLink(FollowerLink):
         self._ours.peers.opened(self)
 
     async def _agree(self) -> int:
-        """Where the master has to go on, after what it does not have is set aside."""
+        """From where the master has to send its log, after our records that it lacks were set aside."""
         own, raw = self._ours.identity.hello(), self._store.raw
         if own.begin == own.end:
             return max(own.begin, (await self._exchange(own, [])).begin)
@@ -110,14 +110,16 @@ class StreamFollowerLink(FollowerLink):
 
         common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.borders, ask).find()
         if own.begin < common == has < own.end:
-            # A mark that ends where the master's log does tells it that its log is the beginning of ours.
+            # A mark at the very end of the master's log lets the master see that its log is the beginning of
+            # ours.
             await ask([(max(own.begin, common - BLOCK_BYTES), common)])
         if common < own.end and own.keeps_own and own.begin < common:
             raise OwnEndCountsError(
                 f"the log of {master.address} differs from ours behind {common}: that was before ours went on"
             )
         if common < own.end and copies_back(master, common, has, own.begin, own.end):
-            # Before it serves it copies the records that only this broker has: no tail diverges.
+            # Before it serves, the master copies the records that only this broker has, so the logs do not
+            # differ.
             raise LinkError(f"{master.address} has yet to copy what this log has from {common} to {own.end}")
         if common < own.end:
             await self._ours.cutting.cut(common, own.end, master.address)
@@ -204,20 +206,20 @@ class StreamFollowerLink(FollowerLink):
 
 
 def is_returning_master(own: Hello) -> bool:
-    """Whether we are a returning master that copies what only a slave has of the log.
+    """Whether we are a returning master that copies those records that only a slave has.
 
-    Its tables are those of a slave that acted by then; another one, which did not act, is of a lower term,
-    and may be the only one that has what was acknowledged last. A slave in pre-online follows no lower term.
+    By then our tables are those of a slave that acted. Another slave, which did not act, has a lower term,
+    and may be the only one with the last acknowledged messages. A slave in pre-online follows no lower term.
     """
     return own.broker_id == MASTER_ID and own.role == _CATCHING_UP
 
 
 def copies_back(master: Hello, common: int, has: int, begin: int, end: int) -> bool:
-    """Whether a master that has the log up to ``has`` copies what ours has from ``common`` to ``end``.
+    """Whether a master whose log ends at ``has`` copies our records from ``common`` to ``end``.
 
-    It does so before it serves, from a longer log only. One that has taken other messages behind a common
-    beginning keeps these, if they may be acknowledged: it has led since. And one that serves prepares once
-    more when its log is the beginning of ours: it came back alone, without its last messages.
+    It does so before it serves, and only if our log is longer. A master that stored other messages after the
+    common part keeps them if they may be acknowledged, as it has led since. A serving master whose log is the
+    beginning of ours goes back to pre-online: it came back alone, without its last messages.
     """
     if has >= end:
         return False

@@ -1,7 +1,8 @@
-"""Finds out later what a member did not say during pre-online: that it does no background work any more.
+"""Finds out later that a member has stopped its background work, if it did not say so during pre-online.
 
-RocketMQ's slaves say nothing of it when their master tells them that it is back (906), and go on until they
-see it at a name server. Then their runtime info says that they are idle, and what they delivered is known.
+RocketMQ's slaves do not answer that when their master announces that it is back (906), and go on until a name
+server shows them the master. Then their runtime info says that they are idle, and what they delivered is
+known.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class LateConsent:
 
         Args:
             silent: the members that have not agreed, by id; ``None``: who the members are is not known.
-            met: the members in pre-online while others were missing. Their consent does not cover a missing
-                one: wait until its right to lead has run out.
+            met: the members met in pre-online while others were missing. Their consent does not cover a
+                missing member: wait until its right to lead has run out.
         """
         self.missing, self.idle = silent is None or bool(silent), False
         self._silent, self._met = None if met else silent, met
@@ -55,11 +56,11 @@ class LateConsent:
         self._met = frozenset()
 
     def was_asked(self, others: Iterable[int]) -> bool:
-        """Whether these were all asked in pre-online; members that come later are asked too."""
+        """Whether all of these were asked in pre-online; members that appear later are asked too."""
         return self.missing or bool(self._met and self._met.issuperset(others))
 
     async def look(self, *, waits: bool) -> None:
-        """See whether the members are :attr:`idle`, if only they keep this broker from leading."""
+        """Check whether the members are :attr:`idle`, if nothing else keeps this broker from leading."""
         self.idle = waits and await self._ask()
 
     async def _ask(self) -> bool:
@@ -80,5 +81,5 @@ class LateConsent:
         if answer.code != ResponseCode.SUCCESS:
             return False
         told = KVTable.decode(answer.body).table
-        # A member of OrbitMQ that did not agree may be cut off and still lead: its own fence has to end that.
+        # A member of OrbitMQ that did not agree may be cut off and still lead: only its own fence ends that.
         return "brokerRoleNow" not in told and told.get("brokerActive") == "false"

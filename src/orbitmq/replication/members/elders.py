@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class LostLogOwners:
-    """Looks at each member that shows up, until it is known to have no log of its own.
+    """Looks at each member that appears, until it is known to have no log of its own.
 
     Args:
         log_end: gives the end of our log.
@@ -37,7 +37,7 @@ class LostLogOwners:
         self._elder: dict[str, bool] = {}
 
     def went_online(self, *, empty: bool) -> None:
-        """The broker serves now; ``empty``: it has no log, and no member was there to ask."""
+        """The broker serves from now on. ``empty``: it has no log, and there was no member to ask."""
         self._looks = empty
         self._elder.clear()
 

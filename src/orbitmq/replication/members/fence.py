@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from orbitmq.replication.members.lease import Lease
 
-# Kept free at the end of the right: to stop what runs, and for clocks of different speed.
+# A margin at the end of the right, for stopping the work under way and for clocks of different speed.
 LONGEST_GUARD_S = 0.5
 GUARD_SHARE = 8
 # After this many looks without an answer, the other brokers are asked for a promise.
@@ -119,14 +119,14 @@ class Fence:
         self._granted_s: float | None = None
 
     def servers(self, name_servers: Iterable[str]) -> None:
-        """These are the name servers from now on."""
+        """Use these name servers from now on."""
         self._servers = {address: self._servers.get(address) or _Server() for address in name_servers}
 
     def heard(self, server: str, sent_s: float, *, registered: bool) -> None:
         """A name server answered the heartbeat sent at ``sent_s``.
 
-        Answers count only when the broker has been registered there for the time of two looks: a slave that
-        looks in its period then surely has seen it, and waits the whole time anew.
+        Answers count only when the broker has been registered there for two looks: a slave that looks in its
+        period has then surely seen this broker, and begins its wait anew.
         """
         known = self._servers.get(server)
         if known is None:
@@ -135,7 +135,7 @@ class Fence:
             known.registered_s = known.shown_s = None
             return
         if known.shown_s is None or sent_s - known.last_s > self._terms.gap_s:
-            known.shown_s = sent_s  # between answers far apart it may have forgotten this broker
+            known.shown_s = sent_s  # in a gap the name server may have forgotten this broker
         known.last_s = max(known.last_s, sent_s)
         if known.registered_s is None:
             known.registered_s = sent_s
@@ -143,10 +143,10 @@ class Fence:
             known.renewed_s = sent_s
 
     def settled(self, now_s: float) -> bool:
-        """Whether so many name servers have shown this broker for so long that no other one leads any more.
+        """Whether name servers have shown this broker for long enough that no other still leads.
 
-        That is the way of a master that cannot ask the others: a broker that leads looks for one with a lower
-        id, stops when it sees it, and stops by its own fence when it cannot look.
+        A master that cannot ask the others relies on this: a leading broker stops when it sees one with a
+        lower id, and when it cannot look, its own fence stops it.
         """
         shown = [
             server
@@ -162,7 +162,7 @@ class Fence:
         self._granted_s = now_s
 
     def withdraw(self) -> None:
-        """Give the right back; heartbeats that were sent before renew nothing."""
+        """Give the right back; answers to heartbeats sent before do not renew it."""
         self._granted_s = None
         self.lease.withdraw()
         for server in self._servers.values():
@@ -170,7 +170,7 @@ class Fence:
 
     @property
     def _renewed_s(self) -> float | None:
-        """The sending of the last heartbeat that enough name servers have answered."""
+        """When the last heartbeat was sent that enough name servers have answered."""
         starts = sorted(
             (s.renewed_s for s in self._servers.values() if s.renewed_s is not None), reverse=True
         )
@@ -178,7 +178,7 @@ class Fence:
         return starts[need - 1] if 0 < need <= len(starts) else None
 
     def is_stale(self, now_s: float) -> bool:
-        """Whether the name servers have not renewed the right as they should: each look renews it."""
+        """Whether the right is older than it should be: normally each look renews it."""
         renewed_s = self._renewed_s
         return renewed_s is None or now_s - renewed_s > STALE_LOOKS * self._terms.look_s
 

@@ -1,4 +1,4 @@
-"""Does what :mod:`pre_online` decides: talks to the members until this broker can serve."""
+"""Does what :mod:`pre_online` decides: asks the members, step by step, until this broker can serve."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 1000
-# A member that leads settles what it has begun before it answers.
+# A member that leads finishes the work it has begun before it answers.
 ANNOUNCE_TIMEOUT_MS = 3000
 # The tries of a step together make RocketMQ's limit of 10 s (PO-07).
 LINK_LIMIT_S = 3.3
@@ -34,25 +34,25 @@ TAKE_LIMIT_S = 5.0
 # A copy has no time limit while bytes arrive: a log can be of any size.
 COPY_SILENCE_S = 5.0
 LOOK_AGAIN_S = 0.02
-# Without name servers nobody knows who else leads. A slave that knows our address comes by itself: at its
-# next try to connect, or when its own right to lead has ended. So long and a moment more it is waited for.
+# Without name servers it is unknown who else leads. A slave that knows our address connects by itself: at its
+# next try, or when its own right to lead has ended. Wait a moment longer than that.
 LOOK_MORE_S = 1.0
 RETRY_S = 1.0
 
 
 class PreOnlineService:
-    """The way of one broker into service, each time that it is isolated.
+    """Brings one broker into service, each time that it is isolated.
 
     Args:
         address: where clients reach this broker.
         ha_address: gives where followers reach it.
         members: gives the living members without ourselves, as far as they are known.
-        known: whether that is all of them.
+        known: whether these are all of them.
         terms: a member's consent holds as long as a master's right to lead.
         log_end: gives the end of our own log.
 
     Attributes:
-        took_all: whether the last way brought the tables of all others.
+        took_all: whether the tables of all others were taken the last time.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class PreOnlineService:
         self.took_all = False
 
     async def run(self) -> dict[int, str] | None:
-        """Return when the broker can serve: the members that did not agree that it leads.
+        """Return when the broker can serve, with the members that did not agree that it leads.
 
-        ``None``: who the members are is not known.
+        ``None``: the members are not known.
         """
         plan = PreOnlinePlan(self._config.broker_id)
         patience_s = max(MAX_RETRY_SECONDS, self._terms.patience_s) + LOOK_MORE_S
@@ -151,7 +151,7 @@ class PreOnlineService:
         return True
 
     async def _end_at(self, address: str) -> int | None:
-        """The end of a member's log, as far as it says."""
+        """The end of a member's log, if the member says it."""
         question = ExchangeBrokerHaInfoRequest().command()
         async with asyncio.timeout(ASK_TIMEOUT_MS / 1000):
             answer = await self._client.request(address, question, ASK_TIMEOUT_MS)
@@ -162,18 +162,18 @@ class PreOnlineService:
             end = whole_number(answer.ext.get(LOG_END, ""))
             if end is not None:
                 return end
-            # A slave of RocketMQ answers without any field; it tells administrators.
+            # A slave of RocketMQ answers without any field; its runtime info has the end.
             there = await Inquiry(self._client, address).log_range()
             return None if there is None else there[1]
 
     async def _copy_back(self, address: str) -> Outcome:
-        """Follow the member until its log is here, as long as something comes."""
+        """Follow the member until its log is copied, as long as bytes arrive."""
         target = await self._end_at(address)
         if target is None:
             return Outcome(True)
         begin = self._log_end()
         if begin == 0:
-            # Its versions count what it led alone, without a log.
+            # Its table versions come from when it led alone, without a log.
             self._tables.outdate()
         self._following.follow(None, address)
         try:
@@ -198,7 +198,7 @@ class PreOnlineService:
         return self._copied_to() > end
 
     def _copied_to(self) -> int:
-        """Behind the last byte that is here. The log of RocketMQ's slave may end within a record."""
+        """The end of our copy, by bytes: the log of RocketMQ's slave may end within a record."""
         return self._following.received if self._following.transferring else self._log_end()
 
     async def _announce(self, address: str) -> Outcome:

@@ -11,7 +11,7 @@ from orbitmq.wire.command import Command
 
 
 class MemberHandlers(Family):
-    """The notice that the lowest broker id changed. It names no broker (MB-04), so it only makes us look."""
+    """The notice that the lowest broker id changed. It names no broker (MB-04), so we only look."""
 
     def __init__(self, look_now: Callable[[], object]) -> None:
         self._look_now = look_now

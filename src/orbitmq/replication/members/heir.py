@@ -1,4 +1,4 @@
-"""Who may grant queue locks at once when the broker that grants them is lost: one slave, for a while.
+"""Which slave may grant queue locks at once when the broker that grants them is lost, and for how long.
 
 A slave that takes over grants what is free in its copy of the locks, so the copy has to hold every lock that
 a client may still count on. The leader promises that to one slave, its heir: for a time from its answer on it
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from orbitmq.broker.clients.queue_locks import TRUSTED_MS
 from orbitmq.replication.members.fence import Timing
 
-# The heir asks in the period of the looks. So many of them later than its master's right has run out, and
-# then some, it leads at the latest.
+# The heir asks in the period of the looks. It leads at the latest this many looks, and a margin, after its
+# master's right has run out.
 LOOKS = 4
 TRUSTED_S = TRUSTED_MS / 1000
-# The longest promise, whatever a slave asks for.
+# The longest promise, even if a slave asks for more.
 LONGEST_HOLD_S = 60.0
 
 
 def hold_s(terms: Timing) -> float:
-    """For how long an answer counts: from the last one before a leader was lost until a slave leads."""
+    """How long an answer counts: long enough from a lost leader's last answer until a slave leads."""
     return terms.patience_s + LOOKS * terms.look_s
 
 
@@ -33,7 +33,7 @@ class Heir:
     """One slave with a promise.
 
     Attributes:
-        until_s: the promise ends.
+        until_s: when the promise ends.
     """
 
     broker_id: int
@@ -42,7 +42,7 @@ class Heir:
 
 
 class LockGrantor:
-    """The leader's side: which slave has its promise. Only one has it, the lowest id of those that ask."""
+    """The leader's side: which slave has the promise. Only one has it: of those that ask, the lowest id."""
 
     def __init__(self, terms: Timing) -> None:
         self._terms = terms
@@ -50,7 +50,7 @@ class LockGrantor:
         self._asked_s: dict[int, float] = {}
 
     def asked(self, broker_id: int, address: str, hold_s: float, now_s: float) -> bool:
-        """A slave asks for the promise, for ``hold_s`` from now on; whether it gets it."""
+        """A slave asks for the promise, for ``hold_s`` from now on; returns whether it gets it."""
         self._asked_s = {
             number: at for number, at in self._asked_s.items() if now_s - at <= self._terms.asking_s
         } | {broker_id: now_s}
@@ -66,31 +66,31 @@ class LockGrantor:
         return True
 
     def heir(self, now_s: float) -> Heir | None:
-        """The slave without which nothing is granted now."""
+        """The slave that must have each lock before it is granted."""
         if self._heir is not None and now_s >= self._heir.until_s:
             self._heir = None
         return self._heir
 
     def is_gone(self, heir: Heir) -> None:
-        """No process is at the heir's address any more, so nobody counts on the promise."""
+        """No process is at the heir's address any more, so the promise has ended."""
         if self._heir is heir:
             self._heir = None
 
 
 class LockCompleteness:
-    """Since when this broker's table has every lock that a client may rely on, while it leads and afterwards.
+    """Since when this broker's table has every lock that a client may rely on, while it leads and later.
 
     A broker that begins to lead with an unknown table grants no lock for :data:`TRUSTED_S`. So for that time
     after a leader stops its table is complete, unless it handed the locks over: to an heir, which may grant
     at once, or to a master that asked for them.
 
     Args:
-        guard_s: two clocks do not run alike.
-        of_two: the name has two brokers. Of more, another one may grant by what it remembers while a third
-            still waits: what that one waits for is no knowledge.
+        guard_s: the margin for two clocks that run at different speeds.
+        of_two: the name has two brokers. With more, another broker may grant from its own table while a third
+            one still waits; so having waited proves nothing to the third.
 
     Attributes:
-        from_s: from then on it has.
+        from_s: from this time on the table has every lock.
     """
 
     def __init__(self, guard_s: float, *, of_two: bool) -> None:
@@ -104,24 +104,24 @@ class LockCompleteness:
         self._led_s = now_s
 
     def begins(self, now_s: float, from_s: float | None) -> None:
-        """The broker begins to lead, and has all locks from a time on; ``None``: it was not told any."""
+        """The broker begins to lead, and has all locks from a time on; ``None``: the time is unknown."""
         self.from_s = now_s + TRUSTED_S if from_s is None else from_s
         self._led_s = now_s
 
     def ends(self, will: LockGrantor) -> None:
-        """The broker leads no more; when it was seen to lead last, an heir may have had its word."""
+        """The broker leads no more. An heir may have had a promise when this broker was last seen to lead."""
         led_s = self._led_s
         if led_s is None or will.heir(led_s) is not None or (led_s < self.from_s and not self._of_two):
             self._led_s = None
 
     def has_all(self, now_s: float) -> None:
-        """The broker does not lead, and has all that anybody has granted until now."""
+        """The broker does not lead, and has all locks that any broker has granted until now."""
         self.from_s, self._led_s = 0.0, now_s
 
     def void(self) -> None:
-        """Another broker may have begun to lead with this table, or has sent its own."""
+        """Another broker may have begun to lead with a copy of this table, or has replaced it by its own."""
         self._led_s = None
 
     def after(self, now_s: float) -> float | None:
-        """From when on the own table has all locks, of a broker that leads no more; ``None``: unknown."""
+        """After this broker stopped leading: from when on its table has all locks; ``None``: unknown."""
         return self.from_s if self._led_s is not None and now_s < self._led_s + self._lasts_s else None

@@ -2,8 +2,9 @@
 
 A promise is the answer to a numbered question, and holds from when that question was sent: the broker that
 promised counts from its answer, so for longer. A master that no name server answers asks all other brokers of
-its name for the right to lead: each that no name server answers either promises not to lead for so long, and
-all have to. A slave asks its leader alone, whether it may count on its copy of the queue locks, see ``heir``.
+its name for the right to lead: a broker that no name server answers either promises not to lead for that
+time, and all must promise. A slave asks only its leader whether it may rely on its copy of the queue locks,
+see ``heir``.
 
 Pure, without a clock.
 """
@@ -15,7 +16,7 @@ from struct import Struct
 
 from orbitmq.replication.link.errors import LinkError
 
-# A question that is still unanswered after this many later ones counts no more.
+# An answer is ignored if this many later questions were asked.
 MAX_QUESTIONS = 16
 
 _QUESTION = Struct(">qq")
@@ -31,7 +32,7 @@ def read_question(payload: bytes) -> tuple[int, int]:
     """Number and term.
 
     Raises:
-        LinkError: it is no question.
+        LinkError: the payload is not a question.
     """
     if len(payload) != _QUESTION.size:
         raise LinkError(f"it asks for the lead in {len(payload)} bytes")
@@ -48,7 +49,7 @@ def read_answer(payload: bytes) -> int:
     """The number of the question.
 
     Raises:
-        LinkError: it is no promise.
+        LinkError: the payload is not a promise.
     """
     if len(payload) != _ANSWER.size:
         raise LinkError(f"it leaves the lead to us in {len(payload)} bytes")
@@ -57,11 +58,11 @@ def read_answer(payload: bytes) -> int:
 
 
 class Lease:
-    """What other brokers promise one broker.
+    """The promises that one broker has from others.
 
     Args:
-        needed: how many have to promise; with none there is nobody to promise, and no right.
-        lasts_s: for how long a promise holds.
+        needed: how many brokers have to promise; 0: there is no other broker, and so no right.
+        lasts_s: how long a promise holds.
     """
 
     def __init__(self, needed: int, lasts_s: float) -> None:
@@ -72,7 +73,7 @@ class Lease:
         self._given: dict[int, float] = {}
 
     def ask(self, now_s: float) -> int:
-        """The number of a question that is sent now."""
+        """The number for a question that is sent now."""
         self._number += 1
         self._asked[self._number] = now_s
         if len(self._asked) > MAX_QUESTIONS:
@@ -80,7 +81,7 @@ class Lease:
         return self._number
 
     def given(self, broker_id: int, number: int) -> None:
-        """A broker promised in answer to a question; one from before :meth:`withdraw` gives nothing."""
+        """A broker promised in answer to a question; ignored if it was asked before :meth:`withdraw`."""
         sent_s = self._asked.get(number)
         if sent_s is not None:
             self._given[broker_id] = max(sent_s, self._given.get(broker_id, sent_s))
@@ -92,12 +93,12 @@ class Lease:
 
     @property
     def since_s(self) -> float | None:
-        """When the question was sent that the last of all others has answered; ``None``: one has not."""
+        """When the oldest needed promise was asked for; ``None``: too few brokers have promised."""
         if not 0 < self._needed <= len(self._given):
             return None
         return sorted(self._given.values(), reverse=True)[self._needed - 1]
 
     def holds(self, now_s: float) -> bool:
-        """Whether all that have to promise have, and their promises are not over."""
+        """Whether all needed promises were given and still hold."""
         since_s = self.since_s
         return since_s is not None and now_s < since_s + self.lasts_s

@@ -25,10 +25,10 @@ class Links:
         self._peers = peers
 
     def copies(self, broker_id: int, host: str) -> bool:
-        """Whether the member copies our log now; ``host`` is for one that does not tell its id (PO-07)."""
+        """Whether the member copies our log now; ``host`` identifies one without an id (PO-07)."""
         if any(not link.is_master and link.broker_id == broker_id for link in self._peers.links):
             return True
-        # A broker of OrbitMQ tells its id, and is among the peers as soon as its tables can be asked for.
+        # A broker of OrbitMQ sends its id, and is among the peers as soon as its tables can be asked for.
         return any(
             each.host == host and each.sender is not None and each.hello is None
             for each in self._port.connections
@@ -39,12 +39,12 @@ class Links:
         return heartbeat_s(self._config, stream=any(link.is_master for link in self._peers.links))
 
     def master_silence_s(self) -> float | None:
-        """Seconds since our master was heard over the link; ``None`` without a link."""
+        """Seconds since the last bytes from our master over the link; ``None`` without a link."""
         link = self._following.link
         return None if link is None else self._clock.monotonic() - link.last_read
 
     def tell_leaving(self) -> None:
-        """Tell all followers that this broker leads no more and stops."""
+        """Tell all followers that this broker leads no more and is stopping."""
         for link in self._peers.links:
             if not link.is_master:
                 link.send(Kind.HAND_OVER, b"")

@@ -1,8 +1,9 @@
-"""Whether a broker's table of queue locks has every lock that a client may trust, and who relies on that.
+"""Whether a broker's table of queue locks is complete: it has every lock that a client may trust.
 
-The leader's table has them all once it was told them, or once no client trusts an older one. A slave's copy
-has them while its leader's promise holds (see ``heir``). Only roles, promises and times count here, never the
-locks themselves; the last frame of whole tables tells what the sender knows, see ``StateExchange``.
+The leader's table is complete when it has received all locks, or when no client trusts an older one. A
+slave's copy is complete while its leader's promise holds (see ``heir``). Only roles, promises and times count
+here, never the locks themselves; the last frame of whole tables says when the sender's table is complete, see
+``StateExchange``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class LockCopy:
-    """The word of one broker on its table of locks: as the leader's, and as a slave's copy."""
+    """When one broker's table of locks is complete: as the leader's, and as a slave's copy."""
 
     def __init__(
         self, clock: Clock, config: BrokerConfig, role: RoleState, locks: QueueLocks, terms: Timing
@@ -32,15 +33,16 @@ class LockCopy:
         self._role = role
         self._locks = locks
         self._grantor, self._lease = LockGrantor(terms), Lease(1, hold_s(terms))
-        # Before its time clients may trust locks that others have granted and that this broker does not know.
+        # When this broker's table is complete: before, clients may trust locks granted by others and unknown
+        # here.
         self._completeness = LockCompleteness(terms.guard_s, of_two=config.total_replicas == 2)
-        # By each member that tables were taken from in pre-online: when they had all locks.
+        # For each member whose tables were taken in pre-online: when these had all locks.
         self._taken: list[float | None] = []
 
     # -- as a leader -----------------------------------------------------------------------------------
 
     def begins(self, from_s: float | None) -> float:
-        """Note that this broker leads and when it has all locks, ``None``: it was not told any.
+        """Note that this broker leads and when it has all locks, ``None``: the time is unknown.
 
         Returns:
             The seconds until then.
@@ -57,18 +59,21 @@ class LockCopy:
         self._completeness.leads(self._now())
 
     def lacks_for_s(self) -> float:
-        """For how many seconds clients may still trust locks that the leader's table does not have."""
+        """How many seconds clients may still trust locks that the leader's table lacks."""
         return max(0.0, self._completeness.from_s - self._now())
 
     def promises(self, broker_id: int, address: str, hold_s: float) -> bool:
-        """A follower asks that nothing is granted for a time that it does not have; whether it gets that."""
+        """A follower asks for the promise; returns whether it gets it.
+
+        With the promise, only locks that the follower has are granted for a time.
+        """
         if not self._role.leads or self.lacks_for_s() > 0:
             return False
         self.leads()
         return self._grantor.asked(broker_id, address, hold_s, self._now())
 
     def heir(self) -> Heir | None:
-        """The slave without which nothing is granted now."""
+        """The slave that must have each lock before it is granted."""
         return self._grantor.heir(self._now())
 
     def is_gone(self, heir: Heir) -> None:
@@ -82,7 +87,7 @@ class LockCopy:
         return self._lease.ask(self._now()), self._lease.lasts_s
 
     def confirmed(self, number: int) -> None:
-        """The leader has promised, and told us all that its tables hold."""
+        """The leader has promised, and has sent us its whole tables."""
         if self._role.role is Role.SLAVE:
             self._lease.given(MASTER_ID, number)
 
@@ -91,14 +96,14 @@ class LockCopy:
         self._completeness.void()
 
     def told(self, *, all_locks: bool) -> None:
-        """Our master serves again; one that has not the right to lead may have fewer locks than we had."""
+        """Our master serves again; without the right to lead it may have fewer locks than we had."""
         if self._role.role is Role.SLAVE:
             self._completeness.void()
             if not all_locks:
                 self._lease.withdraw()
 
     def master_returns(self) -> None:
-        """Our master is on its way into service: what one before it promised counts for it alone."""
+        """Our master is in pre-online: an earlier leader's promise counts only for that leader."""
         if self._lease.holds(self._now()):
             self._completeness.has_all(self._now())
         self._lease.withdraw()
@@ -106,10 +111,11 @@ class LockCopy:
     # -- as either -------------------------------------------------------------------------------------
 
     def complete_in_s(self, *, leads: bool) -> float | None:
-        """In how many seconds no client trusts a lock that our table does not have; ``None``: unknown.
+        """In how many seconds no client trusts a lock that our table lacks; ``None``: unknown.
 
         Args:
-            leads: the broker that is told this begins to lead then, and what it grants we do not know.
+            leads: whether the broker that gets this begins to lead: we do not know the locks that it grants
+                then.
         """
         now = self._now()
         if self._role.leads:
@@ -147,7 +153,7 @@ class LockCopy:
             self._lease.withdraw()
 
     def _taken_from_s(self, took_all: bool) -> float | None:
-        """From when on the tables taken in pre-online have all locks; ``None``: unknown."""
+        """When the tables taken in pre-online have all locks; ``None``: unknown."""
         if not took_all or not self._taken:
             return 0.0 if took_all else None
         return min((each for each in self._taken if each is not None), default=None)
@@ -158,5 +164,5 @@ class LockCopy:
             # The locks that their holders have renewed meanwhile are renewed here.
             self._locks.prolong(TRUSTED_S, self._lease.lasts_s)
             return 0.0
-        # A master began anew perhaps when it asked for what others know, and its own is older.
+        # A master may have restarted: its own table is then older than those of the others.
         return None if self._is_master else self._completeness.after(now)

@@ -1,4 +1,4 @@
-"""Shows each name server that this broker lives, and looks at the members there: round after round."""
+"""Sends each name server heartbeats, and looks at the members there: round after round."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ class Looking:
         self._master_seen = master_seen
         self._now = asyncio.Event()
         self._servers_changed = asyncio.Event()
-        # Name servers whose answer to the last look did not come.
+        # Name servers that have not answered the last look.
         self._unheard: set[str] = set()
         self._hurry_until = 0.0
         self._leaving = False
         self.servers: Sequence[str] = config.name_servers
 
     def name_servers_changed(self) -> None:
-        """The setting namesrvAddr is another one now."""
+        """The setting namesrvAddr has changed."""
         self.servers = self._config.name_servers
         self._fence.servers(self.servers)
         self._seen.servers(self.servers)
         self._servers_changed.set()
 
     def at_once(self) -> None:
-        """Something happened to a member: look at once, and often for some seconds."""
+        """Something changed at a member: look at once, and often for some seconds."""
         self._hurry_until = self._clock.monotonic() + HURRY_S
         self._now.set()
 
     def leave(self) -> None:
-        """Show no more that this broker lives: it stops."""
+        """Send no more heartbeats: this broker stops."""
         self._leaving = True
 
     async def run(self) -> None:
@@ -142,7 +142,8 @@ class Looking:
         if self._role.role is Role.PRE_ONLINE or self._leaving:
             return None  # PO-03
         if self._role.role is Role.FENCED and server in self._unheard:
-            # Its answers may be lost while heartbeats arrive: it would keep our route, and no slave acted.
+            # Its answers may be lost while our heartbeats arrive: it would keep our route, and no slave would
+            # act.
             return None
         try:
             return await self._queries.heartbeat(server)

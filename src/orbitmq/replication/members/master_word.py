@@ -1,8 +1,8 @@
-"""What a slave's master itself says of the lead: that it stopped, that it is back, or that it asks for it.
+"""What a slave knows from its master itself: it stopped leading, it is back, or it asks for the lead.
 
-A master that stopped leads no more, so the slave may lead without waiting for its right to run out. For a
-master that is back the slave makes way, also while no name server shows it yet. A slave that could not lead
-itself, as no name server answers it, leaves the lead to a master that asks.
+A master that stopped leads no more, so the slave may lead without waiting for its right to run out. The slave
+makes way for a master that is back even if no name server shows it yet. A slave that could not lead itself,
+as no name server answers it, leaves the lead to a master that asks.
 
 Pure: times are seconds of a monotonic clock, given by the caller.
 """
@@ -18,7 +18,7 @@ YIELD_S = 15.0
 
 
 class MasterWord:
-    """The word of one slave's master.
+    """What one slave's master last said.
 
     Attributes:
         yielded_until_s: this broker makes way for a returning master until this time.
@@ -31,7 +31,7 @@ class MasterWord:
         self.yielded_until_s = 0.0
 
     def stopped(self, now_s: float) -> None:
-        """The master says that it leads no more. Such a word is stale behind that of its return (906)."""
+        """The master says that it leads no more. Stale if it has announced its return (906)."""
         if now_s >= self.yielded_until_s:
             self._released_s = now_s
 
@@ -41,18 +41,18 @@ class MasterWord:
         self._released_s = -math.inf
 
     def is_shown(self) -> None:
-        """The name servers show the master: its next loss is a new one."""
+        """The name servers show the master: its next loss needs new evidence."""
         self.yielded_until_s = 0.0
 
     def is_released(self, now_s: float) -> bool:
-        """No master that came back since, and could not tell us, leads before that time has passed."""
+        """Whether the release still counts: a master that came back since, unseen by us, leads only later."""
         return now_s - self._released_s < self._patience_s
 
     def leaves_lead(self, now_s: float, *, stale: bool) -> bool:
-        """Whether this slave leaves the background work to its master, which asks.
+        """Whether this slave leaves the background work to its asking master.
 
-        It does while it could not lead itself, and for some time more: what name servers answer the master
-        counts only when they have shown it for a while, and for the slave it may count at once.
+        It does while it could not lead itself, and for some time after: the name servers' answers count for
+        the master only after a while, but for the slave perhaps at once.
 
         Args:
             stale: whether no name server answers this broker either.

@@ -1,4 +1,4 @@
-"""Drives the deciders: takes what name servers and members tell, changes our role."""
+"""Drives the deciders: passes them the answers of name servers and members, and changes our role."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ROLE_OF = {
 
 
 class Membership(Component):
-    """One broker's part in its group when acting masters are on; when they are off, only the check of its id.
+    """One broker's membership in its group. Without acting masters, only its id is checked.
 
     Attributes:
         terms: the times that the brokers of one name agree on.
@@ -99,7 +99,7 @@ class Membership(Component):
         )
         self._word = MasterWord(terms)
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
-        self._began_empty = False  # had no log then
+        self._began_empty = False  # had no log when it began
         self._crashed = False  # the last stop was not a clean one, and it took no messages since
         self._stood_in = False
         self._asked_s = 0.0
@@ -125,7 +125,7 @@ class Membership(Component):
             return
         if self._role.role in LEADING:
             self.fence.grant(self._clock.monotonic())  # the operator chose to skip pre-online (PO-14)
-        # A broker that ran here before may have promised just now to leave the lead to its master.
+        # Before a restart this broker may have promised to leave the lead to its master for a moment.
         self.seen.again(self._clock.monotonic())
         self._spawn(self._looking.run(), "look at the members")
         self._spawn(self._drive(), "role")
@@ -138,7 +138,7 @@ class Membership(Component):
         await self._client.close()
 
     async def hand_over(self) -> None:
-        """Before a clean stop: lead no more, let the others have everything, tell them. Bounded."""
+        """Before a clean stop: stop leading, send the others everything, tell them that we stop. Bounded."""
         self._leaving = True
         self._looking.leave()
         if self._role.role in LEADING and self._config.enable_slave_acting_master:
@@ -170,7 +170,7 @@ class Membership(Component):
         return self._others()
 
     def took_all(self) -> bool:
-        """Whether the last way into service brought the tables of all others."""
+        """Whether the tables of all others were taken in the last pre-online."""
         return self._going_online.took_all
 
     # -- what others tell ------------------------------------------------------------------------------
@@ -180,19 +180,19 @@ class Membership(Component):
             self._looking.name_servers_changed()
 
     def look_now(self) -> None:
-        """Something happened to a member: look at once, and often for some seconds."""
+        """Something changed at a member: look at once, and often for some seconds."""
         self._looking.at_once()
 
     def master_releases(self) -> None:
-        """The master says that it leads no more: we may lead once the name servers do not show it."""
+        """The master says that it leads no more: we may lead once the name servers no longer show it."""
         self._word.stopped(self._clock.monotonic())
         self.look_now()
 
     def may_take_over(self) -> bool:
-        """A slave asks over the link whether it may do the background work: only when we do not."""
+        """A slave asks over the link whether it may do the background work; it may if we do not do it."""
         if self._role.role is not Role.FENCED:
             return False
-        self.fence.lease.withdraw()  # it may act from now on, whatever it promised
+        self.fence.lease.withdraw()  # the slave may act from now on, despite its promise
         return True
 
     def _ask_for_lease(self) -> None:
@@ -214,17 +214,17 @@ class Membership(Component):
         return True
 
     def _leads_still(self, now_s: float) -> None:
-        """A leader was heard of: its next loss needs its own time, or proof."""
+        """There was a sign of a leader: its next loss must be observed, or proved, anew."""
         self.seen.again(now_s)
         self._probe.forget()
 
     def lease_given(self, broker_id: int, number: int) -> None:
-        """A slave leaves the background work to us, in answer to a question."""
+        """A slave answers that it leaves the background work to us."""
         self.fence.lease.given(broker_id, number)
         self._wake.set()
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
-        """A slave comes over the link."""
+        """A slave connects over the link."""
         if self._config.broker_id == MASTER_ID and self._newcomers.greeted(
             broker_id,
             address,
@@ -241,7 +241,7 @@ class Membership(Component):
             self._wake.set()
 
     async def announced(self, ha_address: str | None, master_address: str | None) -> bool:
-        """A returning master says where it is (906). An acting master makes way before this returns.
+        """A returning master announces its address (906). An acting master makes way before this returns.
 
         Returns:
             Whether this broker leads.
@@ -278,11 +278,11 @@ class Membership(Component):
         return {number: at for number, at in members.items() if at != self._address and number != own}
 
     def _knows_others(self) -> bool:
-        """Whether enough name servers tell who else is there, or everybody else has come by himself.
+        """Whether enough name servers show the other members, or all others have connected by themselves.
 
-        A master that crashed, or has no log, may have lost what a slave has, and name servers that just began
-        anew do not show that one yet: the others get the time in which they register before it takes messages
-        of its own, behind which theirs would not fit.
+        A master that crashed, or has no log, may have lost messages that a slave has, and restarted name
+        servers do not show that slave yet. So wait until the others have had time to register: new messages
+        of this master would not fit behind theirs.
         """
         now, needed = self._clock.monotonic(), self._config.total_replicas - 1
         if 0 < needed <= len(self._newcomers.members):
@@ -293,8 +293,10 @@ class Membership(Component):
         return self.seen.told(now)
 
     def _lacks_tables(self) -> bool:
-        """Whether this master had no log when it began, with which the tables went, and prepares to serve,
-        or serves and has not seen yet that who came since had none either."""
+        """Whether this master lost its tables with its log, and no member has given them back.
+
+        In pre-online: it started without a log. While it serves: members that appeared since may have a log.
+        """
         if self._role.role in TAKES_MESSAGES:
             return self._elders.may_be(self._others())
         isolated = self._config.broker_id == MASTER_ID and self._role.role is Role.PRE_ONLINE
@@ -328,11 +330,11 @@ class Membership(Component):
                 pass
 
     def _waits_for_idle(self) -> bool:
-        """Whether only those who did not agree in pre-online keep this broker from leading."""
+        """Whether only the members that did not agree in pre-online keep this broker from leading."""
         return self._role.role is Role.FENCED and self._consent.missing and self._may_lead()
 
     def _next_look_s(self) -> float | None:
-        """Seconds until a move is due by time alone: our right to lead ends, or the lost master's has."""
+        """Seconds until time alone calls for a move, as our right to lead or the lost master's ends."""
         now = self._clock.monotonic()
         if self._waits_for_idle():
             return IDLE_PERIOD_S
@@ -396,7 +398,7 @@ class Membership(Component):
             await self._change_role(role)
             self._wake.set()
             if acted:
-                # Before the link goes: a master in a lower term would not be followed again.
+                # Before the link ends: a master in a lower term would not be followed again.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(TOLD_MASTER_S):
                         await self._around.tables.told_master()
@@ -415,7 +417,7 @@ class Membership(Component):
         self._around.following.follow(self._config.ha_master_address or ha_address, master)
 
     async def _meets_rival(self) -> bool:
-        """Whether this broker is isolated because another one with its id is newer, or began before."""
+        """Whether another broker with our id is newer, or started first: this one is isolated then."""
         if not await self._rivals.gone():
             return True
         rival = self.seen.rival(self._clock.monotonic())
@@ -430,7 +432,7 @@ class Membership(Component):
         return True
 
     async def _isolate_behind(self) -> None:
-        """Take from a slave what this leader lacks, as at a start: tables, or a log before we have one."""
+        """Take from a slave what this leader lacks, as at a start: its tables, or its log if we have none."""
         if self._role.role not in (Role.MASTER, Role.FENCED):
             return
         lacks = self._newcomers.lacks(self._own.log_end(), self._clock.monotonic())
@@ -443,10 +445,10 @@ class Membership(Component):
                 await self._change_role(Role.PRE_ONLINE)
 
     def _misses_others(self) -> bool:
-        """Whether somebody is not there who may have led: a name server that just began knows nobody.
+        """Whether a member that may have led is missing: name servers that just started know no members.
 
-        A slave that shows up is asked then; else the time of its right to lead has to pass. Without a log
-        too: whoever lost its disk cannot know that it is not new.
+        If the slave appears it is asked; else its right to lead has to run out. This holds without a log too:
+        a broker that lost its disk cannot know that it is not new.
         """
         return len(self._others()) < self._config.total_replicas - 1
 

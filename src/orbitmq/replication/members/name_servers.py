@@ -1,4 +1,4 @@
-"""The heartbeat and the question that a broker sends to a name server each second (BrokerOuterAPI)."""
+"""The heartbeat and the look at members that a broker sends to a name server each second (BrokerOuterAPI)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orbitmq.wire.headers.route import (
 
 
 class NotAnsweredError(OrbitError):
-    """The name server gave no answer that can be used."""
+    """The name server gave no usable answer."""
 
 
 class NotRunningError(NotAnsweredError):
@@ -38,7 +38,7 @@ class Shown(NamedTuple):
     Attributes:
         addresses: by real id; empty when there are none.
         silent_s: how long ago it last heard any broker of the name that it does not show, as far as it
-            remembers; ``None`` from RocketMQ's name servers, which do not tell.
+            remembers; ``None`` from RocketMQ's name servers, which do not say.
     """
 
     addresses: dict[int, str]
@@ -46,7 +46,7 @@ class Shown(NamedTuple):
 
 
 class NameServerQueries:
-    """One broker's questions.
+    """One broker's requests.
 
     Args:
         address: where clients reach the broker; the name servers know it by this.
@@ -66,7 +66,7 @@ class NameServerQueries:
         self._version = version
 
     async def heartbeat(self, server: str) -> bool:
-        """Show that we live; whether the name server has us registered (behaviours HB-02..04).
+        """Send a heartbeat; returns whether the name server has us registered (behaviours HB-02..04).
 
         Raises:
             NotAnsweredError: it does not answer in time.
@@ -80,7 +80,7 @@ class NameServerQueries:
                 broker_id=config.broker_id,
             )
             await self._ask(server, header.command())
-            # The answer says nothing of us; the members that the same round shows do.
+            # The answer does not say whether we are registered; the members of the same round do.
             return True
         query = QueryDataVersionRequest(
             broker_name=config.broker_name,

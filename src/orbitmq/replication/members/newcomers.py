@@ -1,15 +1,16 @@
-"""Slaves that came over the link by themselves, and what they have that this master lacks.
+"""Slaves that connected over the link by themselves, and what they have that this master lacks.
 
-Name servers may not show such a slave yet, or not run. It counts while this master prepares to serve; and
-while it serves, if the slave led since, has a log where the master has none, or has more of the same log.
-Then this master lost something, came back while no slave was there, and is isolated until it has that.
+Name servers may not show such a slave yet, or may be down. A slave counts while this master is in pre-online.
+While the master serves, the slave counts if it led since, has a log where the master has none, or has more of
+the same log: then this master lost something and came back without seeing a slave, and is isolated until it
+has the rest.
 
 Pure: times are seconds of a monotonic clock, given by the caller.
 """
 
 from __future__ import annotations
 
-# How often a slave with a longer log that it does not hand over may send a master back to pre-online.
+# How often a slave with a longer log may send a master back to pre-online without handing its log over.
 COPY_AGAIN_S = 30.0
 
 
@@ -22,17 +23,17 @@ class Newcomers:
 
     def __init__(self) -> None:
         self.members: dict[int, str] = {}
-        self._led_since = False  # one of them has
+        self._led_since = False  # whether one of them led since
         self._part = -1  # one of them has our log up to here, and more
         self._part_again_s = 0.0
 
     def greeted(self, broker_id: int, address: str, *, counts: bool, led_since: bool) -> bool:
-        """A slave came; whether it has a say in whether this master serves.
+        """A slave connected; returns whether this master has to ask it before it serves.
 
         Args:
-            counts: this master prepares to serve, or has no log while the slave has one.
-            led_since: the slave is of a higher term. It went before this master took its tables, and does not
-                follow before that was done.
+            counts: this master is in pre-online, or has no log while the slave has one.
+            led_since: the slave has a higher term. It went away before this master took its tables, and
+                follows only after that.
         """
         self._led_since |= led_since
         if counts or self._led_since:
@@ -41,7 +42,7 @@ class Newcomers:
         return False
 
     def longer(self, broker_id: int, address: str, log_end: int, now_s: float) -> bool:
-        """A slave has all of our log up to ``log_end``, and more; whether that counts now."""
+        """A slave has all of our log up to ``log_end``, and more; returns whether that counts now."""
         if now_s < self._part_again_s:
             return False
         self._part = log_end
@@ -49,7 +50,7 @@ class Newcomers:
         return True
 
     def lacks(self, log_end: int, now_s: float) -> str | None:
-        """What this serving master lacks and one of them has, in words; ``None``: nothing any more."""
+        """What this serving master lacks and one of them has, in words; ``None``: nothing."""
         if not self.members:
             return None
         if self._led_since:

@@ -1,4 +1,4 @@
-"""What membership asks of the tables, which are in ``replication.state``."""
+"""What membership needs from the tables in ``replication.state``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orbitmq.errors import OrbitError
 
 
 class ExchangeError(OrbitError):
-    """A member did not give its tables, or not in a form that can be taken."""
+    """A member did not send its tables, or sent them in an invalid form."""
 
 
 class TableExchange(Protocol):
@@ -23,29 +23,29 @@ class TableExchange(Protocol):
         ...
 
     def outdate(self) -> None:
-        """Our disk was empty: what a member has is newer, whatever the versions say (PO-22)."""
+        """Our disk was empty: a member's tables are newer, whatever the versions say (PO-22)."""
         ...
 
     async def take(self, broker_id: int, address: str) -> None:
-        """Take over what is newer at a member (PO-08, PO-09).
+        """Take over a member's newer entries (PO-08, PO-09).
 
         Raises:
-            ExchangeError, TransportError: not all of it was there; what was taken stays.
+            ExchangeError, TransportError: the tables did not arrive completely; entries taken so far stay.
         """
         ...
 
 
 class TellsActed(Protocol):
-    """Deliveries of an acting slave, exchanged between slaves."""
+    """The deliveries of a slave that acted, exchanged between slaves."""
 
     def acted(self) -> bytes:
-        """All deliveries that the next acting slave has to know; empty: our master knows them all."""
+        """The deliveries that the next acting slave has to know; empty if our master knows them all."""
         ...
 
     async def hear_acted(self, address: str, told: bytes) -> None:
         """Take over another slave's deliveries.
 
         Raises:
-            ExchangeError, LinkError: it is not all, or not of the form.
+            ExchangeError, LinkError: the bytes are incomplete or malformed.
         """
         ...

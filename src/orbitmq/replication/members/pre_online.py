@@ -1,9 +1,9 @@
 """The way of a broker from isolation into service, step by step (BrokerPreOnlineService, rows PO-04..13).
 
 Pure: the outcome of a step goes in, the next step comes out. A master visits each member in the order of
-their ids: it copies back what the member's log has more, makes it step down and follow, and takes back the
-tables. A slave connects to its master first. Every step has a limited number of tries; a broker that could
-not do all of it serves all the same, and says so.
+their ids: it copies the part of the member's log that it lacks, makes the member step down and follow, and
+takes its tables. A slave connects to its master first. Every step has a limited number of tries; a broker
+that could not complete them serves all the same, and says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Step(Enum):
 
     Attributes:
         LOOK: wait until the name servers have shown the members.
-        COMPARE: ask the member how far its log goes.
+        COMPARE: ask the member where its log ends.
         COPY_BACK: copy the tail of the member's log.
         ANNOUNCE: tell the member that its master is back; a member that leads stops, then answers.
         LINK: wait until the member copies our log.
@@ -43,7 +43,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A step, with the member that it is about; LOOK and SERVE are about none."""
+    """A step, with the member that it concerns; LOOK and SERVE concern none."""
 
     step: Step
     broker_id: int = -1
@@ -55,9 +55,9 @@ class Outcome:
     """How a step ended.
 
     Attributes:
-        done: not to be tried again.
-        log_end: with COMPARE: behind the member's last byte, as far as it says. With COPY_BACK: all whole
-            records that it has up to there are here.
+        done: the step need not be tried again.
+        log_end: with COMPARE: the end of the member's log, if the member says it. With COPY_BACK: all the
+            member's whole records up to there have been copied.
         consent: with ANNOUNCE: the member said that it does not lead; RocketMQ's brokers do not say.
     """
 
@@ -85,7 +85,7 @@ class PreOnlinePlan:
     """One broker's way into service.
 
     Attributes:
-        left_out: what could not be done, in words.
+        left_out: the steps that could not be done, in words.
     """
 
     def __init__(self, broker_id: int) -> None:
@@ -113,7 +113,7 @@ class PreOnlinePlan:
     def silent(self) -> dict[int, str]:
         """The members that did not agree that this broker leads.
 
-        One that went meanwhile may lead still, where the name servers do not see it.
+        A member that disappeared meanwhile may still lead where the name servers do not see it.
         """
         return {number: member.address for number, member in self._members.items() if not member.consents}
 
@@ -124,10 +124,10 @@ class PreOnlinePlan:
         return Task(Step.FOLLOW, MASTER_ID, master)
 
     def ask_again(self, since_s: float) -> bool:
-        """Announce us again to members that consented before this time, whether there are such.
+        """Announce us again to members that consented before this time; returns whether there are any.
 
-        A member that started anew since, or waited long enough, may lead again. Who had to be asked too often
-        counts as one that did not agree.
+        A member that restarted since, or waited long enough, may lead again. A member that had to be asked
+        too often counts as one that did not agree.
         """
         old = [one for one in self._members.values() if one.consents and one.announced_s < since_s]
         for member in old:

@@ -1,4 +1,4 @@
-"""Whether a process is behind an address at all."""
+"""Whether any process listens at an address."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIOD_S = 1.0
 
 
 async def refuses(client: RemotingClient, address: str) -> bool:
-    """Whether the port refuses connections: then no process is there. Silence proves nothing."""
+    """Whether the port refuses connections: then no process listens there. Silence proves nothing."""
     try:
         await client.request(address, ExchangeBrokerHaInfoRequest().command(), TIMEOUT_MS)
     except ConnectError as error:
@@ -36,8 +36,8 @@ async def refusing(client: RemotingClient, addresses: Sequence[str]) -> list[str
 class Probe:
     """Looks at the ports of a lost master and of the slaves that acted for it.
 
-    What a port showed counts for ``PERIOD_S``, and not when a leader is heard of meanwhile: a master that
-    refused connections may have come back since (behaviour MB-13).
+    A result counts for ``PERIOD_S``, and not after a sign of a leader: a master that refused connections may
+    have come back since (behaviour MB-13).
     """
 
     def __init__(self, clock: Clock, client: RemotingClient, seen: MemberViews) -> None:
@@ -53,7 +53,7 @@ class Probe:
         return self._port if self._has_just_looked() else Port.UNKNOWN
 
     def forget(self) -> None:
-        """A leader lives: results so far, and those of a look under way, say nothing about its next loss."""
+        """There is a leader: results until now, and of tries under way, say nothing of its next loss."""
         self._looked_s = -math.inf
 
     async def look(self, master: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Queue locks of a broker that has replicas: its heir has the table, and strict mode asks the others too."""
+"""Queue locks of a broker with replicas: its heir copies the table, and strict mode asks the others too."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class ReplicatedLocks(Component):
         tables: sends changes to the followers.
         copy: knows whether the table has every lock that a client may trust.
         look_s: the period in which a slave asks for the leader's promise.
-        took_all: whether the last way into service brought the tables of all others.
+        took_all: whether the tables of all others were taken in the last pre-online.
         has_groups: whether any group has ever consumed here, as far as this broker can know.
-        written: a call that returns when the changes of a table are on the disk.
+        written: returns when the changes of a table are on the disk.
     """
 
     name = "queue locks"
@@ -105,7 +105,7 @@ class ReplicatedLocks(Component):
         self._locks.note_complete(False)
         await self._written(LOCKS)
         if self._role.role in LEADING:
-            # No change of role comes after a start, and another broker may have led before it.
+            # A start brings no change of role, but another broker may have led before it.
             self._copy.begins(None)
         if self._config.enable_slave_acting_master:
             self._every(self._clock, self._look_s, self._ask, first_s=0.0)
@@ -125,11 +125,11 @@ class ReplicatedLocks(Component):
         """The queues that the client holds now (LK-06).
 
         Raises:
-            RemotingError: SLAVE_NOT_AVAILABLE, another broker may grant locks, or take over and not know
+            RemotingError: SLAVE_NOT_AVAILABLE, another broker may grant locks, or take over without knowing
                 these (LK-10..12).
         """
         if not request.only_this_broker:
-            # In strict mode too: a broker that began anew may have an empty table, and others a copy of it.
+            # In strict mode too: a restarted broker may have an empty table, and the others a copy of it.
             self._check_decides()
         held = self._locks.lock(request.consumer_group, request.client_id, request.mq_set)
         if request.only_this_broker or not held:
@@ -149,7 +149,7 @@ class ReplicatedLocks(Component):
     ) -> list[MessageQueue]:
         """The queues that this broker and more than half of all replicas grant (LK-05).
 
-        A lock that the client had and that is not granted now lives on; a new one is given back.
+        A lock that the client already had stays even if it is not granted now; a new one is given back.
         """
         granted = Counter(held)
         members = list((await self._members()).values())
@@ -175,7 +175,7 @@ class ReplicatedLocks(Component):
         """Refuse where another broker may grant locks, or has granted some that are not in our table.
 
         A name server shows clients a slave in its master's place as soon as it does not see the master
-        (NR-11), also before the slave acts. And a master may go on serving clients where a slave acts.
+        (NR-11), also before the slave acts. And a master may still serve clients while a slave acts.
         """
         role = self._role.role.value
         if not self._role.leads:
@@ -201,7 +201,7 @@ class ReplicatedLocks(Component):
             self._copy.leads()
 
     async def _share(self) -> None:
-        """Return when the heir has all locks of this moment.
+        """Return when the heir has all locks granted until now.
 
         Raises:
             RemotingError: it does not answer.
@@ -231,7 +231,7 @@ class ReplicatedLocks(Component):
             ) from error
 
     def _check_led_since(self, roles: int) -> None:
-        """Refuse when another broker may have led since so many changes of role had come."""
+        """Refuse if another broker may have led since the role had changed ``roles`` times."""
         if roles != self._roles:
             raise RemotingError(ResponseCode.SLAVE_NOT_AVAILABLE, "another broker may keep the queue locks")
         self._check_decides()
@@ -264,7 +264,7 @@ class ReplicatedLocks(Component):
     async def unlock(self, request: UnlockBatchRequestBody) -> None:
         """Give locks back here, and tell the others without waiting for them (LK-07).
 
-        Not at a copy: its leader would take the client that comes back for one that has the lock still.
+        A slave's copy refuses: its leader would believe that the returning client still has the lock.
         """
         strict = request.only_this_broker or self.quorum > 1
         if not (strict or self._role.leads or self._role.takes_messages):
@@ -286,7 +286,7 @@ class ReplicatedLocks(Component):
 
 
 class LockHandlers(Family):
-    """The door of queue locks (AdminBrokerProcessor.lockBatchMQ)."""
+    """The request handlers of queue locks (AdminBrokerProcessor.lockBatchMQ)."""
 
     def __init__(self, locks: ReplicatedLocks) -> None:
         self._locks = locks

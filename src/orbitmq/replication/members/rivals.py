@@ -1,4 +1,4 @@
-"""Two brokers with one name and id: the second does not start, and of two that meet later one gives way."""
+"""Two brokers with the same name and id: the second does not start; if both run, one gives way."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DuplicateIds:
         return True
 
     async def gives_way(self, rival: str, term: int) -> bool:
-        """Whether this broker, in ``term``, gives way: the other one is newer, or began before."""
+        """Whether this broker, in ``term``, gives way: the other has a higher term, or started earlier."""
         theirs = await self._term_of(rival)
         if theirs is None or (term, self._address) > (theirs, rival):
             return False
@@ -80,7 +80,7 @@ class DuplicateIds:
         return True
 
     async def _term_of(self, address: str) -> int | None:
-        """The term of another broker, that of RocketMQ's brokers is 0; ``None``: it does not answer."""
+        """The term of another broker, 0 for RocketMQ's brokers; ``None``: it does not answer."""
         try:
             answer = await self._client.request(
                 address, ExchangeBrokerHaInfoRequest().command(), ASK_TIMEOUT_MS

@@ -1,8 +1,8 @@
-"""What a slave did while it acted goes to the slave that acts next, with three replicas or more.
+"""With three replicas or more, a slave that acted hands its deliveries to the slave that acts next.
 
-Slaves are linked with their master only. So who is about to act asks the other living slaves, and one that
-stops after it acted lets them ask before it goes. One that is killed can tell nobody: then the next one
-repeats what it did, until their master is back.
+Slaves are linked with their master only. So a slave that is about to act asks the other living slaves, and a
+slave that acted lets them ask before it stops. A killed slave can tell no other: then the next one repeats
+its deliveries, until their master is back.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 
 log = logging.getLogger(__name__)
 
-# In a question of one slave to another: tell what you did while you acted, or: ask me that, for I go.
-# RocketMQ's brokers do not know the fields, and answer without a body.
+# In a request of one slave to another: "send your deliveries as acting master", or "ask me for mine, I am
+# stopping". RocketMQ's brokers do not know the fields, and answer without a body.
 ASKS = "orbitmqAsksActed"
 GOES = "orbitmqGoes"
-# Limit of the question: a slave that acts late is worse than one that delivers something again.
+# The time limit of the request: a slave that acts late is worse than one that delivers something again.
 LIMIT_S = 0.3
 
 
 class OtherSlaves:
-    """The other slaves, as one slave asks and tells them.
+    """Exchanges deliveries with the other slaves.
 
     Args:
         tables: see :class:`TellsActed`.
@@ -48,16 +48,16 @@ class OtherSlaves:
         self.living: Callable[[], Awaitable[Mapping[int, str]]] = _nobody
 
     async def ask(self, members: Mapping[int, str]) -> None:
-        """Take over what the living slaves among these did that we were not told. Bounded."""
+        """Take over deliveries that the living slaves among these made and we do not know. Bounded."""
         await self._each(members, self._take)
 
     async def go(self, members: Mapping[int, str]) -> None:
-        """Before a clean stop: let the slaves among these take what no master was told. Bounded."""
+        """Before a clean stop: let slaves among these take deliveries that no master knows. Bounded."""
         if self._tables.acted():
             await self._each(members, lambda address: self._request(address, GOES, self._address))
 
     async def answer(self, question: Command) -> bytes:
-        """The body of the answer to a question of another slave; empty for all other questions."""
+        """The body of the answer to another slave's request; empty for all other requests."""
         goes = question.ext.get(GOES)
         if goes and self._role.role is Role.SLAVE and goes in (await self.living()).values():
             await self._within_limit(goes, self._take)

@@ -13,7 +13,7 @@ from orbitmq.replication.members.siblings import OtherSlaves
 
 @dataclass(frozen=True, slots=True)
 class OwnState:
-    """What a broker tells others of itself.
+    """What a broker tells others about itself.
 
     Attributes:
         address: where clients reach it.
@@ -21,7 +21,7 @@ class OwnState:
         log_end: gives the end of its log.
         record_at: gives a record of its log by its place, ``None``: there is none.
         term: gives the state version of its tables, which grows when a broker takes the lead.
-        crashed: tells whether the stop before its start was not a clean one.
+        crashed: tells whether its last run did not end with a clean stop.
     """
 
     address: str
@@ -37,8 +37,8 @@ class Surroundings:
     """The parts of replication that membership works with.
 
     Attributes:
-        settle: returns when what special services have begun is settled.
-        master_back: called when clients can use the master again that this broker stood in for.
+        settle: returns when the deliveries under way are finished.
+        master_back: called when clients can use the master again for which this broker acted.
     """
 
     following: Following

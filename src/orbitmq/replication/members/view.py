@@ -1,7 +1,7 @@
-"""Decides from what is known of the members who leads, whom this broker follows, and what it does next.
+"""Decides from the known members who leads, which broker this one follows, and what it does next.
 
-Pure: answers of name servers go in with their times, decisions come out. The component in ``membership`` asks
-and acts. Broker ids are real ones here, never a slave's id rewritten to 0 (behaviour NR-10).
+Pure: name servers' answers with their times go in, decisions come out; ``membership`` carries them out.
+Broker ids are real ones here, never a slave's id rewritten to 0 (behaviour NR-10).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class Move(Enum):
         STEP_DOWN: an acting master becomes a slave.
         FENCE: a master stops the work that a slave may be doing now, and goes on taking messages.
         LEAD: a fenced master takes that work up again.
-        PRE_ONLINE: a fenced master that others may have stood in for asks them first (PO-16).
-        PROBE: find out whether the ports of the lost master, and of who stood in for it, refuse.
+        PRE_ONLINE: a fenced master asks the others first, as one may have acted for it (PO-16).
+        PROBE: find out whether the ports of the lost master, and of slaves that acted for it, refuse
+            connections.
         ASK: over the link to the living master: may this broker take over?
         ISOLATE: another broker has this one's id and the higher term.
     """
@@ -43,7 +44,7 @@ class Move(Enum):
 
 
 class Port(Enum):
-    """Result of a try to connect to the lost master: a refused connection proves that it does not run."""
+    """The result of connecting to the lost master: a refused connection proves that it does not run."""
 
     UNKNOWN = "unknown"
     REFUSES = "refuses"
@@ -57,8 +58,9 @@ class _Sight:
     Attributes:
         members: addresses by real id; empty also for a name server that is not running.
         begin_s: since when the looks have had no gap.
-        gone_s: by id, for each broker that it showed in that time: since when it does not; ``inf``: it does.
-        answers: whether it said so itself.
+        gone_s: by id, for each broker shown in that time: since when it is no longer shown; ``inf``: it is
+            shown.
+        answers: whether the name server answered; if not, no process listens there.
     """
 
     members: Mapping[int, str]
@@ -68,7 +70,7 @@ class _Sight:
     answers: bool = True
 
     def without_s(self, ids: Callable[[int], bool]) -> float:
-        """Since when it has shown no broker with such an id, look after look; ``inf``: it shows one."""
+        """Since when no look has shown a broker with such an id; ``inf``: one is shown."""
         return max([self.begin_s, *(at for number, at in self.gone_s.items() if ids(number))])
 
 
@@ -85,12 +87,12 @@ class MemberViews:
         self._terms = terms
         self._sights: dict[str, _Sight | None] = dict.fromkeys(name_servers)
         self._heard_s = -math.inf
-        # Slaves with a lower id than ours, as they were shown last: each may have acted for the master.
+        # Slaves with a lower id than ours, at their last known addresses: each may have acted for the master.
         self._stand_ins: dict[int, str] = {}
         self.master: str | None = None
 
     def servers(self, name_servers: Iterable[str]) -> None:
-        """These are the name servers from now on."""
+        """Use these name servers from now on."""
         self._sights = {address: self._sights.get(address) for address in name_servers}
 
     def shown(
@@ -101,8 +103,8 @@ class MemberViews:
         A master's address is kept after it is gone: that master may still lead.
 
         Args:
-            silent_s: how long ago the name server last heard a member that it does not show now. The right of
-                a leader counts from its heartbeats, so the wait for its end does as well.
+            silent_s: how long ago the name server last heard a member that it does not show now. A leader's
+                right counts from its heartbeats, so the wait for the right's end does as well.
         """
         if server not in self._sights:
             return
@@ -121,7 +123,7 @@ class MemberViews:
             self.master = others[MASTER_ID]
 
     def announced(self, master: str) -> None:
-        """A returning master said itself where it is; name servers show it only when it serves again."""
+        """A returning master announced its address; name servers show it only when it serves again."""
         self.master = master
 
     def refused(self, server: str, now_s: float) -> None:
@@ -132,14 +134,14 @@ class MemberViews:
             sight.answers = False
 
     def again(self, now_s: float) -> None:
-        """A leader was heard of by other means just now: the time that it must be missing begins anew."""
+        """There was another sign of a leader just now: the time for which it must be missing begins anew."""
         self._heard_s = now_s
         for sight in self._sights.values():
             if sight is not None and sight.gone_s.get(MASTER_ID) != math.inf:
                 sight.gone_s[MASTER_ID] = now_s
 
     def members(self, now_s: float) -> dict[int, str]:
-        """All that a name server has shown lately, the newest sight last."""
+        """What each name server that was seen lately shows, the newest last."""
         found: dict[int, str] = {}
         for sight in sorted(self._fresh(now_s), key=lambda sight: sight.seen_s):
             found |= sight.members
@@ -150,7 +152,7 @@ class MemberViews:
         return len(self._fresh(now_s)) >= to_acquire(len(self._sights))
 
     def told(self, now_s: float) -> bool:
-        """Whether enough name servers said themselves who is there; one that does not run does not."""
+        """Whether enough name servers answered with the members; one that is down does not count."""
         return sum(sight.answers for sight in self._fresh(now_s)) >= to_acquire(len(self._sights))
 
     def rival(self, now_s: float) -> str | None:
@@ -159,15 +161,15 @@ class MemberViews:
         return at if at not in (None, self._address) else None
 
     def leaderless_since_s(self, now_s: float) -> float:
-        """Since when enough name servers have shown nobody with a lower id; ``inf``: they show one."""
+        """Since when enough name servers have shown no broker with a lower id; ``inf``: they show one."""
         return self._without_s(lambda number: number < self._id, now_s)
 
     def alone_since_s(self, now_s: float) -> float:
-        """Since when enough name servers have shown nobody but us; ``inf``: they show another broker."""
+        """Since when enough name servers have shown no broker but us; ``inf``: they show another one."""
         return self._without_s(lambda _: True, now_s)
 
     def stand_ins(self, now_s: float) -> list[str]:
-        """Where slaves with a lower id were, when one of them may still act though enough show none.
+        """Addresses of slaves with a lower id, if one may still act although enough name servers show none.
 
         A slave may have acted since the master was lost or handed over.
         """
@@ -175,7 +177,7 @@ class MemberViews:
         return list(self._stand_ins.values())
 
     def is_gone(self, stand_in: str) -> None:
-        """No process is at the address of a slave that may have acted."""
+        """No process listens at the address of a slave that may have acted."""
         self._stand_ins = {number: at for number, at in self._stand_ins.items() if at != stand_in}
 
     def _is_over(self, broker_id: int, now_s: float) -> bool:
@@ -202,13 +204,15 @@ class Situation:
 
     Attributes:
         fence_open: whether our own right to lead lasts.
-        settled: whether the name servers have shown us for so long that nobody else leads, see ``Fence``.
+        settled: whether the name servers have shown us for long enough that no other broker leads, see
+            ``Fence``.
         link_up: whether the link to the master is there and gives signs of life.
-        released: the master said over the link that it does not lead: it goes, or name servers have lost it.
-        port: what the lost master's address showed.
+        released: the master said over the link that it does not lead: it is stopping, or lost its name
+            servers.
+        port: the result of connecting to the lost master.
         asked: a fenced master has asked the others since it was fenced.
         yielded_until_s: the acting master made way for a returning master until this time.
-        idle: the members that did not agree in pre-online do no background work any more.
+        idle: the members that did not agree in pre-online have stopped their background work.
         leased: no name server answers, but all others leave the lead to this master (see ``lease``).
     """
 
@@ -247,7 +251,7 @@ def decide(situation: Situation, sightings: MemberViews, terms: Timing, now_s: f
         return _of_acting(situation, sightings, now_s)
     if role is Role.SLAVE:
         return _of_slave(situation, sightings, terms, now_s)
-    return Decision(Move.STAY)  # pre-online has a way of its own
+    return Decision(Move.STAY)  # pre-online decides for itself
 
 
 def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> Decision:
@@ -280,7 +284,7 @@ def _of_acting(situation: Situation, sightings: MemberViews, now_s: float) -> De
         return Decision(Move.STEP_DOWN, members.get(MASTER_ID), f"broker id {lower} is at {members[lower]}")
     if not situation.fence_open:
         return Decision(Move.STEP_DOWN, why="the name servers have not answered a heartbeat in time")
-    # A master that is fenced takes messages, so its log is copied on.
+    # A fenced master still takes messages, so we go on copying its log.
     return Decision(Move.STAY, sightings.master if situation.link_up else None)
 
 
@@ -290,7 +294,7 @@ def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s
     if min(members, default=MASTER_ID) < situation.broker_id or now_s < situation.yielded_until_s:
         # This holds also when only one of several name servers still shows a master.
         return Decision(Move.STAY, master)
-    # A master that handed over keeps its link: it takes messages, but does no more of the background work.
+    # A master that handed over keeps its link: it takes messages, but no longer does the background work.
     if situation.link_up and not situation.released:
         return Decision(Move.ASK, master, "the name servers have lost the master, but its link lives")
     if not situation.fence_open:

@@ -1,4 +1,4 @@
-"""Decides which table changes told by a peer are made here."""
+"""Decides which table changes sent by a peer are applied here."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class SeenByFollower:
             self._made_at[table, key] = sequence if own else 0
 
     def heard(self, broker_id: int, sequence: int) -> None:
-        """A follower has made all changes up to ``sequence``."""
+        """A follower has applied all changes up to ``sequence``."""
         self._heard[broker_id] = sequence
 
     def knew(self, broker_id: int, table: str, key: str) -> bool:

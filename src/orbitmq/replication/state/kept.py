@@ -63,8 +63,8 @@ class DurableTables:
             self._limiter.write(logging.ERROR, "not kept", "what a master told is not kept: %s", error)
 
     async def progress(self) -> None:
-        """Return when all progress that followers told is on the disk, or the disk has refused it."""
-        # Several followers are told side by side: each of these tasks waits for the disk, not only the first.
+        """Return when all progress received from followers is on the disk, or the disk has refused it."""
+        # Several tasks may send tables to followers at a time: each waits for the disk, not only the first.
         async with self._keeping:
             if not self.owes_progress:
                 return

@@ -1,4 +1,4 @@
-"""Where queues go on whose records have all expired: a copy of the log alone does not say it.
+"""The next offsets of queues whose records have all expired: a copy of the log does not contain them.
 
 The next offset of a queue is known from its records. When all have expired, only the queue files of the
 brokers that had them know it. A broker that copies the log later would begin the queue at 0, and consumers,
@@ -30,10 +30,10 @@ class EndsInStore(Protocol):
 class QueueEnds:
     """A table of the change feed, kept by the store: by topic, queue ids and the offsets of their ends.
 
-    It is told only as a whole. Both brokers of a link see records expire from then on: each has the
-    queue's end, and nothing changes in it before the next record, which has its own queue offset. Telling
-    only moves an empty queue forward. So neither an old end, nor one of an earlier topic of the same
-    name undoes anything; nor does a queue that the teller does not have.
+    It is told only as a whole. Both brokers of a link see records expire from then on: each has the queue's
+    end, and nothing changes in it before the next record, which has its own queue offset. Telling only moves
+    an empty queue forward. So an old end, or one of an earlier topic of the same name, undoes nothing; nor
+    does a queue that the sender lacks.
     """
 
     def __init__(self, feed: ChangeFeed, store: EndsInStore) -> None:

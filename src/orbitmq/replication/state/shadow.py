@@ -19,4 +19,4 @@ class Shadow(Protocol):
         """The rule ``accepts`` for the entries of a frame from a peer; each of its answers is compared."""
 
     def removing(self, address: str, table: str, key: str) -> Stamp | None:
-        """A key that a peer's tables do not have is removed; returns the stamp of its deletion there."""
+        """A key is removed because a peer's tables lack it; returns the stamp of its deletion at the peer."""

@@ -142,7 +142,7 @@ class Telling:
             self._flushing = loop.call_later(0 if at_once else COLLECT_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Tell followers now which keys have changed."""
+        """Send the changed keys to followers now."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None

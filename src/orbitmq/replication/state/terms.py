@@ -51,7 +51,7 @@ class Terms:
         return max((table.version.state_version for table in self._tables()), default=0)
 
     def has_older(self, term: int, acted_in: int = 0, *, untold: bool = False) -> bool:
-        """Whether a peer with tables of ``term`` made no changes later than ours.
+        """Whether a peer whose tables have ``term`` made no changes later than ours.
 
         In the term that we began the peer did not lead: it has only what we told it, perhaps not all; in a
         lower term it lacks more. Changes it made before that may still be new to us.
@@ -85,7 +85,7 @@ class Terms:
             self._feed.stamps.forget()
 
     def saw(self, term: int) -> None:
-        """Another broker leads with this term."""
+        """Another broker leads in this term."""
         self._highest = max(self._highest, term)
 
     def follows(self, term: int) -> None:
