@@ -1,11 +1,12 @@
-"""Deliveries of messages that waited, found in the log: each names the place of the message that it delivers.
+"""Deliveries of delayed messages, found in the log: each names the place of the message that it delivers.
 
 A delayed or timer message that is delivered, and a long timer wait that is stored again, carries the property
 ``DELIVERY_OF``: a place in the log and the broker name of that log. So the records alone tell which messages
 were delivered since a saved progress, and which in a tail of the log that is to be set aside.
 RocketMQ's broker writes no such property: its delivery is recognized (DL-07), but not which message it
 delivers. It also copies the property of an older delivery into a message that a consumer sends back, so the
-named message has to be compared with the delivery."""
+named message has to be compared with the delivery.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +41,10 @@ class Delivery:
 
     Attributes:
         level: :data:`TIMER` or :data:`ROLLED` for a timer message.
-        place: where in this log the delivered message is; ``None``: the record does not say.
-        born_ms, reconsume_times: the same as those of the delivered message.
+        place: where in this log the delayed message is; ``None``: the record does not say.
+        born_ms, reconsume_times: the same as those of the delayed message.
         out_ms: of a timer message, its slot; 0: the record does not say.
-        enqueued_ms: of a timer message: it had no slot before this time; 0: the record does not say.
+        enqueued_ms: of a timer message, when it began to wait; 0: the record does not say.
     """
 
     level: int
@@ -65,7 +66,7 @@ def delivery_of(place: int, broker_name: str) -> str:
 
 
 def place_in(properties: Mapping[str, str], broker_name: str) -> int | None:
-    """The place of the delivered message in this broker name's log; ``None``: the properties name none."""
+    """The place of the delayed message in this broker name's log; ``None``: the properties name none."""
     place, _, name = properties.get(property_names.DELIVERY_OF, "").partition(" ")
     return whole_number(place) if name == broker_name else None
 
@@ -85,11 +86,11 @@ def deliveries(piece: LogPiece, broker_name: str, limit: int = BATCH) -> tuple[l
     """The delivered records among those that begin in the piece, up to ``limit``.
 
     Returns:
-        The records, and the log offset to go on at: the end of the piece when it can have no more of them.
+        The records, and the log offset to continue at: the end of the piece if it has no more.
     """
     found: list[Delivery] = []
     view, at, end = piece.view, piece.start - piece.base, piece.end - piece.base
-    # Few records name a real topic: the others are skipped by their size alone.
+    # Few records have REAL_TOPIC: the others are skipped by their size alone.
     for mark in _MARK.finditer(view, at, end):
         if mark.start() < at:
             continue

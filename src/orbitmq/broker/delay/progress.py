@@ -24,9 +24,9 @@ class Place:
 
     Attributes:
         offset: in the level's queue; all messages before it were delivered.
-        log_offset: deliveries of later messages lie behind this place of the log; 0: unknown.
-        ahead: messages from ``offset`` on that were delivered all the same, by offset: another master took
-            them while it refused an earlier message. At most :data:`MAX_AHEAD`.
+        log_offset: deliveries of later messages are behind this place of the log; 0: unknown.
+        ahead: messages from ``offset`` on that are delivered already: another master took them while it
+            refused an earlier message. At most :data:`MAX_AHEAD`.
     """
 
     offset: int = 0
@@ -34,28 +34,28 @@ class Place:
     ahead: tuple[int, ...] = ()
 
     def at(self, offset: int, log_offset: int) -> Place:
-        """The level has come to this offset; messages delivered ahead of it stay noted."""
+        """The progress with this offset; messages delivered ahead of it stay noted."""
         return Place(offset, log_offset, _from(offset, self.ahead) if self.ahead else ())
 
     def with_ahead(self, more: Iterable[int]) -> Place:
-        """These messages were delivered ahead, too."""
+        """The progress with these messages delivered ahead, too."""
         known = {*self.ahead, *more}
         return replace(self, ahead=_from(self.offset, known)) if known else self
 
     def without(self, lost: Collection[int]) -> Place:
-        """The place without these lost deliveries; other messages behind the first lost one stay noted."""
+        """The progress without these lost deliveries; other messages after the first lost one stay noted."""
         first = min([self.offset, *lost])
         others = islice((each for each in range(first, self.offset) if each not in lost), MAX_AHEAD)
         ahead = {*self.ahead, *others}.difference(lost)
         return replace(self, offset=first, ahead=_from(first, ahead))
 
     def cut(self, end: int) -> Place:
-        """The level's queue ends here now: messages stored behind are not delivered yet."""
+        """The progress if the level's queue ends here now: messages stored there later are new."""
         ahead = tuple(offset for offset in self.ahead if offset < end)
         return replace(self, offset=min(self.offset, end), ahead=ahead)
 
     def plain(self) -> list[Any]:
-        """The place as a change of the feed has it."""
+        """The progress as a value of the change feed."""
         pair: list[Any] = [self.offset, self.log_offset]
         return [*pair, list(self.ahead)] if self.ahead else pair
 
@@ -112,12 +112,12 @@ class DelayProgress:
         self._feed.changed(DELAYS, str(level), place)
 
     def cut(self, level: int, end: int, log_end: int) -> None:
-        """A level's queue and the log were cut to these ends: messages stored there later are undelivered."""
+        """A level's queue and the log were cut to these ends: messages stored there later are new."""
         place = self._places[level].cut(end)
         self.take_back(level, replace(place, log_offset=min(place.log_offset, log_end)))
 
     def take_back(self, level: int, place: Place) -> None:
-        """Note an earlier place. The version stays: the place is not newer than what a master knows."""
+        """Note an earlier progress. The version stays: this is not newer than what a master knows."""
         self._places[level] = place
         self._feed.changed(DELAYS, str(level), place)
 
@@ -126,7 +126,7 @@ class DelayProgress:
         level = _level(key)
         known, told = self._known(level), _place(value)
         if told.ahead and told.offset < known.offset:
-            # Each broker has delivered messages that the other has not: both count as done.
+            # Each broker may have delivered messages that the other has not: all of them are done.
             told = known.with_ahead(told.ahead)
         elif not isinstance(value, list):
             # RocketMQ's table has the offset only.

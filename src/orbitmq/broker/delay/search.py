@@ -77,11 +77,11 @@ class DeliverySearch:
             self._progress.move(level, place.at(offset, end))
 
     def without(self, deliveries: Iterable[Delivery]) -> dict[int, Place]:
-        """The places of the levels once these deliveries have left the log.
+        """The progress of the levels after these deliveries were cut from the log.
 
         A level with a delivery that names none of its messages goes back to its beginning: it is unknown
-        which of its messages were delivered and which went to another group. The log's rest and the leader's
-        progress bring it forward again; messages known to neither are delivered again.
+        which of its messages were delivered and which went to another group. The rest of the log and the
+        leader's progress move it forward again; deliveries that neither shows are repeated.
         """
         lost: dict[int, set[int]] = {}
         unknown: set[int] = set()
@@ -99,7 +99,7 @@ class DeliverySearch:
     def _waited(self, delivery: Delivery) -> tuple[int, int] | None:
         """Level and offset of the delayed message that a delivery names; ``None``: no message of this log.
 
-        RocketMQ's broker copies the name of an older delivery into a message that a consumer sends back.
+        RocketMQ's broker copies the property of an older delivery into a message that a consumer sends back.
         """
         record = None if delivery.place is None else record_at(self._store, delivery.place, quiet=True)
         if record is None or record.topic != reserved.SCHEDULE_TOPIC or not delivery.is_of(record):
@@ -119,14 +119,14 @@ class DeliverySearch:
             return max(physical, place.log_offset)
         now = self._clock.now_ms()
         if due > now + self._levels.delay_ms(level):
-            return physical  # such a message was delivered at once (DL-05)
+            return physical  # such a message is delivered at once (DL-05)
         if due > now + CLOCKS_APART_MS:
             return None
         return max(physical, self._store.raw.file_before(due))
 
 
 def _is_newer(delivery: Delivery, known: Delivery | None) -> bool:
-    """Whether a delivery names a later message than the known one does."""
+    """Whether a delivery names a later message than the known delivery does."""
     if delivery.place is None:
         return False
     return known is None or known.place is None or delivery.place > known.place

@@ -49,7 +49,7 @@ class _Level:
     Attributes:
         unsettled: the offsets of messages handed over and not stored yet. A level that waits for its message
             does not hold up the progress of the other levels.
-        ahead: offsets from the position on whose messages need no delivery any more.
+        ahead: offsets from the position on whose messages are delivered already.
     """
 
     number: int
@@ -63,8 +63,8 @@ class ScheduleService(Component):
     """Moves messages from the schedule topic to where they belong.
 
     A level is one queue, in which messages come due in the order they were stored: only the first one is
-    looked at. Progress follows when the delivered message is on the device. After a crash or a change of
-    role the log shows later deliveries, so that none is made twice. One task works for all levels.
+    looked at. Progress follows when the delivered message is on the device. After a crash or a change of role
+    the log shows the later deliveries, so that none is made twice. One task works for all levels.
 
     Attributes:
         delays: the progress of each level.
@@ -103,7 +103,8 @@ class ScheduleService(Component):
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
         # Set when positions must be found again: at a start, and when the outlet leads elsewhere.
         self._anew = True
-        # Whether another broker, or this one before a crash, may have made deliveries that no progress shows.
+        # Whether another broker, or this one before a crash, may have made deliveries that the progress
+        # lacks.
         self._unknown = False
         # Whether the log was searched since the start.
         self._searched = False
@@ -128,7 +129,7 @@ class ScheduleService(Component):
             self.settle()
 
     async def _run(self) -> None:
-        """Deliver for ever."""
+        """Deliver until cancelled."""
         while True:
             self._wake.clear()
             if self._anew:
@@ -139,7 +140,7 @@ class ScheduleService(Component):
             await woken(self._wake, None if look_ms == _FAR_AWAY_MS else look_ms - self._clock.now_ms())
 
     async def _begin_anew(self) -> None:
-        """Begin at the progress: messages delivered but not seen stored are delivered again."""
+        """Begin at the saved progress: deliveries not known to be stored are repeated."""
         if self._any_unsettled():
             await self._outlet.settle()
             self.settle()
@@ -155,7 +156,7 @@ class ScheduleService(Component):
             log.warning("messages of delay levels %s wait: messageDelayLevel does not have these", waiting)
 
     def _begin(self) -> None:
-        """Bring positions into the bounds of the queues, and watch the queues for new messages."""
+        """Keep positions within the bounds of the queues, and watch the queues for new messages."""
         for level in self._levels:
             queue_id = level.number - 1
             low = self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id)
@@ -269,7 +270,7 @@ class ScheduleService(Component):
         """Put the message under its real name; ``None`` when there is nothing to put.
 
         Raises:
-            RemotingError: it is refused, for the moment or for ever.
+            RemotingError: it is refused, for the moment or for good.
         """
         stored = self._store.record_at(physical)
         if stored is None:

@@ -77,7 +77,7 @@ class CheckPoints:
         self._reads = False
         # Whether the tables came from an OrbitMQ broker, which had read all check points of its log.
         self._told = False
-        # A receipt older than this may belong to a check point that is still among the timer messages.
+        # A receipt at least this old may belong to a check point that is still among the timer messages.
         self._adopted_ms = 0
         self._early: dict[tuple[str, Receipt], set[int]] = {}
         # The next offset to read of each revive queue.
@@ -136,7 +136,7 @@ class CheckPoints:
         return self._told or not await self._waits_among_timers(known[0])
 
     async def _has_left(self, queue_id: int, start: int, end: int) -> bool:
-        """Whether this broker wrote these at its stop, and was killed before its table's file said so."""
+        """Whether this broker wrote these at its stop, and was killed before it saved its table."""
         async for offset in in_slices(range(start, end), RECORDS_PER_TURN):
             record = record_of(self._store, self._topic, queue_id, offset)
             if record is None or decode_properties(record.properties).get(property_names.TAGS) != CHECK_POINT:
@@ -181,9 +181,9 @@ class CheckPoints:
             await asyncio.sleep(0)
 
     def _read(self, queue_id: int, most: int | None = None) -> None:
-        """Take up the unread check points and acknowledgements of one queue."""
+        """Read the unread check points and acknowledgements of one queue."""
         end = self._store.max_offset(self._topic, queue_id)
-        # A queue that begins late, or goes on where another broker's ends, has no messages before that.
+        # A queue that begins late, or continues another broker's queue, has no messages before that.
         begin = max(self._next[queue_id], self._store.min_offset(self._topic, queue_id))
         end = end if most is None else min(end, begin + most)
         for offset in range(begin, end):

@@ -16,11 +16,11 @@ Place: TypeAlias = tuple[str, str, int]
 
 
 class Looked(Enum):
-    """The outcome when a waiting pop looks again."""
+    """What a waiting pop did when it was called to look again."""
 
     WAITS = auto()
     ANSWERED = auto()
-    ANSWERED_AND_MORE = auto()  # messages are left for the next pop
+    ANSWERED_AND_MORE = auto()  # it was answered, and messages are left for the next pop
 
 
 class Waiter(HasDeadline, Protocol):
@@ -32,7 +32,7 @@ class Waiter(HasDeadline, Protocol):
 
 
 class HeldPops(Waiting[Place, Waiter]):
-    """Waiting pops by topic, group and queue, first come, first served.
+    """Waiting pops by topic, group and queue, in the order of arrival.
 
     Args:
         watch: asks the store to report arrivals in a queue.
@@ -49,7 +49,7 @@ class HeldPops(Waiting[Place, Waiter]):
         super().__init__(name, clock)
         self._config = config
         self._watch = watch
-        # By topic, the places to look at when messages come into it, and the queues that they watch.
+        # By topic, the places to wake when its messages arrive, and the queues that they watch.
         self._topics: dict[str, dict[Place, frozenset[int]]] = {}
         self._topics_of: dict[Place, set[str]] = {}
         self._watched: set[tuple[str, int]] = set()
@@ -85,7 +85,7 @@ class HeldPops(Waiting[Place, Waiter]):
         return True
 
     def look_at(self, place: Place, waiter: Waiter, time_ms: int) -> None:
-        """Let a waiter look again at a time when a queue becomes free."""
+        """Let a waiter look again at the time when a queue becomes free."""
         self.look_in(place, waiter, time_ms - self._clock.now_ms())
 
     def _watch_all(self, topic: str, queues: Iterable[int]) -> None:
@@ -120,7 +120,7 @@ class HeldPops(Waiting[Place, Waiter]):
             self._watch_all(topic, (queue_id,))
 
     def wake(self, place: Place) -> None:
-        """Let the requests that wait here look, until one finds no message or no request is left."""
+        """Let the waiting requests of a place look, until one finds no message or none is left."""
         for held in self.at(place):
             if held.waiter.gone:
                 self.drop(held)
@@ -133,7 +133,7 @@ class HeldPops(Waiting[Place, Waiter]):
                 return
 
     def wake_queue(self, topic: str, group: str, queue_id: int) -> None:
-        """A queue deals messages out again to this group."""
+        """A queue of this group is no longer blocked."""
         for place in list(self._topics.get(topic, ())):
             if place[1] == group and place[2] in (-1, queue_id):
                 self.wake(place)

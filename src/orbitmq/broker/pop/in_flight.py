@@ -34,11 +34,11 @@ class Delivery:
         pop_time_ms, invisible_ms: their sum is when its messages become visible again.
         left: queue offsets of the messages in flight.
         postponed: its messages were not handled in time and now wait for the delay of the group's policy.
-        foreign: a RocketMQ broker dealt the messages out: acknowledgements may come a moment later.
-        leaving: its messages are on the way to another topic, so it is too late to acknowledge them.
-        dead: its messages were given up: they go to the topic of the dead letters.
+        foreign: a RocketMQ broker dealt the messages out, so acknowledgements may arrive a moment later.
+        leaving: its messages are being put into another topic: it is too late to acknowledge them.
+        dead: its messages were given up and go to the topic of the dead letters.
         why_dead: the reason, and the client that gave them up; known only in this process.
-        owner: the client that keeps them while it works on them; empty: their time is over when it is over.
+        owner: the client that keeps the messages invisible while it works on them; empty: the deadline holds.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class PopQueue:
         next: the offset of the next message to pop.
         deliveries: the deliveries with messages in flight.
         in_flight: how many messages are in flight.
-        told: ``next`` as other brokers and the disk last got it; -1: they have nothing of this queue.
+        told: ``next`` as last sent to other brokers and the disk; -1: nothing of this queue was sent.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class PopQueue:
 
 # Called with a queue and a delivery of it that changed; without messages left it has ended.
 DeliveryChanged: TypeAlias = Callable[[PopQueue, Delivery], object]
-# Called with a queue whose ``next`` or ``floor`` may have changed.
+# Called with each queue whose ``next`` or ``floor`` may have changed.
 QueueMoved: TypeAlias = Callable[[PopQueue], object]
 
 
@@ -147,9 +147,9 @@ class InFlight:
     """All messages in flight of one broker.
 
     Args:
-        changed, moved: told of every change, in this order, so that no position becomes known before the
-            messages that it has passed.
-        begin: gives where a group begins that pops a queue for the first time: topic, group, queue id.
+        changed, moved: called for every change, in this order, so that no position is known before the
+            deliveries below it.
+        begin: gives the first offset for a group that never popped a queue: topic, group, queue id.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class InFlight:
         return self._queues.get((topic, group, queue_id))
 
     def queue(self, topic: str, group: str, queue_id: int) -> PopQueue:
-        """The queue; a new one is made."""
+        """The queue, which is created if it is missing."""
         key = (topic, group, queue_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -206,7 +206,7 @@ class InFlight:
         invisible_ms: int,
         owner: str = "",
     ) -> Delivery:
-        """Messages leave with a pop that began at ``start``; the next pop begins at ``next_offset``."""
+        """A pop that began at ``start`` takes messages; the next pop begins at ``next_offset``."""
         delivery = Delivery(queue, start, now_ms, invisible_ms, offsets)
         delivery.owner = owner
         self._enter(queue, delivery)
@@ -216,12 +216,12 @@ class InFlight:
         return delivery
 
     def skip(self, queue: PopQueue, next_offset: int) -> None:
-        """No message below ``next_offset`` is for this group."""
+        """A pop found no message for this group below ``next_offset``."""
         queue.next = next_offset
         self.tell(queue)
 
     def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> set[int]:
-        """These messages are done; returns those that were in flight under this receipt."""
+        """Messages are acknowledged; returns those that were in flight under this receipt."""
         delivery = self.delivery(queue, receipt)
         if delivery is None:
             return set()
@@ -265,7 +265,7 @@ class InFlight:
     def give_up(
         self, queue: PopQueue, receipt: Receipt, offset: int, *, now_ms: int, why: tuple[str, str]
     ) -> bool:
-        """One message is a dead letter from now on; returns whether it was in flight under this receipt."""
+        """Make one message a dead letter; returns whether it was in flight under this receipt."""
         delivery = self.delivery(queue, receipt)
         if delivery is None or offset not in delivery.left:
             return False
@@ -273,7 +273,7 @@ class InFlight:
         return True
 
     def add_dead(self, queue: PopQueue, offset: int, *, now_ms: int, why: tuple[str, str]) -> None:
-        """A message that no delivery has is a dead letter from now on."""
+        """Make a message that is in no delivery a dead letter."""
         self._add(queue, self._dead(queue, offset, now_ms, why))
 
     @staticmethod
@@ -283,7 +283,7 @@ class InFlight:
         return dead
 
     def add(self, queue: PopQueue, offset: int, *, now_ms: int, invisible_ms: int) -> Delivery:
-        """A message that another broker has dealt out stays invisible from now on."""
+        """Keep a message invisible that another broker has dealt out."""
         added = Delivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
         self._add(queue, added)
         return added
@@ -329,30 +329,31 @@ class InFlight:
         return self._due[0][0] if self._due else None
 
     def take_due(self, now_ms: int, most: int) -> list[tuple[PopQueue, Delivery]]:
-        """Up to ``most`` deliveries whose time is over. They are leaving: their receipts no longer count."""
+        """Up to ``most`` overdue deliveries. They are leaving: their receipts are no longer valid."""
         found: list[tuple[PopQueue, Delivery]] = []
         while len(found) < most and self._due and self._due[0][0] <= now_ms:
             _, _, queue, delivery = heapq.heappop(self._due)
             if not delivery.left:
                 continue
             if delivery.due_ms > now_ms:
-                self.again(queue, delivery, delivery.due_ms)  # its time was made longer
+                self.again(queue, delivery, delivery.due_ms)  # its deadline was extended
                 continue
             delivery.leaving = True
             found.append((queue, delivery))
         return found
 
     def again(self, queue: PopQueue, delivery: Delivery, at_ms: int) -> None:
-        """A delivery that was due could not leave, or only in part: it is due again at ``at_ms``."""
+        """A due delivery could not leave, or only in part: it is due again at ``at_ms``."""
         self._entered += 1
         heapq.heappush(self._due, (at_ms, self._entered, queue, delivery))
 
     # -- changes from outside --------------------------------------------------------------------------
 
     def move(self, queue: PopQueue, offset: int) -> None:
-        """The group was moved: it pops from ``offset`` on, and messages from there on leave the flight."""
+        """The group was moved: it pops from ``offset`` on; messages from there on are no longer in flight."""
         before, queue.next = queue.next, offset
-        # The position goes first: a broker that gets only this deals a message out twice, and loses none.
+        # The position is sent first: a broker that gets only this deals some messages out twice, but loses
+        # none.
         self.tell(queue)
         for delivery in list(queue.deliveries.values()) if offset < before else ():
             self.remove(queue, delivery, {each for each in delivery.left if each >= offset})
@@ -366,7 +367,7 @@ class InFlight:
     def drop_queue(self, queue: PopQueue) -> None:
         """Forget a queue: its topic or group was deleted, or another broker knows better what is in flight.
 
-        Messages in flight do not become done by that: listeners get no further position.
+        This does not complete messages in flight: listeners get no higher position.
         """
         queue.next = -1
         for delivery in list(queue.deliveries.values()):
@@ -409,12 +410,12 @@ class InFlight:
         heapq.heappush(self._due, (delivery.due_ms, self._entered, queue, delivery))
 
     def tell(self, queue: PopQueue) -> None:
-        """Tell listeners where the queue is."""
+        """Tell listeners the queue's position."""
         self._moved(queue)
 
 
 def _free_time(queue: PopQueue, offset: int, time_ms: int) -> int:
-    """The first time from ``time_ms`` on that makes a new receipt with ``offset``."""
+    """The first time from ``time_ms`` on that is unique as a receipt's time at ``offset``."""
     while (offset, time_ms) in queue.deliveries:
         time_ms += 1
     return time_ms

@@ -1,8 +1,8 @@
 """Moves the positions of groups that pop: for a commit, a reset, a deletion or a new end of the log.
 
-A group that has popped has one place in a queue: ``PopQueue.next``. The last commit says where it is, so that
-place moves at once, and the offset for the disk follows it up to the first message in flight. When nothing is
-in flight and a commit came from elsewhere, the queue is forgotten: the group's offset says all.
+A group that pops has one position in a queue: ``PopQueue.next``. A commit moves it at once; the offset on the
+disk follows it up to the first message in flight. When nothing is in flight and another client has committed,
+the queue is forgotten, as the committed offset says all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUEUES_PER_TURN = 500
 
 
 class Moving:
-    """Keeps the messages in flight, and the ordered batches that are out, at their group's place."""
+    """Moves queues, with their messages in flight and ordered batches, when a group's position changes."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Moving:
         self._store = store
         self._in_flight = in_flight
         self._orders = orders
-        # Queues without messages in flight where others than pops commit, and those commits, by queue key.
+        # By queue key, commits by others than pops, for queues without messages in flight.
         self._idle: dict[str, tuple[PopQueue, int]] = {}
         self._acts = False
         offsets.deal(in_flight.queues, self._committed)
@@ -56,7 +56,7 @@ class Moving:
     # -- commits and resets ----------------------------------------------------------------------------
 
     def _committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A commit by anyone but a pop: by a member that pulls, by an administrator."""
+        """A commit not made by a pop, but by a member that pulls, or by an administrator."""
         queue = self._in_flight.queue(topic, group, queue_id)
         if offset < queue.next:
             self._orders.cut(topic, group, queue_id, offset)
@@ -65,9 +65,9 @@ class Moving:
             self._idle[queue.key] = queue, offset
 
     def _saved(self, event: TableSaved) -> None:
-        """Forget queues whose offset is now on disk. Not earlier: after a crash one of both has to be there.
+        """Forget queues whose offset is now on disk. Not earlier: a crash must not lose both.
 
-        Not while this broker acts: its master, which still has the queue, would go on at its own place there.
+        Not while this broker acts: its master still has the queue, and would continue at its own position.
         """
         if event.table != OFFSETS or not self._idle or self._acts:
             return
@@ -79,7 +79,7 @@ class Moving:
                 self._in_flight.drop_queue(queue)
 
     def _reset(self, event: OffsetsReset) -> None:
-        """A group was moved: its messages in flight from the new place on will be dealt out again."""
+        """A group was moved: its messages in flight from the new position on will be dealt out again."""
         for queue in self._in_flight:
             if (queue.group, queue.topic) == (event.group, event.topic) and self._offsets.has_reset(
                 queue.group, queue.topic, queue.queue_id
@@ -107,12 +107,13 @@ class Moving:
             self.into_bounds()
 
     async def begin(self) -> None:
-        """Bring the groups to where an earlier run or another broker left them."""
+        """Set the groups' positions as an earlier run or another broker left them."""
         self.into_bounds()
         async for queue in in_slices(self._in_flight, QUEUES_PER_TURN):
             if self._in_flight.find(queue.topic, queue.group, queue.queue_id) is not queue:
                 continue
-            # The group is not checked: one that came just before a crash may be missing, and is made again.
+            # The group is not checked: a group created just before a crash may be missing, and is created
+            # again.
             if queue.topic not in self._topics:
                 self._in_flight.drop_queue(queue)
                 continue
@@ -125,8 +126,8 @@ class Moving:
     def into_bounds(self) -> None:
         """Move back groups that are beyond the end of the log: other messages will be stored there.
 
-        So this comes before any message can be stored: at the start, with a cut of the log, and when a
-        broker begins to lead.
+        So this is done before any message can be stored: at the start, at a cut of the log, and when a broker
+        begins to lead.
         """
         for queue in self._in_flight:
             high = self._store.max_offset(queue.topic, queue.queue_id)

@@ -1,4 +1,4 @@
-"""Messages that queues dealt out in order: no more go out until these are done (ConsumerOrderInfoManager).
+"""Batches dealt out in order: a queue deals no more out until its batch is done (ConsumerOrderInfoManager).
 
 Pure but for the change feed. A group that pops in order gets a queue's messages again, from the first one
 that is not done, when their time is over.
@@ -17,7 +17,7 @@ from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
 SEPARATOR = "@"
 # RocketMQ marks done messages in a 64 bit number; the sign bit stays free.
 MAX_BATCH = 63
-# The deadline of a message that is noted in a batch without being out.
+# The deadline of a message that a batch lists although it is not dealt out.
 NOT_OUT_MS = 0
 
 
@@ -26,12 +26,12 @@ class Batch:
     """The messages of a queue that are out. Times are milliseconds since the epoch.
 
     Attributes:
-        offsets: their queue offsets, ascending; also those of done messages behind one that is not done.
+        offsets: the queue offsets, ascending; also of done messages after one that is not done.
         done: bit i is set when message i is done.
         visible: the deadlines of messages that have one of their own.
-        counts: how often a message was dealt out before, without messages that never were.
+        counts: how often a message was dealt out before; messages that never were are missing.
         attempt_id: of the pop that took them: the same pop repeated gets them again.
-        owner: the client that keeps them while it works on them; empty: their time is over when it is over.
+        owner: the client that keeps the messages invisible while it works on them; empty: the deadline holds.
     """
 
     pop_time_ms: int
@@ -127,13 +127,13 @@ class OrderedPops:
         ]
 
     def find(self, topic: str, group: str, queue_id: int) -> Batch | None:
-        """The batch that is out, or the last one that was."""
+        """The batch that is dealt out, or the last one."""
         return self._table.get((topic, group), {}).get(queue_id)
 
     def blocked_until(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int | None:
-        """Until when the queue deals no messages out; ``None``: it may now."""
+        """Until when the queue is blocked; ``None``: it is free."""
         batch = self.find(topic, group, queue_id)
         if batch is None or (attempt_id and attempt_id == batch.attempt_id):
             return None
@@ -141,7 +141,7 @@ class OrderedPops:
         return free if free > now_ms else None
 
     def left_of(self, topic: str, group: str, queue_id: int, attempt_id: str | None) -> int:
-        """How many messages that an attempt got from a queue are not done."""
+        """How many of the messages that an attempt got from a queue are not done."""
         batch = self.find(topic, group, queue_id) if attempt_id else None
         if batch is None or batch.attempt_id != attempt_id:
             return 0
@@ -174,7 +174,7 @@ class OrderedPops:
         return batch
 
     def acknowledge(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> int | None:
-        """A message is done; returns up to where the group has consumed, ``None``: no such pop has it."""
+        """Acknowledge a message; returns up to where the group has consumed, ``None``: no such pop has it."""
         batch = self._out(topic, group, queue_id, offset, pop_time_ms)
         if batch is None:
             return None
@@ -185,7 +185,7 @@ class OrderedPops:
     def change(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, visible_ms: int
     ) -> bool:
-        """Give a message another deadline; ``False``: no such pop has it."""
+        """Give a message another deadline; ``False``: the pop does not have it."""
         batch = self._out(topic, group, queue_id, offset, pop_time_ms)
         if batch is None:
             return False
@@ -194,7 +194,7 @@ class OrderedPops:
         return True
 
     def is_out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
-        """Whether this pop has the message, and it is not done."""
+        """Whether this pop has the message, and the message is not done."""
         return self._out(topic, group, queue_id, offset, pop_time_ms) is not None
 
     def _out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> Batch | None:
@@ -204,7 +204,7 @@ class OrderedPops:
         return None if batch.is_done(batch.offsets.index(offset)) else batch
 
     def extend(self, topic: str, group: str, queue_id: int, pop_time_ms: int, due_ms: int) -> bool:
-        """Give a pop's messages another deadline, but not those with one of their own; whether any remain."""
+        """Give a pop's messages without a deadline of their own another one; returns whether any remain."""
         batch = self.find(topic, group, queue_id)
         if batch is None or batch.pop_time_ms != pop_time_ms or not batch.left:
             return False
@@ -213,7 +213,7 @@ class OrderedPops:
         return True
 
     def free(self, topic: str, group: str, queue_id: int) -> None:
-        """The group was moved: no message of the queue is out."""
+        """The group was moved: no message of the queue is dealt out any more."""
         queues = self._table.get((topic, group), {})
         if queues.pop(queue_id, None) is not None:
             self._feed.changed(POP_ORDERS, _key(topic, group, queue_id), None)
@@ -225,7 +225,7 @@ class OrderedPops:
         return [(*pair, queue_id) for pair, queues in self._table.items() for queue_id in queues]
 
     def cut(self, topic: str, group: str, queue_id: int, end: int) -> None:
-        """Messages from ``end`` on are not out: they are gone, or come again as the group goes back."""
+        """Messages from ``end`` on count as not dealt out: they are gone, or the group goes back to them."""
         batch = self.find(topic, group, queue_id)
         if batch is None or not batch.offsets or batch.offsets[-1] < end:
             return

@@ -101,7 +101,7 @@ class Popping:
             ) from error
 
     def _check_name(self, request: PopRequest) -> None:
-        """Refuse a topic whose retry topic would have a name that no topic may have."""
+        """Refuse a topic whose retry topic would have a forbidden name."""
         own = request.topic.startswith(reserved.RETRY_PREFIX)
         name = request.topic if own else self.sources.retry_topic(request.topic, request.group)
         if len(name) > reserved.RETRY_TOPIC_MAX_CHARS:
@@ -210,7 +210,8 @@ class Popping:
             owner=request.owner,
         )
         for offset in sorted(set(offsets).difference(fit)) if len(fit) < len(offsets) else ():
-            # No client has the message, so it is due at once: the reviver finds that no client can get it.
+            # No client has got the message: it is due at once, and the reviver finds that no client can get
+            # it.
             self._in_flight.change(queue, (start, now_ms), offset, now_ms=now_ms, invisible_ms=0)
         if not fit:
             popped.rest += max(0, high - result.next_offset)
@@ -235,7 +236,7 @@ class Popping:
         self._offsets.note_pull(request.group, queue.topic, queue.queue_id, result.next_offset, started=start)
 
     def _read(self, topic: str, queue_id: int, start: int, wanted: int, filter: MessageFilter) -> GetResult:
-        """Read on until a message is found, the queue ends, or enough was looked through."""
+        """Read on until a message is found, the queue ends, or the limit of the search is reached."""
         for _ in range(EMPTY_STRETCHES):
             started = self._clock.monotonic()
             result = self._store.get(
@@ -279,14 +280,14 @@ class Popping:
         return offsets, b"".join(changed)
 
     def _is_full(self, queue: PopQueue) -> bool:
-        """Whether the group has so many messages of this queue in flight that it must finish some (quota)."""
+        """Whether the group has the most messages of this queue in flight that it may have."""
         config = self._config
         return config.pop_threshold_enable and queue.in_flight > config.pop_in_flight_threshold
 
     # -- where to go on --------------------------------------------------------------------------------
 
     def _position(self, queue: PopQueue, from_newest: bool) -> int:
-        """The offset of the next message for the group; a new group begins as its pop says."""
+        """The offset of the next message for the group; a new group begins where the pop's request says."""
         group, topic, queue_id = queue.group, queue.topic, queue.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -316,8 +317,8 @@ class Popping:
     def first_offset(self, topic: str, queue_id: int, from_newest: bool) -> int:
         """Where a new group begins: at the oldest message, or with the newest one.
 
-        A young queue is read from its beginning in any case: it may be of a topic, or a broker, that is newer
-        than the group.
+        A young queue is always read from its beginning: its topic, or this broker, may be newer than the
+        group.
         """
         low = self._store.min_offset(topic, queue_id)
         if (
@@ -335,7 +336,7 @@ class Popping:
     ) -> None:
         """Deal out of these queues; a repeated attempt gets only its earlier messages, from any of them.
 
-        Other messages would block their queue for a client that does not know of them.
+        Other messages would be blocked for a client that does not know of them.
         """
         for queue_id in ids:
             again = self._orders.left_of(topic, request.group, queue_id, request.attempt_id)
@@ -402,7 +403,7 @@ class Popping:
 def _not_done(
     body: bytes, start: int, most: int, done: set[int], before: Batch | None
 ) -> list[tuple[int, bytes]]:
-    """Up to ``most`` records that are not done, not more than fit into one batch with those ``before``."""
+    """Up to ``most`` records that are not done and that fit into one batch with those ``before``."""
     noted = set() if before is None else {offset for offset in before.offsets if offset > start}
     found: list[tuple[int, bytes]] = []
     for offset, record in _records(body):

@@ -1,4 +1,4 @@
-"""Receipts: texts that a client sends back with a message that it popped, and which of them are refused."""
+"""Receipts: texts that a client sends back with a popped message, and checks of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.pop_info import ExtraInfo
 
-# From a moment to the longest time of RocketMQ's timers (timerMaxDelaySec), which hold the check points.
+# The shortest and the longest invisible time; RocketMQ's check points are timers (timerMaxDelaySec).
 INVISIBLE_LIMITS_MS = (1, 3 * 24 * 3600 * 1000)
 
 
 def revive_queue(pop_time_ms: int, queues: int) -> int:
-    """The revive queue for the check point of a pop: it follows from the pop's time."""
+    """The revive queue for the check point of a pop, computed from the pop's time."""
     return pop_time_ms % queues
 
 
@@ -34,7 +34,7 @@ def check_leads(role: RoleState) -> None:
 
 
 def check_invisible_time(invisible_ms: int) -> None:
-    """Refuse a time out of :data:`INVISIBLE_LIMITS_MS`.
+    """Refuse a time outside of :data:`INVISIBLE_LIMITS_MS`.
 
     Raises:
         RemotingError: INVALID_PARAMETER.

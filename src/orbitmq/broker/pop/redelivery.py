@@ -1,7 +1,7 @@
 """The redelivery of a popped message: its topic, and what is stored there.
 
-A message comes again from the group's retry topic, and after the last try it is a dead letter. The redelivery
-names the place of the message that it repeats, so that a broker that starts anew does not put it again.
+A message is delivered again from the group's retry topic; after the last try it becomes a dead letter. The
+redelivery names the place of the message that it repeats, so that a restarted broker does not put it twice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Redeliveries:
         self._sources = sources
 
     def _retry_topic(self, queue: PopQueue) -> str:
-        """The topic a message comes again from: the retry topic that it was in, unless the group pulls."""
+        """The topic of a message's redelivery: the retry topic that it was in, unless the group pulls."""
         mode = self._modes.get(pop_info.normal_topic(queue.topic, queue.group), queue.group)
         if mode is not None and mode.mode is MessageRequestMode.PULL:
             return reserved.retry_topic(queue.group)
@@ -89,7 +89,7 @@ class Redeliveries:
         return topic
 
     def _has_room(self, queue: PopQueue, record: Record, topic: str) -> bool:
-        """Whether a pop can hand the message out of this retry topic: the pop adds the receipt to it."""
+        """Whether a pop could hand the message out from this retry topic, as it has to add a receipt."""
         if self._config.pop_actual_retry_topic or topic == reserved.retry_topic(queue.group):
             return True
         # A receipt as long as any that a pop can write; the message will be one of the newest of its queue.

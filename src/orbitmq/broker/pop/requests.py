@@ -1,4 +1,4 @@
-"""A pop as it is asked for, its answer, and the topics that it reads."""
+"""The request of a pop, its answer, and the topics that it reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Popped:
 
     Attributes:
         body: stored records one after the other, ``count`` of them.
-        rest: how many messages wait behind these.
+        rest: how many more messages wait in the queues.
         starts, offsets, order_counts: see :mod:`orbitmq.wire.pop_info`.
         revive_queue: the revive queue id that receipts carry.
         free_at_ms: when the first queue that is blocked now deals out again.

@@ -11,7 +11,7 @@ _LISTED_FROM = 2
 
 
 def delay_ms(group: SubscriptionGroupConfig, reconsume_times: int) -> int:
-    """The delay before a message is delivered for the ``reconsume_times`` + 1st time again, in ms.
+    """The delay before redelivery number ``reconsume_times`` + 1, in ms.
 
     A group without a policy has no delay of its own: each consumer's invisible time is the delay.
     """

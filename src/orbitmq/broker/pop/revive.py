@@ -49,9 +49,9 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# How many deliveries leave in a row after one save of the table; each may have some dozen messages.
+# How many deliveries are redelivered after one save of the table; each may have some dozen messages.
 TAKEN_PER_TURN = 16
-# Most messages put and not yet seen stored; further ones wait in flight.
+# The most messages put but not yet known to be stored; further ones wait in flight.
 MAX_ON_THE_WAY = 10_000
 # Pauses after a message itself is refused; the last one repeats (behaviour PE-06).
 REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -140,11 +140,11 @@ class PopRevive(Component):
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
-        """See messages that left stored, and count them; the folder's next owner has the others."""
+        """Wait until redeliveries are stored, and count them; the folder's next owner makes the rest."""
         self._running = False
         await self.end_work()
         await self._settle_all()
-        with contextlib.suppress(RemotingError):  # the check points read count as read then
+        with contextlib.suppress(RemotingError):  # only then the check points count as read
             await self._metadata.save(POPS)
         self._check_points.end()
         if self._role.takes_messages:
@@ -176,7 +176,7 @@ class PopRevive(Component):
     # -- working ---------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Revive for ever."""
+        """Redeliver until cancelled."""
         if self._anew:
             await self._revived.forget(self._clock.now_ms())
             self._anew = False
@@ -197,13 +197,13 @@ class PopRevive(Component):
         due = self._in_flight.next_due_ms
         self.state.looks_at_ms = NEVER_MS if due is None else due
         if len(self._on_the_way) >= MAX_ON_THE_WAY:
-            due = now + SETTLE_MS  # overdue deliveries have to wait for these
+            due = now + SETTLE_MS  # too many are on the way: overdue deliveries have to wait
         elif self._on_the_way:
             due = now + SETTLE_MS if due is None else min(due, now + SETTLE_MS)
         await woken(self._wake, None if due is None else due - now)
 
     async def _pass(self) -> None:
-        """Let the deliveries leave that are due."""
+        """Redeliver the messages of due deliveries."""
         before = len(self._on_the_way)
         while len(self._on_the_way) < MAX_ON_THE_WAY:
             await self._clock.sleep(0)  # other tasks come first; a simulated power loss may end here
@@ -232,7 +232,7 @@ class PopRevive(Component):
                 self._in_flight.again(queue, delivery, self._clock.now_ms() + RETRY_AFTER_MS)
 
     def _later(self, queue: PopQueue, delivery: Delivery, error: RemotingError) -> None:
-        """A delivery could not leave, or only some of its messages could."""
+        """A delivery could not be put, or only some of its messages."""
         if is_not_now(error):
             wait_ms = self._pauses.after_ms(error)
         else:
@@ -242,10 +242,10 @@ class PopRevive(Component):
         self._in_flight.again(queue, delivery, self._clock.now_ms() + wait_ms)
 
     async def _leave(self, queue: PopQueue, delivery: Delivery) -> None:
-        """Put a delivery's messages where they will be popped again.
+        """Put a delivery's messages into the topics from which they will be popped again.
 
         Raises:
-            RemotingError: not all messages could be put; those that were are on their way.
+            RemotingError: not all messages could be put; some may have been.
         """
         group = self._groups.find(queue.group)
         gone: set[int] = set()
@@ -275,7 +275,7 @@ class PopRevive(Component):
             except RemotingError as error:
                 if is_not_now(error):
                     raise
-                refused = error  # The refusal is about this message only: its neighbours leave.
+                refused = error  # the refusal is about this message only: its neighbours are redelivered
         if gone:
             log.warning("%s of %s gone, not to be redelivered", counted(len(gone), "message"), queue.key)
             self._in_flight.remove(queue, delivery, gone)
@@ -283,7 +283,7 @@ class PopRevive(Component):
             raise refused
 
     def _settle(self) -> None:
-        """Messages with a stored redelivery leave the flight. One waiting for another master delays none."""
+        """Messages with a stored redelivery leave the flight; one that waits for a master delays no other."""
         for queue, delivery, offset in take_stored(self._on_the_way):
             self._refused.pop(delivery.key, None)
             self._in_flight.remove(queue, delivery, {offset})
@@ -296,12 +296,12 @@ class PopRevive(Component):
 
     def _mode_set(self, mode: SetMessageRequestModeRequestBody) -> None:
         if mode.mode is MessageRequestMode.PULL and self._running:
-            # A waiting pop would take messages that a member pulls already.
+            # A waiting pop would take messages that a member already pulls.
             self._answer_pops(mode.topic, mode.consumer_group)
             self._spawn(self._release(mode), "release what waits for pops")
 
     async def _release(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """A group that pulls from now on does not read the retry topics of pop: their messages leave them."""
+        """A group that begins to pull does not read pop's retry topics: redeliver the messages in them."""
         if mode.mode is not MessageRequestMode.PULL:
             return
         for config in self._sources.retry_topics(mode.topic, mode.consumer_group):
@@ -313,7 +313,7 @@ class PopRevive(Component):
                         break
 
     def _release_next(self, topic: str, group: str, queue_id: int) -> bool:
-        """Let the next messages of a queue leave; ``False``: no message is left."""
+        """Redeliver the next messages of a queue; ``False``: no message is left."""
         high = self._store.max_offset(topic, queue_id)
         if topic not in self._topics or high == 0:
             return False

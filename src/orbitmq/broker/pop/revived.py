@@ -16,7 +16,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
-# A redelivery is stored at its deadline or later, by the same clock; the margin allows for its steps.
+# A redelivery is stored at its deadline or later, by the same clock; a margin for steps of that clock.
 CLOCK_MARGIN_MS = 10_000
 # How many records are read in one turn of the event loop: about 2 ms.
 RECORDS = 128
@@ -25,7 +25,7 @@ LOOKS = 1000
 
 
 class Revived:
-    """Takes messages out of flight whose redelivery is stored.
+    """Ends the flight of messages whose redelivery is stored.
 
     Args:
         targets: gives the topics in which a queue's messages are redelivered.
@@ -44,7 +44,7 @@ class Revived:
         self._targets = targets
 
     async def forget(self, now_ms: int) -> None:
-        """Look at the overdue messages; none may be redelivered meanwhile."""
+        """Check all overdue messages; none may be redelivered meanwhile."""
         for topic, found in (await self._overdue(now_ms)).items():
             since = min(delivery.due_ms for _, delivery in found) - CLOCK_MARGIN_MS
             revived = await self._since(topic, since)

@@ -1,4 +1,4 @@
-"""Pops as doors ask for them: at once or when messages come; and looking without taking."""
+"""The pop service for doors: pops that are answered at once or when messages arrive, and peeks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PopClient(Protocol):
         ...
 
     def answer(self, popped: Popped) -> None:
-        """Give the answer: messages came, or the time is over."""
+        """Give the answer: messages arrived, or the time is over."""
         ...
 
     def refuse(self, error: RemotingError) -> None:
@@ -87,7 +87,7 @@ class Pops:
 
         Raises:
             RemotingError: the request is refused.
-            PopsFullError: there is no message now, and no further pop may wait.
+            PopsFullError: there is no message now, and too many pops wait.
         """
         filter = self._popping.check(request)
         self._end_repeated(request)
@@ -112,7 +112,7 @@ class Pops:
                 self._held.expire(held)
 
     def leave(self, request: PopRequest, client: PopClient) -> None:
-        """A client no longer waits for an answer to this request, and gets none."""
+        """Drop a waiting pop: its client no longer waits, and gets no answer."""
         for held in self._held.at(_place(request)):
             if isinstance(held.waiter, _WaitingPop) and held.waiter.client is client:
                 self._held.drop(held)
@@ -134,7 +134,7 @@ class Pops:
         return Looked.ANSWERED_AND_MORE if popped.rest else Looked.ANSWERED
 
     def _look_again(self, request: PopRequest, waiter: _WaitingPop, popped: Popped) -> None:
-        """Wake a waiting pop where no arrival will: a queue gets free, or messages are left to filter."""
+        """Wake a waiting pop without an arrival: a queue becomes free, or messages are left to filter."""
         now = self._clock.now_ms()
         if popped.free_at_ms is not None:
             self._held.look_at(_place(request), waiter, popped.free_at_ms)
@@ -188,11 +188,11 @@ class Pops:
         wait_ms: int,
         client: NoticeClient,
     ) -> bool | None:
-        """Whether a pop would find messages; ``None`` when ``client`` is told later.
+        """Whether a pop would find messages; ``None`` when ``client`` gets the answer later.
 
         Raises:
             RemotingError: the request is refused.
-            PopsFullError: there is no message now, and no further request may wait.
+            PopsFullError: there is no message now, and too many requests wait.
         """
         request = PopRequest(group, topic, queue_id, 1, 1, ordered=ordered, attempt_id=attempt_id)
         self._popping.permitted(group, topic, queue_id, "peeking message")
@@ -237,7 +237,7 @@ class Pops:
         return self._held.waiting((topic, group, max(queue_id, -1)))
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
-        """A queue deals messages out again to this group."""
+        """A queue of this group is no longer blocked."""
         self._held.wake_queue(topic, group, queue_id)
         self._held_notices.wake_queue(topic, group, queue_id)
 

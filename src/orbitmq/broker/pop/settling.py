@@ -82,15 +82,15 @@ Early = Callable[[str, Receipt, int, Iterable[int]], bool]
 
 
 class Settling:
-    """Ends the time of messages in flight, or makes it longer.
+    """Acknowledges messages in flight, or extends their invisible time.
 
-    A method's effect is there when it returns; with SYNC_FLUSH its result is awaitable: it comes when the
-    change is on disk. Without, the disk has the change after ``flushIntervalCommitLog`` at most.
+    A method takes effect before it returns. With SYNC_FLUSH its result is awaitable, and ready when the
+    change is on disk; otherwise the change is on disk within ``flushIntervalCommitLog``.
 
     Args:
-        freed: told when an acknowledgement frees a queue that was blocked until then.
+        freed: called when an acknowledgement frees a blocked queue.
         early: keeps acknowledgements whose delivery may still come from another broker.
-        save_soon: asks for a write within that time.
+        save_soon: asks for a write within this time.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class Settling:
         self._save_soon = save_soon
 
     def acknowledge(self, settled: Settled) -> Awaitable[None] | None:
-        """A message is done.
+        """Acknowledge a message.
 
         Raises:
-            RemotingError: it is not in flight under this receipt (NO_MESSAGE), or cannot be.
+            RemotingError: it is not in flight under this receipt (NO_MESSAGE), or cannot be in flight.
         """
         info = self._checked(settled)
         if info.is_orderly:
@@ -143,7 +143,7 @@ class Settling:
         return self._after(None, POPS, log_end=self._end_of(settled.topic, settled.queue_id, settled.offset))
 
     def acknowledge_many(self, acks: Sequence[BatchAck]) -> Awaitable[Missed] | Missed:
-        """Messages of several pops are done; returns those that were not in flight, by the number of the ack.
+        """Acknowledge messages of several pops; returns those not in flight, by acknowledgement.
 
         Raises:
             RemotingError: none of the messages was in flight (NO_MESSAGE), or a queue does not exist.
@@ -184,7 +184,7 @@ class Settling:
         return self._after(missed, *tables, log_end=log_end)
 
     def change(self, settled: Settled, invisible_ms: int) -> Awaitable[Changed] | Changed:
-        """A message stays invisible for ``invisible_ms`` from now on.
+        """Keep a message invisible for ``invisible_ms`` from now on.
 
         Raises:
             RemotingError: as :meth:`acknowledge`; the time is out of its limits.
@@ -225,7 +225,7 @@ class Settling:
         return self._after(new, POPS, log_end=log_end)
 
     def extend(self, taken: Taken, invisible_ms: int) -> bool:
-        """A pop's remaining messages stay invisible for ``invisible_ms`` from now on.
+        """Keep a pop's remaining messages invisible for ``invisible_ms`` from now on.
 
         Their receipts stay as they are. The change is on disk with the next write of the tables: a crash
         before that leaves the previous deadline.
@@ -244,7 +244,7 @@ class Settling:
             until = self._orders.blocked_until(*place, None, self._clock.now_ms())
             extended = self._orders.extend(*place, taken.pop_time_ms, due_ms)
             if extended and until is not None and due_ms < until:
-                self._freed(*place)  # requests waiting for the queue look at it earlier
+                self._freed(*place)  # requests that wait for the queue look again earlier
         else:
             queue = self._in_flight.find(*place)
             receipt = (taken.start, taken.pop_time_ms)
@@ -254,7 +254,7 @@ class Settling:
         return extended
 
     def owned(self) -> Iterator[tuple[str, Taken, int]]:
-        """The client, the pop and its deadline (ms) of all messages in flight that a client keeps."""
+        """The client, the pop and its deadline (ms) for all messages that a client keeps invisible."""
         for queue in self._in_flight:
             for delivery in list(queue.deliveries.values()):
                 if delivery.owner and not delivery.leaving:
@@ -266,10 +266,10 @@ class Settling:
             yield batch.owner, taken, batch.free_at_ms()
 
     def give_up(self, settled: Settled, reason: str, client_id: str) -> Awaitable[None] | None:
-        """A message is a dead letter.
+        """Make a message a dead letter.
 
-        That is noted in the table of messages in flight, in one step with its end there; the dead letter is
-        stored because of the note. So a crash leaves one dead letter, and no redelivery.
+        The table of messages in flight notes this and the end of the flight in one step, and the dead letter
+        is stored by that note. So a crash leaves one dead letter and no redelivery.
 
         Args:
             reason, client_id: stay with the dead letter, unless there is a crash before it is stored.
@@ -283,7 +283,7 @@ class Settling:
         if info.is_orderly:
             if not self._orders.is_out(*place, settled.offset, info.pop_time):
                 raise self._not_in_flight(settled, None)
-            # Before it leaves that table: at every moment it is in one of the tables.
+            # Before the other table forgets it: at every moment the message is in one of the tables.
             self._in_flight.add_dead(self._in_flight.queue(*place), settled.offset, now_ms=now, why=why)
             self._done_in_order(settled, info.pop_time)
             return self._after(None, POP_ORDERS, OFFSETS, POPS)
@@ -296,7 +296,7 @@ class Settling:
     # -- inside ----------------------------------------------------------------------------------------
 
     def _checked(self, settled: Settled) -> pop_info.ExtraInfo:
-        """The receipt, if it is from this broker and for one of its messages."""
+        """The receipt, checked to be from this broker and for one of its messages."""
         self._checked_queue(settled.topic, settled.queue_id)
         low = self._store.min_offset(settled.topic, settled.queue_id)
         high = self._store.max_offset(settled.topic, settled.queue_id)
@@ -334,7 +334,7 @@ class Settling:
         invisible_ms: int,
         offsets: Sequence[int],
     ) -> set[int]:
-        """The offsets that were in flight, of those given."""
+        """Those of the given offsets that were in flight."""
         queue = self._in_flight.find(topic, group, queue_id)
         config = self._config
         was_full = queue is not None and queue.in_flight > config.pop_in_flight_threshold
@@ -353,7 +353,7 @@ class Settling:
             raise self._not_in_flight(settled, None)
 
     def _commit_in_order(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
-        """Whether the message was out; the group's offset moves to the first message that is not done."""
+        """Acknowledge in order; returns whether the message was dealt out. Moves the group's offset."""
         following = self._orders.acknowledge(topic, group, queue_id, offset, pop_time_ms)
         if following is None:
             return False
@@ -379,7 +379,7 @@ class Settling:
     def _end_of(self, topic: str, queue_id: int, offset: int) -> int:
         """How far the log must be on disk before an answer about a message counts.
 
-        A redelivery that the disk loses is made again, whatever a client was told about it before.
+        A redelivery that the disk loses is put again, even if a client has had an answer about it.
         """
         if not topic.startswith(reserved.RETRY_PREFIX):
             return 0

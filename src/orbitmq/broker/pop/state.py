@@ -19,7 +19,7 @@ from orbitmq.broker.metadata.pretty import file_text, quoted
 from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue, of_runs, runs
 
 NEVER_MS = 1 << 62
-# Not a queue in the table, but its marks, see :func:`hand_over.marks`.
+# The table's entry that is not a queue but its marks, see :func:`hand_over.marks`.
 MARKS = "marks"
 _POSTPONED, _FOREIGN, _DEAD = 1, 2, 4
 
@@ -49,7 +49,8 @@ class PopState:
         self.wake = asyncio.Event()
         self.marks = marks
         self.known_marks: list[int] | None = None
-        # In this order: a broker that gets only the first changes has no position without its deliveries.
+        # In this order: a broker that gets only the first changes then has no position without its
+        # deliveries.
         feed.register(
             POP_DELIVERIES,
             FedTable(
@@ -91,7 +92,7 @@ class PopState:
         self._offsets.keep(queue.group, queue.topic, queue.queue_id, queue.floor)
 
     def note_marks(self) -> None:
-        """The table has everything from the check points up to now; a crash does not change that."""
+        """Note that the table has all check points up to now, also after a crash."""
         self.known_marks = self.marks()
         self._feed.changed(POPS, MARKS, self.known_marks)
 
@@ -116,9 +117,9 @@ class PopState:
         return self.in_flight.queue(topic, group, int(queue_id))
 
     def _popped_to(self, key: str) -> int | None:
-        """Where the next pop of a queue begins, also when its group has not popped it yet.
+        """Where the next pop of a queue begins, also if its group never popped it.
 
-        ``None``: a reset waits, which forgets what was popped before it.
+        ``None``: a reset is pending, which discards messages popped before it.
         """
         topic, group, number = key.rsplit(SEPARATOR, 2)
         queue_id = int(number)

@@ -8,10 +8,11 @@ record says where (``placing``, ``rolling``), and when that time comes the messa
 the rest.
 
 ``service`` reads the slot whose time has begun and delivers its messages in the order of due time and place
-in the log. A place in this order is a *mark*, and the progress is little more than one mark (``progress``):
-what was looked at and is not above it is delivered. Progress is written after the delivery, so after a
-crash it is late. The log is not: each delivered message names the place of the message that it delivers, so
-``delivered`` finds in the log what the progress does not know yet, and ``over`` leaves it out.
+in the log. A place in this order is a *mark*, and the progress is little more than one mark (``progress``): a
+message that was looked at and is not above the mark is delivered. Progress is written after the delivery, so
+after a crash it is late. The log is never late: each delivered message names the place of the message that it
+delivers, so ``delivered`` finds in the log the deliveries that the progress lacks, and ``over`` leaves those
+messages out.
 
 A slave reads the timer topic of its master's log all the time, and can deliver as soon as it leads
 (``following``); the progress comes to it like other tables (``progress_table``). A message is taken back by

@@ -25,7 +25,8 @@ def attach(host: Host) -> Attachment:
 
     def lost(event: DeliveriesLost) -> None:
         back = timers.written.take_back(event.deliveries)
-        # Messages that wait again may have been dropped from the timer log, or left out of it for their copy.
+        # Messages that wait again may be missing in the timer log: dropped as delivered, or replaced by their
+        # copies.
         if back or any(each.level == ROLLED for each in event.deliveries):
             timers.pending.rebuild(timers.written.saved)
 

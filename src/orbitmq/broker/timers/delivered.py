@@ -1,4 +1,4 @@
-"""Finds in the log the timer messages whose delivery no progress shows."""
+"""Finds in the log deliveries of timer messages that the saved progress lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orbitmq.runtime.seam import Threads
 from orbitmq.store import MessageStore
 
 TOPIC = reserved.TIMER_TOPIC
-# The most messages kept: further ones are delivered again.
+# The most places kept; messages found beyond that are delivered again.
 MAX_FOUND = 200_000
 
 
@@ -21,10 +21,11 @@ class DeliveredTimers:
         self._broker_name = broker_name
 
     async def since(self, due_ms: int, taken: int) -> set[int]:
-        """The places of messages that were delivered or stored again: at this time, or later in the log.
+        """The places of messages that were delivered or stored again, at this time or later in the log.
 
-        And later than the message at an offset of the timer topic. That may be due long before: a master's
-        progress may be from a time when it led with an empty log, whose content has come back since.
+        The search also begins behind the message at an offset of the timer topic. That place may be much
+        older than the time: a master's progress may come from when it led with an empty log that was restored
+        since.
 
         The log is flushed first: a message would be lost if its progress outlived the log record that proves
         its delivery. Records that the disk refuses for now are in no file that could be read.
@@ -46,7 +47,7 @@ class DeliveredTimers:
         return done
 
     def _place_before(self, time_ms: int) -> int:
-        """A place of the log before all records that were stored at a time or later, -1: no timer was put."""
+        """A place of the log before all records stored at a time or later; -1: no timer was ever stored."""
         store = self._store
         first = store.entry(TOPIC, 0, store.min_offset(TOPIC, 0))
         if first is None:

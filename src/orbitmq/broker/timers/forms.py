@@ -48,7 +48,7 @@ class Timer:
         due_ms: the first millisecond in which it may be delivered; above ``out_ms``, in the same second.
         topic: the topic to deliver the message to.
         unique_id: its ``UNIQ_KEY``; empty without one.
-        deletes: the :attr:`key` of the message that a recall takes back; ``None`` for a message.
+        deletes: in a recall, the :attr:`key` of the message that it takes back; else ``None``.
         cut_ms: the slot in which a long wait is cut, to be stored again; 0: the wait is not cut.
     """
 
@@ -61,17 +61,17 @@ class Timer:
 
     @property
     def key(self) -> str:
-        """Topic and unique id, which name the message within its slot."""
+        """Topic and unique id, which identify the message within its slot."""
         return f"{self.topic}+{self.unique_id}"
 
     @property
     def names(self) -> str:
-        """The key of the message that this is about: its own, or that of the recalled message."""
+        """The message's own key; for a recall, the key of the recalled message."""
         return self.deletes or self.key
 
 
 def key_hash(key: str) -> int:
-    """32 bits that tell most messages of a slot apart."""
+    """A hash of 32 bits that distinguishes most messages of a slot."""
     return zlib.crc32(key.encode("utf-8", "replace"))
 
 
@@ -115,13 +115,13 @@ def slot_ms(deliver_ms: int, precision_ms: int) -> int:
 def timed(
     message: NewMessage, properties: Mapping[str, str], now_ms: int, config: BrokerConfig
 ) -> NewMessage:
-    """The message as it waits in the timer topic; one without a timer, or of a past time, as it is.
+    """The message as it waits in the timer topic; a message without a timer, or due already, is unchanged.
 
     Raises:
         RemotingError: MESSAGE_ILLEGAL, the time is not a number or too far away; SYSTEM_ERROR, this broker
             has no timers.
     """
-    # A delay level has won already; a half message is a timer when its transaction is committed.
+    # A delay level wins over a timer; a half message becomes a timer when its transaction is committed.
     if message.topic in (reserved.SCHEDULE_TOPIC, reserved.TRANS_HALF_TOPIC, reserved.TIMER_TOPIC):
         return message
     if not asks_for_timer(properties):
@@ -155,7 +155,7 @@ def timed(
 
 
 def _cut(properties: dict[str, str], out_ms: int, now_ms: int, config: BrokerConfig) -> None:
-    """Note in a message where its wait is cut: the settings may be others when that time comes."""
+    """Note in a message where its wait is cut, as the settings may have changed by that time."""
     cut_ms = cut_of(out_ms, now_ms, config.timer_roll_window_ms, config.timer_precision_ms)
     if cut_ms:
         properties[names.TIMER_CUT_MS] = str(cut_ms)
@@ -236,7 +236,7 @@ def delivered(
 def rolled(
     record: Record, properties: Mapping[str, str], timer: Timer, now_ms: int, config: BrokerConfig
 ) -> NewMessage:
-    """The message once more for the timer topic: a long wait moves to the young end of the log."""
+    """The message for a second wait in the timer topic: a long wait moves to the newest end of the log."""
     changed = dict(properties)
     times = whole_number(changed.get(names.TIMER_ROLL_TIMES, ""), INT32 - 1) or 0
     if timer.deletes is None:

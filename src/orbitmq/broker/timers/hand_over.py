@@ -60,7 +60,7 @@ def without_delivered(
 def take_out(timer_log: TimerLog, chain: list[tuple[int, Unit]], delivered: set[int], past_ms: int) -> int:
     """Take the delivered units of a slot out of its chain, for a broker that reads whole slots.
 
-    They become units of a slot that is over, so that no reader puts them back.
+    They become units of a past slot, so that no reader puts them back.
 
     Args:
         chain: positions and units, newest first.

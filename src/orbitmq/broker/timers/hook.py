@@ -11,7 +11,7 @@ from orbitmq.store import NewMessage
 
 
 class TimerHook:
-    """Stands behind the hooks of transactions and delay levels, which win over a timer."""
+    """Runs after the hooks of transactions and delay levels, which win over a timer."""
 
     def __init__(self, clock: Clock, config: BrokerConfig) -> None:
         self._clock = clock

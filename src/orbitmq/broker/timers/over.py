@@ -12,7 +12,7 @@ NEVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The messages and recalls that are over.
+    """The messages and recalls that were delivered, or stored again, before the start.
 
     Attributes:
         progress: the deliveries before the start.
@@ -23,15 +23,16 @@ class Over:
     unread_ms: int = NEVER_MS
 
     def has(self, unit: units.Unit) -> bool:
-        """Whether the message of a unit is over."""
+        """Whether the message of a unit was delivered or stored again."""
         due_ms = units.due_ms(unit.out_ms, unit.extra)
         return self.would_have(unit.magic, unit.out_ms, due_ms, unit.physical)
 
     def would_have(self, magic: int, out_ms: int, due_ms: int, physical: int) -> bool:
-        """Whether a message that is to wait at this place is over.
+        """Whether the message for this place was delivered or stored again.
 
-        A recall is over with the last message of its slot, not before. And a copy of a long wait is stored
-        before it is due, so a copy not looked at yet may be there for slots behind ``unread_ms``.
+        A recall counts until the last message of its slot is delivered. A copy for the rest of a long wait is
+        stored before it is due, so for slots after ``unread_ms`` there may be a copy that was not looked at
+        yet.
         """
         if magic & units.DELETE:
             latest_ms = units.latest_ms(out_ms)

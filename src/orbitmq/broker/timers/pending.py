@@ -1,4 +1,4 @@
-"""The timers that wait: taken from the timer topic, kept in the timer log, given back when they are due."""
+"""The waiting timers: read from the timer topic, kept in the timer log, returned when they are due."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BrokenChainError(OrbitError):
 
 
 class Found(Enum):
-    """The result of a search for a message. UNKNOWN: it may wait where the search does not look."""
+    """The result of a search for a message. UNKNOWN: it may wait in a slot that is not searched."""
 
     WAITING = 1
     RECALLED = 2
@@ -51,7 +51,7 @@ class Found(Enum):
 
 
 class PendingTimers:
-    """Messages that are not due yet, and the few that are.
+    """Messages that are not due yet, and the few that are due.
 
     The wheel and the timer log hold later messages; memory grows only with the minutes in use. Slots
     that have begun are in a heap of marks.
@@ -59,7 +59,7 @@ class PendingTimers:
     Attributes:
         position: the next offset of the timer topic's queue to look at.
         before: the commit log's offset behind the last message that was looked at.
-        waiting: how many messages wait, by the hash of their topic.
+        waiting: how many messages are waiting, by the hash of their topic.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore, timer_log: TimerLog) -> None:
@@ -79,7 +79,7 @@ class PendingTimers:
     def _empty(self) -> None:
         self._wheel = Wheel()
         self._heap: list[int] = []
-        # The last slot that is in the heap, and the newest unit of each slot there that has any.
+        # The last slot in the heap, and the newest unit of each slot there.
         self._loaded = -1
         self._tails: dict[int, int] = {}
         self._recalled.forget()
@@ -113,7 +113,7 @@ class PendingTimers:
             self._log.close()
 
     def adopt(self, progress: Progress) -> None:
-        """Go on with the messages read while another broker delivered.
+        """Continue with the messages read while another broker delivered.
 
         Raises:
             OSError: the disk refused.
@@ -165,7 +165,7 @@ class PendingTimers:
             log.info("timers: %d wait, going on at %d", total, self.position)
 
     def _restore_units(self, position: int, found: list[Fields]) -> None:
-        """Put waiting messages back. Most are due behind every mark, so these wait: there may be a million.
+        """Put waiting messages back into the wheel. Most are due after every mark: there may be a million.
 
         Raises:
             OSError: the disk refused to link a unit to the one below it.
@@ -186,7 +186,8 @@ class PendingTimers:
                     self._count(topic_hash, magic, units.hash_of(reserved_bytes), count)
                 files[physical // file_bytes] += 1
                 if below != named:
-                    # That unit was over, or slots had another length: one slot may now hold several of them.
+                    # The unit below is delivered, or slots had another length: one slot may now hold several
+                    # older ones.
                     self._log.rewrite(position, units.Unit(*fields)._replace(below=below))
                 if physical >= progress.before and units.hash_of(reserved_bytes) is None:
                     self._known.add(physical)
@@ -213,7 +214,7 @@ class PendingTimers:
             self._rolling.add(key_hash)
 
     def _resume(self, newest: units.Unit, progress: Progress, foreign: bool) -> bool:
-        """Go on behind the last unit's message, which is in the commit log if the files belong together.
+        """Continue after the last unit's message, which is in the commit log if the files belong together.
 
         Args:
             foreign: whether Apache's broker wrote the previous units.
@@ -235,7 +236,7 @@ class PendingTimers:
         return True
 
     def rebuild(self, progress: Progress) -> None:
-        """Make the timer log again, from the oldest message that the timer topic has.
+        """Rebuild the timer log, from the oldest message of the timer topic.
 
         Raises:
             OSError: the disk refused.
@@ -257,7 +258,7 @@ class PendingTimers:
         """Look at the next messages of the timer topic, some hundred at most.
 
         Args:
-            taken: counts those that wait from now on, by topic.
+            taken: counts the messages that begin to wait, by topic.
 
         Raises:
             OSError: the disk refused the timer log. The messages looked at are known, in memory.
@@ -314,7 +315,7 @@ class PendingTimers:
     # -- due messages ----------------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> Iterator[None]:
-        """Bring the slots that have begun into the heap, a piece at a time; deliver nothing meanwhile.
+        """Load the slots that have begun into the heap, in pieces; nothing may be delivered meanwhile.
 
         Raises:
             BrokenChainError: the timer log is torn.
@@ -359,7 +360,7 @@ class PendingTimers:
         return None if record is None else forms.timer_of(record, forms.properties_of(record))
 
     def _note_recall(self, recall: Timer | None, physical: int, topic_hash: int) -> None:
-        """The slot of a recall has begun: its message counts as waiting until it is looked at."""
+        """The slot of a recall has begun: the recalled message counts as waiting until it is looked at."""
         self.waiting[topic_hash] += 1
         self._store.held.hold(physical, -1)
         if recall is not None:
@@ -375,7 +376,7 @@ class PendingTimers:
 
         Args:
             topic_hash: of the topic in which it counted as waiting.
-            rolled: the key of the message, if it had waited for only a part of its time.
+            rolled: the key of the message, if it has still to wait for the rest of its time.
         """
         first = heapq.heappop(self._heap)
         self._store.held.hold(place_of(first), -1)
@@ -397,7 +398,7 @@ class PendingTimers:
         return min(times, default=None)
 
     def pass_by(self, done: int) -> None:
-        """Forget slots that are over, and files of the timer log that hold no others."""
+        """Forget past slots, and files of the timer log that hold only such slots."""
         over = first_slot_left(done, self._precision)
         for slot in [slot for slot in self._tails if slot < over]:
             del self._tails[slot]
@@ -405,7 +406,7 @@ class PendingTimers:
         self._log.drop_before(min(over, self._first_slot()) * self._precision)
 
     def forget(self, progress: Progress) -> None:
-        """Another broker has delivered this far: slots that are over need no memory and no file.
+        """Another broker has delivered up to here: past slots need no memory and no file.
 
         Raises:
             BrokenChainError: the timer log is torn.
@@ -416,14 +417,14 @@ class PendingTimers:
                 break
             newest = self._log.read(self._wheel.last(slot))
             if newest is not None and newest.physical >= progress.before:
-                break  # a message that came too late for its time may still wait
+                break  # a message that arrived after its due time may still wait
             for unit in self._chain(self._wheel.take(slot)):
                 if not self._over.has(unit):
                     self._uncount(unit)
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 
     def _is_delivered(self, slot: int, progress: Progress) -> bool:
-        """Whether a slot that is not over has only delivered messages."""
+        """Whether all messages of a slot that still lasts are delivered."""
         for searched, unit in enumerate(self._chain(self._wheel.last(slot))):
             waits = unit.magic & units.DELETE or not progress.delivered(self._mark_of(unit))
             if waits or searched >= SEARCH_UNITS:
@@ -460,10 +461,10 @@ class PendingTimers:
     # -- looking ---------------------------------------------------------------------------------------
 
     def find(self, wanted: Timer, progress: Progress) -> Found:
-        """Whether a message waits; its slot is searched.
+        """Whether a message is waiting; searches its slot.
 
         Args:
-            progress: the deliveries, also those in slots that come again since the clock went back.
+            progress: the deliveries, also in slots that begin a second time because the clock was set back.
         """
         slot = wanted.out_ms // self._precision
         key = wanted.key

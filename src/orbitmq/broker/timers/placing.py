@@ -8,7 +8,7 @@ from orbitmq.message.record import Record
 
 
 def place_of(timer: Timer) -> tuple[int, int, int]:
-    """The magic number of a message's unit, the time of its slot, and when it is due."""
+    """The magic number of a message's unit, the time of its slot, and its due time."""
     magic = units.DEFAULT if timer.deletes is None else units.DELETE | units.DEFAULT
     if timer.cut_ms:
         return magic | units.ROLL, timer.cut_ms, timer.cut_ms + 1

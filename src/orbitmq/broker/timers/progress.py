@@ -19,7 +19,7 @@ from orbitmq.wire.bodies.topic import DataVersion
 # A mark is due time * 2**56 + place in the commit log.
 PLACE_BITS = 56
 _PLACE_MASK = (1 << PLACE_BITS) - 1
-# Times that the clock went back before it had caught up; beyond that, messages are delivered again.
+# How often the clock may be set back before it has caught up; beyond that, messages are delivered again.
 MAX_AHEAD = 16
 # Most messages noted one by one while an earlier one waits; further ones are delivered again.
 MAX_ALONE = 200
@@ -35,7 +35,7 @@ _OURS_AT = 64
 
 
 def mark(due_ms: int, place: int) -> int:
-    """The mark of a message."""
+    """A message's mark."""
     return due_ms << PLACE_BITS | place
 
 
@@ -50,7 +50,7 @@ def due_of(mark: int) -> int:
 
 
 def first_slot_left(mark: int, precision_ms: int) -> int:
-    """The number of the first slot, each of ``precision_ms``, that is not delivered up to a mark.
+    """The number of the first slot of length ``precision_ms`` that is not completely delivered up to a mark.
 
     By whole seconds: under a higher precision a message got a slot that began up to a second before it is
     due. The last millisecond of a slot is that at which the next one begins: messages due then may lie behind
@@ -75,8 +75,8 @@ class Progress:
         before: the same as an offset of the commit log, -1: unknown.
         ahead: pairs of (commit log offset, mark): messages before the offset are delivered up to that mark,
             which is above ``done``.
-        alone: marks above ``done`` of single delivered messages: an acting master brought them to another
-            group while that group refused an earlier one.
+        alone: marks above ``done`` of single delivered messages: an acting master delivered them to another
+            group while an earlier one was refused.
     """
 
     done: int = -1
@@ -125,11 +125,11 @@ class Progress:
 
     @property
     def latest(self) -> int:
-        """The highest mark: no message behind it is delivered."""
+        """The highest mark; no message above it is delivered."""
         return max([self.done, *(up_to for _, up_to in self.ahead), *self.alone])
 
     def within(self, taken: int, before: int) -> Progress:
-        """The same for a log with these ends, which may have lost its own; ``before`` is used if unknown."""
+        """This progress for a log that ends here now; ``before`` is used if its own is unknown."""
         known = self.before if self.before >= 0 else before
         ahead = tuple((min(place, before), up_to) for place, up_to in self.ahead)
         alone = frozenset(mark for mark in self.alone if place_of(mark) < before)
@@ -150,9 +150,9 @@ class Progress:
         return replace(self, done=done, ahead=tuple(pair for pair in ahead if pair[1] > done))
 
     def set_back(self, now_ms: int) -> Progress:
-        """The clock went back behind the mark, and the caller knows all waiting messages that are due now.
+        """The clock was set back to before the mark; the caller knows all messages that are due now.
 
-        For messages that were looked at until now the old mark stays; for others a new one begins.
+        The old mark stays for messages looked at until now; for later ones a new mark begins.
         """
         pairs = (*self.ahead, (self.before, self.done))
         ahead = tuple(pair for pair in pairs if pair[1] > all_of(now_ms))
@@ -253,7 +253,7 @@ def decode_file(data: bytes) -> tuple[Check, Progress] | None:
     """Read the file: our numbers if they belong to the seven before them, else those of Apache's broker.
 
     Returns:
-        ``None`` for a file that says nothing.
+        ``None`` if the file has no progress.
     """
     if len(data) < CHECK_BYTES or not any(data[:CHECK_BYTES]):
         return None

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class ProgressTable:
-    """The progress of this broker, and that of the broker which delivers in its place.
+    """The progress of this broker, joined with that of a broker that delivers in its place.
 
     Attributes:
         told: whether another broker has told its deliveries since this was set to ``False``.
@@ -58,7 +58,7 @@ class ProgressTable:
 
     @property
     def saved(self) -> Progress:
-        """The progress written last, by this broker or another."""
+        """The last written progress, of this broker or another."""
         self._read_file()
         return self._saved
 
@@ -79,7 +79,7 @@ class ProgressTable:
         self._version = version
 
     def tables_read(self) -> None:
-        """The table has an earlier run's progress from its file and the journal; timercheck may be newer."""
+        """The table has an earlier run's progress, from file and journal; timercheck may be newer."""
         self._file_is_known = False
 
     def _read_file(self) -> None:
@@ -90,13 +90,13 @@ class ProgressTable:
         known = self._version
         if found is not None and (not known.counter or found[0].version.is_newer_than(known)):
             self._version, self._saved = found[0].version, found[1]
-        # Messages stored in the log since its recovery are not those that file and table speak of.
+        # Places after the log's end at recovery: file and table mean other messages, which a crash has lost.
         recovered = self._store.recovered
         own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
         self._saved = self._within(self._saved, own_end)
 
     def load(self) -> Progress:
-        """The deliveries of messages that the log has."""
+        """The progress without messages that the log does not have."""
         return self._within(self.saved, self._store.end)
 
     def _within(self, progress: Progress, end: int) -> Progress:
@@ -106,14 +106,15 @@ class ProgressTable:
         return progress.within(high, end)
 
     def _place_behind(self, taken: int) -> int:
-        """The end in the commit log of the messages before an offset of the timer topic."""
+        """Where in the commit log the messages before an offset of the timer topic end."""
         entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
         return entry[0] + entry[1] if entry is not None else 0
 
     def take_back(self, lost: Iterable[Delivery]) -> bool:
-        """Take back deliveries in a tail of the log that is set aside; whether there were any.
+        """Take back deliveries in a tail of the log that is set aside; returns whether there were any.
 
-        By due time: other messages due since then, which went to other masters, come again too.
+        The progress goes back by due time: messages due since then that went to other masters are repeated
+        too.
         """
         slots = [slot for each in lost if (slot := self._slot_of(each)) is not None]
         if not slots or due_of(self.saved.latest) <= min(slots):
@@ -139,7 +140,7 @@ class ProgressTable:
         return (timer and timer.cut_ms) or lost.enqueued_ms
 
     def cut(self, _cut: LogCut) -> None:
-        """The end of the log was set aside: messages stored there later are not delivered yet.
+        """The end of the log was set aside: the next messages stored there are not delivered yet.
 
         The version stays: this progress is not newer than what the master knows.
         """
@@ -162,19 +163,19 @@ class ProgressTable:
         await self._file.close()
 
     def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
-        """Another broker delivers, or did meanwhile: deliveries by either broker count."""
+        """Another broker delivers, or has delivered: join its progress with ours."""
         if value is None:
             return
         own, told = self.saved, Progress.from_plain(value)
         if own.before >= 0 or told.before >= 0:
-            # RocketMQ's broker tells no place of the log: it is found when there is a place to compare.
+            # RocketMQ's broker sends no place of the log: look it up, if ours has one to compare.
             own, told = (self._within(one, self._store.end) for one in (own, told))
         self.saved = own.joined(told)
         self.told = True
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def _restore(self, _key: str, value: dict[str, Any]) -> None:
-        """Set the progress of an earlier run; deliveries taken back, or behind a cut of the log, stay so."""
+        """Set the progress of an earlier run; deliveries that it had taken back stay taken back."""
         self.saved = Progress.from_plain(value)
         self._feed.changed(TIMERS, "progress", self.saved)
 

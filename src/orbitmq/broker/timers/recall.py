@@ -48,10 +48,9 @@ class Recall:
         """Take back the message that ``handle`` names; returns its unique id when that is stored.
 
         Raises:
-            RemotingError: NO_PERMISSION, recalls are off; SLAVE_NOT_AVAILABLE, another broker may deliver
-                the message; ILLEGAL_OPERATION, the handle is not one of a message that waits here;
-                SYSTEM_ERROR, too few replicas are in sync, or it is not certain that the message is taken
-                back.
+            RemotingError: NO_PERMISSION, recalls are off; SLAVE_NOT_AVAILABLE, another broker may deliver the
+                message; ILLEGAL_OPERATION, the handle is not one of a message that waits here; SYSTEM_ERROR,
+                too few replicas are in sync, or whether the message is taken back is uncertain.
         """
         self._check(topic)
         since_ms = self._role.since_ms
@@ -61,7 +60,7 @@ class Recall:
             raise _illegal(f"no message {timer.unique_id} of topic {topic} waits for that time")
         if found is Found.RECALLED and not self._config.recall_unknown_messages:
             raise _illegal(f"message {timer.unique_id} was recalled already")
-        # With too few replicas in sync ``settled`` would wait for this disk alone.
+        # With too few replicas in sync, ``settled`` would only wait for this disk.
         self._append.admit()
         with_topic = self._config.append_topic_for_timer_delete_key
         message = forms.recall(timer, group, self._clock.now_ms(), born_host, with_topic=with_topic)

@@ -23,9 +23,9 @@ class Recalled:
         return timer.key in self._keys.get(timer.out_ms // SECOND_MS, ())
 
     def pass_by(self, out_ms: int) -> None:
-        """The slot of this time is over: forget its recalls."""
+        """The slot of this time has ended: forget its recalls."""
         self._keys.pop(out_ms // SECOND_MS, None)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all recalls."""
         self._keys.clear()

@@ -1,10 +1,11 @@
-"""Which messages may wait for only a part of their time, to be stored again (TW-17). No I/O."""
+"""Which messages wait for only a part of their time and are then stored again (TW-17). No I/O."""
 
 from __future__ import annotations
 
 from array import array
 
-# With as many messages as places, every second search answers "may" for a message that is not there.
+# Counters in the filter; with as many messages as counters, half of the searches for absent messages say
+# "may".
 PLACES = 1 << 18
 
 
@@ -37,7 +38,7 @@ class Rolling:
             self._nameless -= 1
 
     def _has_named(self, key_hash: int) -> bool:
-        """Whether a message with this hash was added by its key."""
+        """Whether a message with this hash was added with its key."""
         return self._counts is not None and self._counts[key_hash % PLACES] > 0
 
     def may_have(self, key_hash: int) -> bool:

@@ -91,13 +91,13 @@ class TimerService(Component):
         self._progress = Progress()
         self._save_at_ms = 0
         self._unsettled = Unsettled()  # by mark; only messages too late for their time break its order
-        # The progress that may be written when this many messages are settled,
-        # and the timer log is on the device up to a position.
+        # The progress that may be written once this many messages are settled and the timer log is on the
+        # device up to a position.
         self._snapshot: tuple[int, int, Progress] | None = None
         self._snapshot_at_ms = 0
         self._retry_at_ms = 0
         self._ready = False
-        # Whether there may be deliveries that no progress shows, and the places of such messages.
+        # Whether there may be deliveries that the progress lacks, and the places of those found.
         self._unknown = False
         # Whether deliveries from before a crash were searched for.
         self._searched = False
@@ -136,7 +136,8 @@ class TimerService(Component):
                 await self._save_last()
             elif self._unsettled.handed:
                 await self._save_handed()
-            # When this broker leads again others have delivered: the present marks must not be written then.
+            # When this broker leads again, others have delivered meanwhile: the present marks must not be
+            # written then.
             self._unsettled.clear()
             await self.written.close()
             if own and not self._log.empty:
@@ -162,17 +163,17 @@ class TimerService(Component):
         self._try_to_save(self._save_snapshot)
 
     async def _save_handed(self) -> None:
-        """The same, once all messages on the way are stored, as far as the disk takes them."""
+        """Write the deliveries once all messages handed over are stored, if the disk takes them."""
         await self._outlet.settle()
         try:
-            # Timers that a slave read may not be on the device when it acts only for a moment.
+            # If this slave acted only for a moment, timers that it has read may not be on the device.
             await self._threads.run(self._log.sync)
         except OSError as error:
             log.error("the disk refused the timer log: %s", error)
         self._save_settled()
 
     async def _save_last(self) -> None:
-        """Write that every message due by now is delivered, if that is so.
+        """Write that every message due by now is delivered, if all are.
 
         Raises:
             OSError: the disk refused.
@@ -195,7 +196,7 @@ class TimerService(Component):
         self._wake.set()
 
     def _role_changed(self, _changed: RoleChanged) -> None:
-        """Go on from the state that is on the disk by then."""
+        """Begin again from the state on the disk."""
         if self._ready:
             self._save_settled()
             self.pending.leave()
@@ -204,7 +205,7 @@ class TimerService(Component):
         self._wake.set()
 
     async def _run(self) -> None:
-        """Deliver for ever."""
+        """Deliver until cancelled."""
         while True:
             self._wake.clear()
             if not self._ready:
@@ -219,7 +220,7 @@ class TimerService(Component):
             await woken(self._wake, self._next_look_ms() - self._clock.now_ms())
 
     async def _begin(self) -> None:
-        """Find the progress, and read waiting messages: those delivered but not seen stored come again."""
+        """Find the progress and read waiting messages; deliveries not known to be stored are repeated."""
         if self._unsettled.handed:
             await self._save_handed()
         self._unsettled.clear()
@@ -229,7 +230,7 @@ class TimerService(Component):
         self.written.told = False
         await self._know_what_waits()
         if self._unknown:
-            # Without a waiting message none can come twice, and the search would be a long one.
+            # Without a waiting message none can be delivered twice, and the search would be long.
             waits = self.pending.next_ms() is not None or self.pending.behind
             known = due_of(self._progress.done), self._progress.taken
             self._already = await self._search.since(*known) if waits else set()
@@ -238,7 +239,7 @@ class TimerService(Component):
         self._ready = True
 
     async def _know_what_waits(self) -> None:
-        """Go on with the timers read as a slave, or read the timer log."""
+        """Continue with the timers read as a slave, or read the timer log."""
         try:
             if self.pending.is_current:
                 self.pending.adopt(self._progress)
@@ -254,9 +255,10 @@ class TimerService(Component):
     # -- working ---------------------------------------------------------------------------------------
 
     async def _pass(self) -> None:
-        """Take the timers that have arrived by now, then deliver those that are due."""
+        """Read the timers that have arrived by now, then deliver those that are due."""
         if self.written.told:
-            # A broker that acted tells its deliveries to a serving master: they must not be overwritten.
+            # A broker that acted may send its deliveries while this master serves: they must not be
+            # overwritten.
             self._progress = self._progress.joined(self.written.saved)
             self._snapshot, self.written.told = None, False
         if await self._take_arrived():
@@ -282,7 +284,7 @@ class TimerService(Component):
         return self.pending.position >= end
 
     async def _deliver(self, now: int) -> None:
-        """Deliver due messages in their order; the slots that have begun by ``now`` are known."""
+        """Deliver due messages in order; all slots that have begun by ``now`` are loaded."""
         last: Handed | None = None
         turn = 0
         self._look_at_clock(now)
@@ -311,10 +313,10 @@ class TimerService(Component):
             self._progress = self._progress.set_back(now)
 
     def _move(self, first: int) -> Handed | None:
-        """Hand the first message over; ``None``: there is no message to deliver.
+        """Hand the first message to the sink; ``None``: there is no message to deliver.
 
         Raises:
-            RemotingError: not now; the message is still the first one.
+            RemotingError: not now; the message stays the first one.
         """
         record = record_at(self._store, place_of(first))
         properties = forms.properties_of(record) if record is not None else {}
@@ -328,7 +330,7 @@ class TimerService(Component):
         if self._is_recalled(timer, rolls=rolls):
             self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolled)
             return None
-        # A timer log that lost writes in a crash may name a message twice.
+        # A timer log that lost writes in a crash may list a message twice.
         over = first == self._last or self._progress.delivered(first)
         if over or place_of(first) in self._already:
             self._last = first
@@ -356,7 +358,7 @@ class TimerService(Component):
         """Whether this is a recall or a recalled message: another group's master knows of no recalls."""
         if not rolls:
             return timer.deletes is not None or self.pending.is_recalled(timer)
-        # A recalled message stored again would be looked at when its slot is over and its recall forgotten.
+        # A recalled message must not be stored again: by its new slot, the recall would be forgotten.
         if timer.deletes is None and self.pending.is_recalled(timer):
             return True
         return not self._outlet.own and self.pending.find(timer, self._progress) is Found.RECALLED
@@ -376,7 +378,7 @@ class TimerService(Component):
     # -- progress --------------------------------------------------------------------------------------
 
     def _note_idle(self, now: int) -> None:
-        """Move the progress while no message is due: a later search for deliveries begins here."""
+        """Move the progress while no message is due, so that a later search for deliveries begins here."""
         first = self.pending.first
         if now - due_of(self._progress.done) > IDLE_NOTE_MS and (first is None or due_of(first) > now):
             self._progress = self._progress.advanced(all_of(now), self._progress.taken, self._progress.before)
@@ -385,9 +387,9 @@ class TimerService(Component):
         """Note the progress that may be written once all messages handed over so far are stored."""
         first, pending = self.pending.first, self.pending
         if first is not None and first <= self._progress.done:
-            return  # a message that came too late for its time still waits: it must not count as looked at
+            return  # a message that arrived after its due time still waits: it must not count as looked at
         if self._clock.now_ms() < due_of(self._progress.done):
-            return  # the clock went back in this moment
+            return  # the clock was set back just now
         self._progress = self._progress.advanced(self._progress.done, pending.position, pending.before)
         if self._snapshot is None and self._progress != self.written.saved:
             self._snapshot = (self._unsettled.handed, self._log.end, self._progress)
@@ -401,7 +403,7 @@ class TimerService(Component):
             self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
 
     def _save_snapshot(self) -> None:
-        """Write the progress, if everything it stands for is stored.
+        """Write the progress, if all messages that it counts as delivered are stored.
 
         Raises:
             OSError: the disk refused.
@@ -409,7 +411,7 @@ class TimerService(Component):
         if self._snapshot is None:
             return
         if self._unsettled.settled < self._snapshot[0]:
-            # Another group refuses a message: the messages that it takes must not wait for that one.
+            # If another group refuses one message, the messages that it takes must not wait for that one.
             if not self._outlet.own and self._clock.now_ms() - self._snapshot_at_ms >= RETRY_AFTER_MS:
                 self._save_around()
             return
@@ -424,14 +426,14 @@ class TimerService(Component):
         self.pending.pass_by(min(progress.done, self._progress.done))
 
     def _save_around(self) -> None:
-        """Write the deliveries behind a message that still waits.
+        """Write the deliveries made after a message that still waits.
 
         Raises:
             OSError: the disk refused.
         """
         first, next_one = self._unsettled.lowest, self.pending.first
         if first is None or (next_one is not None and next_one < first):
-            return  # a message that came too late for its time was not handed over yet
+            return  # a message that arrived after its due time was not handed over yet
         self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
         if self._log.synced < self._log.end:
             self._log.bring_to_device(self._log_synced)
@@ -451,7 +453,7 @@ class TimerService(Component):
     # -- looking ---------------------------------------------------------------------------------------
 
     def find(self, wanted: forms.Timer) -> Found:
-        """Whether a message waits, for a recall of it."""
+        """Whether a message that is to be recalled is waiting."""
         if not self._ready:
             return Found.UNKNOWN
         try:

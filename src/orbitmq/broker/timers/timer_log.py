@@ -133,7 +133,7 @@ class TimerLog:
     def scan(self, log_end: int) -> Iterator[tuple[int, list[Fields]]]:
         """All valid units, many at a time, each time with the position of the first one.
 
-        New units go behind the last one. As fields, not as objects: there may be millions.
+        New units go behind the last one. Units come as tuples, not as objects: there may be millions.
 
         Args:
             log_end: the end of the commit log: a unit of a later message is not valid.
@@ -231,7 +231,7 @@ class TimerLog:
             self._written = position + len(piece)
 
     def bring_to_device(self, done: Callable[[bool], object]) -> None:
-        """Sync the written units off the event loop, then tell ``done`` whether it worked.
+        """Sync the written units in a thread, then call ``done`` with whether it worked.
 
         Nothing happens while an earlier call is at work.
         """
@@ -272,7 +272,7 @@ class TimerLog:
         self.synced = written
 
     def drop_before(self, passed_ms: int, before: int = sys.maxsize) -> None:
-        """Remove files from the front whose slots are all over.
+        """Remove the oldest files whose slots have all passed.
 
         Args:
             before: only those whose messages all lie before this place of the commit log.

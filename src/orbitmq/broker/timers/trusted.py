@@ -1,4 +1,4 @@
-"""How far the commit log is still the one that the timer log was made from."""
+"""Up to where the commit log is still the one from which the timer log was made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from orbitmq.store import MessageStore
 
 
 class TrustedLog:
-    """The end of the messages that units in the timer log may name, apart from unseen cuts."""
+    """The end of the commit log's messages that units may name; cuts are noticed when the end is read."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -15,11 +15,11 @@ class TrustedLog:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the commit log was cut since :meth:`end` looked."""
+        """Whether the commit log was cut since the last call of :meth:`end`."""
         return len(self._store.cuts) > self._cuts_seen
 
     def ends_at(self, place: int) -> None:
-        """Other brokers may put messages behind this place."""
+        """From now on other brokers may put messages behind this place."""
         self._end = place
 
     def end(self) -> int:

@@ -32,7 +32,7 @@ class Unit(NamedTuple):
     """One message or recall in the timer log. Times are milliseconds since the epoch.
 
     Attributes:
-        below: position of the unit before it in its slot, -1 for none.
+        below: position of the previous unit of its slot, -1 for none.
         physical: where the message's record begins in the commit log.
         extra: the reserved bytes, see :func:`reserved_bytes`.
     """
@@ -97,7 +97,7 @@ def hash_of(extra: int) -> int | None:
 def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
     """The slot in which a message waits that is due behind the window (TimerMessageStore.doEnqueue).
 
-    Half a window when little would be left for the next wait, so that the last wait is not a short one.
+    If little would be left for the next wait, it is cut at half a window, so that the last wait is not short.
     """
     now = now_ms // precision_ms * precision_ms
     if out_ms - now - window_ms < window_ms // 3:

@@ -1,4 +1,4 @@
-"""The wheel: for each slot of time the newest unit of the timer log, and how many wait in it. Pure."""
+"""The wheel: for each slot of time its newest unit in the timer log and its count of messages. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE = -1
 
 
 class _Block:
-    """Sixty slots in a row: 720 bytes, however many messages wait in them."""
+    """Sixty consecutive slots: 720 bytes, however many messages wait in them."""
 
     __slots__ = ("last", "number", "used")
 
@@ -34,7 +34,7 @@ class Wheel:
         self._order: list[int] = []
 
     def add(self, slot: int, position: int, count: int = 1) -> int:
-        """Put a unit on top of a slot; returns the one below it, -1 for none.
+        """Put a unit into a slot as its newest; returns the previous one, -1 for none.
 
         Args:
             count: 1 for a message, -1 for a recall, which takes a message of the slot away.

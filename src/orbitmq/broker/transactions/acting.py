@@ -62,14 +62,14 @@ class HalfEscape(Component):
         self._every(self._clock, TICK_SECONDS, self.tick, first_s=0.0)
 
     async def stop(self) -> None:
-        """Wait for messages on the way to be stored, as far as possible, and note them."""
+        """Wait until the messages handed over are stored, if possible, and note them."""
         await self.end_work()
         if self._on_the_way:
             await self._outlet.settle()
             self._settle()
 
     async def tick(self) -> None:
-        """Read new half messages, hand out those due, note those that have arrived."""
+        """Read new half messages, hand over those due, note those that are stored."""
         self._settle()
         await self._halves.read_new()
         await self._hand_due()

@@ -51,11 +51,11 @@ class EndingTransactions:
         return ended
 
     def safe(self) -> Awaitable[None]:
-        """Ends when the transaction that :meth:`end` has just ended is as safe as a sent message.
+        """Return when the end made by :meth:`end` is as safe as a sent message.
 
-        To be called in the same turn of the event loop as :meth:`end`. The awaitable raises:
-            RemotingError: the mark of the end has to wait: after a crash, the producer is asked again.
-            StoreClosedError: whether the end survives is unknown.
+        To be called in the same turn of the event loop as :meth:`end`. The awaitable raises: RemotingError:
+            the mark of the end was not put yet: after a crash, the producer is asked again. StoreClosedError:
+            whether the end survives is unknown.
         """
         return self._settled(self._transactions.marked())
 
@@ -63,5 +63,5 @@ class EndingTransactions:
         mark = await asyncio.shield(marked)  # other callers wait for the same mark
         if isinstance(mark, RemotingError):
             raise mark
-        # A disk or replica that is late is a success too: the transaction has ended (sendFinalMessage).
+        # A late disk or replica is answered with success too: the transaction has ended (sendFinalMessage).
         await self._append.settled(mark)

@@ -10,7 +10,7 @@ from orbitmq.broker.metadata.pretty import file_text
 
 
 class EscapedHalves:
-    """Their offsets in the half queue, until they are marked as ended there; ``config/escapedHalves.json``.
+    """The escaped messages' offsets in the half queue, until these are marked there; ``escapedHalves.json``.
 
     An acting master writes nothing into its log, so it cannot make a mark. The table travels with the
     other tables: the returning master marks these half messages, and asks no producer about them.
@@ -24,8 +24,9 @@ class EscapedHalves:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._offsets: dict[int, None] = {}
-        # An escaped half message stays with the other broker, so every told offset is taken: if the message
-        # is already marked here it gets a second mark, which changes nothing, and the offset is then removed.
+        # An escaped half message stays with the other broker, so every received offset is kept: if the
+        # message is already marked here it gets a second mark, which changes nothing, and the offset is then
+        # removed.
         feed.register(
             ESCAPED_HALVES,
             FedTable(int, self._apply, items=self._items, is_news=lambda _, value: value is not None),
@@ -43,13 +44,13 @@ class EscapedHalves:
         self._feed.changed(ESCAPED_HALVES, str(offset), 1)
 
     def remove(self, offset: int) -> None:
-        """This half message and all its copies are marked as ended, on the device."""
+        """The marks of this half message and all its copies are on the device."""
         if offset in self._offsets:
             del self._offsets[offset]
             self._feed.changed(ESCAPED_HALVES, str(offset), None)
 
     def cut(self, end: int) -> None:
-        """The half queue ends at ``end`` now: a message stored there later is another one."""
+        """The half queue was cut at ``end``: messages stored there later are other ones."""
         for offset in [offset for offset in self._offsets if offset >= end]:
             self.remove(offset)
 

@@ -1,4 +1,4 @@
-"""The forms of a transaction message: half, final, half again, question to its producer (no I/O)."""
+"""The forms of a transaction message: half, final, copy of a half, check at its producer (no I/O)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.wire.errors import RemotingError
 
 REMOVE_TAG = "d"
 OFFSET_SEPARATOR = ","
-# Less the room left in the properties of a half message for additions to its copies.
+# The most bytes of a half message's properties: its copies get additions.
 MAX_HALF_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 100
 
 
@@ -40,8 +40,8 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
     Raises:
         PropertiesTooLongError: the properties are too long with the names of topic and queue.
     """
-    # A place left from earlier would name another half message, a count would end the checks early. A half
-    # message handed on by another broker keeps its count of checks, but not its place.
+    # A place from earlier would name another half message, a count from earlier would end the checks early. A
+    # half message handed on by another broker keeps its count of checks, but not its place.
     stale = {property_names.TRANSACTION_PREPARED_QUEUE_OFFSET}
     if property_names.REAL_TOPIC in properties:
         stale.add(property_names.TRANSACTION_CHECK_TIMES)
@@ -89,7 +89,7 @@ def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMes
 
 
 def renewed(record: Record, properties: Mapping[str, str]) -> NewMessage:
-    """The half message again, for the end of its queue, with changed properties."""
+    """A copy of the half message, for the end of its queue, with changed properties."""
     message = _again(record, properties)
     message.topic = reserved.TRANS_HALF_TOPIC
     return message
@@ -123,7 +123,7 @@ def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
 
 
 def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
-    """A half message whose producer was asked too often, in its new form."""
+    """The discarded form of a half message whose producer was asked too often."""
     return copied(record, properties, reserved.TRANS_CHECK_MAX_TIME_TOPIC, 0, encoded=record.properties)
 
 
@@ -158,7 +158,7 @@ def immunity_ms(properties: Mapping[str, str], default_ms: int) -> int:
 
 
 def has_immunity(properties: Mapping[str, str]) -> bool:
-    """Whether the producer chose the time of the first check itself."""
+    """Whether the producer has chosen the time of the first check."""
     return bool(properties.get(property_names.CHECK_IMMUNITY_TIME_IN_SECONDS))
 
 

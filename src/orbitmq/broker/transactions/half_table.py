@@ -1,8 +1,8 @@
 """Unfinished half messages, and when to ask about them (no I/O).
 
-The half queue is read from front to back. An offset before :attr:`HalfTable.next_offset` was read: its
-message is pending or finished. One from there on may be finished already, when its transaction ended before
-queue was read so far, which is usual.
+The half queue is read from front to back. Messages before :attr:`HalfTable.next_offset` were read: they are
+pending or finished. A later message may be finished already: usually a transaction ends before the queue was
+read up to it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HalfTable:
         self._copies: dict[int, int] = {}
         self._due: list[tuple[int, int]] = []
         self._order: list[int] = []
-        # The latest finished ones: a transaction ended twice must not deliver two messages.
+        # The latest finished half messages: a transaction ended twice must not deliver two messages.
         self._finished: dict[int, None] = {}
 
     def __len__(self) -> int:
@@ -105,8 +105,8 @@ class HalfTable:
             origin: as in :class:`Half`.
 
         Returns:
-            Its own offset, that of its latest copy, or None when it is known to be finished. An old one that
-            is no longer known at all counts as unfinished, as in RocketMQ.
+            Its own offset, that of its latest copy, or None when it is known to be finished. An old half
+            message that is no longer known counts as unfinished, as in RocketMQ.
         """
         if offset in self._pending:
             return offset
@@ -120,7 +120,7 @@ class HalfTable:
         return None if offset in self._finished else offset
 
     def finish(self, offset: int) -> None:
-        """The transaction has ended, or its message was moved elsewhere."""
+        """The transaction has ended, or its half message was moved elsewhere."""
         if offset >= self.next_offset:
             self._ahead.add(offset)
         half = self._pending.pop(offset, None)
@@ -139,7 +139,7 @@ class HalfTable:
             del self.by_topic[topic]
 
     def replace(self, old: Half, new: Half) -> None:
-        """A half message was put again; ``new`` is its copy."""
+        """A half message was copied to the end of the queue; ``new`` is its copy."""
         self.finish(old.offset)
         self.admit(new)
 
@@ -154,7 +154,7 @@ class HalfTable:
     # -- asking ------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int, limit: int) -> list[Half]:
-        """Up to ``limit`` half messages to ask about now, those that wait longest first.
+        """Up to ``limit`` half messages to check now, the longest waiting first.
 
         The caller has to finish, replace or postpone each.
         """
@@ -167,7 +167,7 @@ class HalfTable:
         return found
 
     def postpone(self, half: Half, due_ms: int) -> None:
-        """Come back later to a half message that :meth:`due` gave, unless it is finished."""
+        """Check a half message that :meth:`due` returned later, unless it is finished."""
         if half in self:
             self._pending[half.offset] = replace(half, due_ms=due_ms)
             heapq.heappush(self._due, (due_ms, half.offset))
@@ -198,7 +198,7 @@ class MarkProgress:
                 self._runs.append(runs[-1])
 
     def progress(self, half_progress: int) -> int:
-        """The op offset behind all messages whose marks lie below ``half_progress``."""
+        """The op offset behind all op messages whose marks are below ``half_progress``."""
         while self._runs and self._runs[0][1] < half_progress:
             self._done = self._runs.popleft()[0]
         return self._done

@@ -24,7 +24,7 @@ MARKS_PER_TURN = 64
 MARK_BYTES_PER_TURN = 1 << 16
 ORIGINS_PER_TURN = 128
 HALVES_PER_TURN = 128
-# An entry without a record is skipped, or is being made anew: there are more messages behind it.
+# An entry without a record is skipped, or is being repaired: more messages follow it.
 _GOES_ON = frozenset({GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING})
 
 
@@ -34,7 +34,8 @@ class HalfQueue:
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
         self._store = store
         self._offsets = offsets
-        # Progress that waits for the device: how far the log must be there, and the offsets of both queues.
+        # Progress that waits for the device: up to where the log must be flushed, and the offsets of both
+        # queues.
         self._settling: tuple[int, int, int] | None = None
 
     @property
@@ -64,13 +65,13 @@ class HalfQueue:
     def _progress(self, topic: str) -> int:
         low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
         known = self._offsets.query(GROUP, topic, 0)
-        # A log that lost its end in a crash gives the same offsets once more.
+        # A log that lost its end in a crash assigns the same offsets again.
         return min(max(low, known if known is not None else low), high)
 
     def _first_mark(self, half: int, known: int) -> int:
         """The first place for marks of half messages from ``half`` on, not behind the known progress.
 
-        Both offsets are committed one after the other, so a slave that acted may have told an older value of
+        Both offsets are committed one after the other, so a slave that acted may have sent an older value of
         one of them. A mark lies behind the half message that it ends.
         """
         entry = self._store.entry(HALF, 0, half)
@@ -90,7 +91,7 @@ class HalfQueue:
         """The half message at an offset; ``None``: its file is gone."""
         found = self._store.get(HALF, 0, offset, 1)
         while found.status is GetStatus.MESSAGE_WAS_REMOVING and found.next_offset == offset:
-            found = self._store.get(HALF, 0, offset, 1)  # its entry is being made anew
+            found = self._store.get(HALF, 0, offset, 1)  # its entry is being repaired
         return decode_record(found.body) if found.status is GetStatus.FOUND else None
 
     def origin(self, offset: int) -> int:
@@ -112,8 +113,8 @@ class HalfQueue:
     def reopen(self, log_end: int) -> None:
         """The log will end at ``log_end``: half messages ended only by marks behind that are open again.
 
-        The broker whose log has a transaction's mark has its messages. Another broker that took over the
-        progress but not the mark would never ask about it.
+        The broker whose log has a transaction's mark has its messages. A broker that took over the progress
+        but not the mark would never check the transaction.
         """
         known = self._offsets.query(GROUP, HALF, 0) or 0
         lowest, op = known, self._mark_behind(log_end - 1, self._store.max_offset(OP, 0))
@@ -125,7 +126,7 @@ class HalfQueue:
             self._offsets.commit(GROUP, HALF, 0, lowest)
 
     def note(self, table: HalfTable, marks: MarkProgress, *, all_marked: bool = True) -> bool:
-        """Commit the progress of both queues when everything it rests on is on the device.
+        """Commit the progress of both queues when all records that it relies on are on the device.
 
         Args:
             all_marked: every finished half message has its mark in the log.
@@ -154,13 +155,13 @@ class HalfReader:
     """Reads the half queue from front to back into a table, each message with the time when it is due.
 
     Args:
-        hold_ms: each is due so long after it was stored at the latest; ``None``: none before its time.
+        hold_ms: each is due at the latest this long after it was stored; ``None``: no such limit.
 
     Attributes:
         table: the half messages that nobody has ended.
         marks: from where on the op queue is needed.
-        elsewhere: the origins of those that another broker has. Copies of them, which this one may have put
-            since, are due at once.
+        elsewhere: the origins of half messages that another broker has. Their copies, which this broker may
+            have put since, are due at once.
     """
 
     def __init__(self, queue: HalfQueue, config: BrokerConfig, hold_ms: int | None = None) -> None:
@@ -201,7 +202,7 @@ class HalfReader:
         return until if self._hold_ms is None else min(until, record.store_timestamp + self._hold_ms)
 
     def immune_until(self, record: Record, properties: Mapping[str, str]) -> int:
-        """Until when nobody is asked about a message whose producer chose that time."""
+        """Until when no producer is asked about a message whose producer chose that time."""
         # The clock of a producer may be ahead of ours.
         begin = min(record.born_timestamp, record.store_timestamp)
         return begin + forms.immunity_ms(properties, self._config.transaction_timeout_ms)

@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 MAX_UNFINISHED = 500_000
-# A half message with a long immunity is put again after this time, so that the progress goes on.
+# A half message that may not be checked yet is copied after this time, so that the progress moves on.
 HOLD_MS = 600_000
 _HOUR_MS = 3_600_000
 _ASK_SLICE = 200
 
 
 class _Summary:
-    """Log lines about transactions: one line per tick for all with the same event."""
+    """Log lines about transactions: one line per tick for all that have the same event."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, str]] = {}
@@ -121,7 +121,7 @@ class Transactions(Component):
         self._halves = HalfReader(queue, config, HOLD_MS)
         self._unmarked: list[int] = []
         self._marking = False
-        # The place of the next marks, or why they were not put; the ends of transactions wait for it.
+        # The future place of the next marks, or why they were not put; ends of transactions await it.
         self._marked: asyncio.Future[PutResult | RemotingError] | None = None
         self._loading = False
         self._tell = _Summary()
@@ -140,7 +140,7 @@ class Transactions(Component):
     async def _load(self) -> None:
         """Load the known progress, and the marks behind it.
 
-        While the disk refuses marks only this table has them; no other broker writes the log meanwhile.
+        While the disk refuses marks, only this table has them, and no other broker writes the log.
         """
         self._loading = True
         try:
@@ -158,7 +158,7 @@ class Transactions(Component):
 
     @property
     def half_messages(self) -> Mapping[str, int]:
-        """How many half messages are unfinished, by topic; of the last second's some are missing."""
+        """How many half messages are unfinished, by topic; some of the last second's are missing."""
         return self._halves.table.by_topic
 
     def log_cut(self) -> None:
@@ -227,7 +227,7 @@ class Transactions(Component):
             raise NoTransactionError(
                 f"the transaction of half message {record.queue_offset} ({request.msg_id}) has ended already"
             )
-        # Marks are scheduled first: as a rule they get into the message's write batch, behind it.
+        # Schedule the marks first: normally they get into the same write batch, behind the message.
         self._schedule_marks()
         if state == sysflag.TRANSACTION_COMMIT:
             message, judged = messages.final_message(record, properties)
@@ -329,7 +329,7 @@ class Transactions(Component):
     # -- checking ----------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Read new half messages, ask about those due, note the progress."""
+        """Read new half messages, check those due, note the progress."""
         if self._unmarked:
             self._write_marks()
         await self._halves.read_new()
@@ -405,7 +405,7 @@ class Transactions(Component):
         self._finish(half.offset)
 
     def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
-        """Put a half message again at the end of its queue, where the progress does not wait for it."""
+        """Copy a half message to the end of its queue, where the progress does not wait for it."""
         properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
         result = self._append.put_many([messages.renewed(record, properties)])
@@ -432,7 +432,7 @@ class Transactions(Component):
         # Each check of a transaction asks another producer of the group.
         first = half.origin + messages.checks_so_far(properties)
         for at in range(len(producers)):
-            # A producer whose connection has just closed cannot be asked: the next one is.
+            # If a producer's connection has just closed, ask the next one.
             with suppress(TransportError):
                 producers[(first + at) % len(producers)].peer.oneway(header.command(body))
                 return
